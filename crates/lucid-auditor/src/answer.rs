@@ -14,7 +14,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::{
     Direction, Mode, Unjudged,
-    auditor::{Asked, Auditor, Response, as_text, content_type},
+    auditor::{Asked, Auditor, BLOCKED, Response, as_text, content_type},
     body::{Body, Unbuffered, copied, full},
     json::Document,
     stream::{Framing, Stream},
@@ -49,8 +49,12 @@ impl Kind {
         let essence = content_type.split(';').next().unwrap_or_default().trim();
         match essence {
             "text/event-stream" => Self::Stream(Framing::Events),
-            "application/x-ndjson" | "application/ndjson" | "application/jsonl" | "application/x-jsonlines"
-            | "application/json-seq" | "application/stream+json" => Self::Stream(Framing::Lines),
+            "application/x-ndjson"
+            | "application/ndjson"
+            | "application/jsonl"
+            | "application/x-jsonlines"
+            | "application/json-seq"
+            | "application/stream+json" => Self::Stream(Framing::Lines),
             _ if essence.ends_with("json") => Self::Whole,
             _ if essence.is_empty() || essence.starts_with("text/") => {
                 let start = beginning.trim_ascii_start();
@@ -86,12 +90,16 @@ impl Answered<'_> {
         let beginning = &beginning[..beginning.len().min(BEGINNING)];
         let kind = match Kind::of(&content_type, beginning) {
             // Text of a known length is not streamed.
-            Kind::Stream(Framing::Text) if length.is_some_and(|length| length <= max_bytes as u64) => Kind::Whole,
+            Kind::Stream(Framing::Text) if length.is_some_and(|length| length <= max_bytes as u64) => {
+                Kind::Whole
+            }
             kind => kind,
         };
         let body = with_first(first, body);
         match kind {
-            Kind::Unjudged if self.auditor.settings.unjudged == Unjudged::Pass => Response::from_parts(parts, body),
+            Kind::Unjudged if self.auditor.settings.unjudged == Unjudged::Pass => {
+                Response::from_parts(parts, body)
+            }
             Kind::Unjudged => {
                 let message = format!("the answer has the type {content_type:?}, which cannot be judged");
                 self.failed("unreadable", &message)
@@ -108,7 +116,9 @@ impl Answered<'_> {
                 match self.auditor.room().collect(&mut body).await {
                     // HTTP/1.0 has no trailers.
                     Ok(buffered) => Response::from_parts(parts, buffered.without_trailers().into_body()),
-                    Err(error) => self.failed("cut_off", &format!("no whole answer for HTTP/1.0: {}", reason(&error))),
+                    Err(error) => {
+                        self.failed("cut_off", &format!("no whole answer for HTTP/1.0: {}", reason(&error)))
+                    }
                 }
             }
         }
@@ -123,7 +133,9 @@ impl Answered<'_> {
         let Some(text) = as_text(&buffered.data) else {
             return match self.auditor.settings.unjudged {
                 Unjudged::Pass => Response::from_parts(parts, buffered.into_body()),
-                Unjudged::Refuse => self.failed("unreadable", "the answer is not UTF-8 text, which cannot be judged"),
+                Unjudged::Refuse => {
+                    self.failed("unreadable", "the answer is not UTF-8 text, which cannot be judged")
+                }
             };
         };
         let document = Document::scan(text);
@@ -168,7 +180,8 @@ impl Answered<'_> {
                 && let Some(text) = as_text(&whole)
             {
                 let document = Document::scan(text);
-                let judged = whole::judge(&panel, format.answer, Direction::Completion, &content_type, &document);
+                let judged =
+                    whole::judge(&panel, format.answer, Direction::Completion, &content_type, &document);
                 let _ = judged.await;
             }
         };
@@ -179,7 +192,7 @@ impl Answered<'_> {
     fn denied(&self, denial: &Denial) -> Response {
         let (status, kind) = match denial.is_failure {
             true => (StatusCode::BAD_GATEWAY, "judge_failed"),
-            false => (StatusCode::FORBIDDEN, "blocked"),
+            false => (StatusCode::FORBIDDEN, BLOCKED),
         };
         self.auditor.refuse(&self.asked, status, kind, &denial.message)
     }
@@ -289,7 +302,7 @@ impl Streamed {
         let document = Document::scan(&self.stream.last);
         let refusal = crate::format::Refusal {
             auditor: &self.auditor_id,
-            kind: if denial.is_failure { "judge_failed" } else { "blocked" },
+            kind: if denial.is_failure { "judge_failed" } else { BLOCKED },
             status: StatusCode::FORBIDDEN,
             message: &denial.message,
             document: Some(&document),

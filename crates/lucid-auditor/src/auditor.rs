@@ -1,18 +1,17 @@
 //! An auditor: its judges, and the path of a request.
 
-use std::{
-    collections::BTreeSet, error::Error as _, iter, net::IpAddr, sync::Arc, time::Duration,
-};
+use std::{collections::BTreeSet, error::Error as _, iter, net::IpAddr, sync::Arc, time::Duration};
 
+use http_body_util::BodyExt as _;
 use hyper::{
     Method, Request, StatusCode, Version,
     body::{Body as _, Incoming},
     header::{
-        ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RANGE, UPGRADE,
+        ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RANGE,
+        UPGRADE,
     },
     http::request::Parts,
 };
-use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::timeout};
 use tracing::Instrument as _;
@@ -36,6 +35,9 @@ const BODY_LIMIT: Duration = Duration::from_secs(60);
 
 /// Number of bodies of maximum size that fit in memory at the same time.
 const MAX_BODIES: usize = 32;
+
+/// Kind of refusals by a judge.
+pub(crate) const BLOCKED: &str = "blocked";
 
 /// An auditor, for [`serve`](crate::serve()).
 #[derive(Debug)]
@@ -181,7 +183,8 @@ impl Auditor {
         }
         if forward::is_upgrade(&parts.headers) {
             let protocol = parts.headers.get(UPGRADE).map(|value| String::from_utf8_lossy(value.as_bytes()));
-            let message = format!("found an upgrade to {}, which cannot be judged", protocol.unwrap_or_default());
+            let message =
+                format!("found an upgrade to {}, which cannot be judged", protocol.unwrap_or_default());
             return Some((StatusCode::NOT_IMPLEMENTED, message));
         }
         forward::is_grpc(&parts.headers).then(|| {
@@ -202,7 +205,8 @@ impl Auditor {
         let document = Document::scan(text);
         let format = format::of("", &document);
         let panel = self.panel(Mode::Enforce);
-        let judged = whole::judge(&panel, format.request, Direction::Prompt, &content_type(headers), &document).await;
+        let judged =
+            whole::judge(&panel, format.request, Direction::Prompt, &content_type(headers), &document).await;
         let verdict = match judged {
             Ok(None) => json!({"allowed": true}),
             Ok(Some(masked)) => json!({"allowed": true, "text": masked}),
@@ -243,7 +247,7 @@ impl Auditor {
         let denied = |asked: &Asked, denial: &Denial| {
             let (status, kind) = match denial.is_failure {
                 true => (StatusCode::SERVICE_UNAVAILABLE, "judge_failed"),
-                false => (StatusCode::FORBIDDEN, "blocked"),
+                false => (StatusCode::FORBIDDEN, BLOCKED),
             };
             self.refuse(asked, status, kind, &denial.message)
         };
@@ -266,7 +270,8 @@ impl Auditor {
         let document = Document::scan(text);
         let asked = Asked::in_document(&path, &document);
         let content_type = content_type(&parts.headers);
-        let judged = whole::judge(panel, asked.format.request, Direction::Prompt, &content_type, &document).await;
+        let judged =
+            whole::judge(panel, asked.format.request, Direction::Prompt, &content_type, &document).await;
         match judged {
             Ok(None) => Ok((asked, buffered.into_body())),
             Ok(Some(masked)) => {
@@ -284,7 +289,8 @@ impl Auditor {
             return (asked, body);
         }
         let (body, mut pieces) = copied(body);
-        let (panel, path, content_type) = (panel.clone(), parts.uri.path().to_owned(), content_type(&parts.headers));
+        let (panel, path, content_type) =
+            (panel.clone(), parts.uri.path().to_owned(), content_type(&parts.headers));
         let max_bytes = self.settings.max_bytes;
         let observed = async move {
             let mut data = Vec::new();
@@ -312,7 +318,8 @@ impl Auditor {
             refuse(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message)
         };
         if let Some(encoding) = encoding(headers) {
-            let message = format!("found a body that is encoded as {encoding}, accepted one that is not encoded");
+            let message =
+                format!("found a body that is encoded as {encoding}, accepted one that is not encoded");
             skip(headers, body).await;
             return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", &message));
         }
@@ -326,7 +333,9 @@ impl Auditor {
             Ok(Err(Unbuffered::Busy)) => {
                 refuse(StatusCode::SERVICE_UNAVAILABLE, "busy", "no memory for one more body")
             }
-            Ok(Err(Unbuffered::Failed(error))) => refuse(StatusCode::BAD_REQUEST, "cut_off", &error.to_string()),
+            Ok(Err(Unbuffered::Failed(error))) => {
+                refuse(StatusCode::BAD_REQUEST, "cut_off", &error.to_string())
+            }
             Err(_elapsed) => {
                 let message = format!("accepted a body that arrives within {} s", BODY_LIMIT.as_secs());
                 refuse(StatusCode::REQUEST_TIMEOUT, "too_slow", &message)
@@ -347,12 +356,18 @@ impl Auditor {
         let (mut parts, body) = response.into_parts();
         let refuse = |kind, message: &str| self.refuse(&asked, StatusCode::BAD_GATEWAY, kind, message);
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-            return refuse("unreadable", "the answer changes to another protocol, which nobody has asked for");
+            return refuse(
+                "unreadable",
+                "the answer changes to another protocol, which nobody has asked for",
+            );
         }
         // Without a body, as after HEAD, the headers describe the one that GET would return.
         let has_body = !body.is_end_stream();
         if let Some(coding) = forward::transfer_coding(&parts.headers).filter(|_| has_body) {
-            return refuse("unreadable", &format!("the answer is transferred as {coding} and cannot be read"));
+            return refuse(
+                "unreadable",
+                &format!("the answer is transferred as {coding} and cannot be read"),
+            );
         }
         let is_http2 = parts.version == Version::HTTP_2;
         forward::remove_hop_by_hop(&mut parts.headers);
@@ -394,8 +409,17 @@ impl Auditor {
     }
 
     /// Returns a refusal in the protocol of the request.
-    pub(crate) fn refuse(&self, asked: &Asked, status: StatusCode, kind: &'static str, message: &str) -> Response {
-        tracing::warn!(status = status.as_u16(), kind, "{message}");
+    pub(crate) fn refuse(
+        &self,
+        asked: &Asked,
+        status: StatusCode,
+        kind: &'static str,
+        message: &str,
+    ) -> Response {
+        // The verdict is logged already.
+        if kind != BLOCKED {
+            tracing::warn!(status = status.as_u16(), kind, "{message}");
+        }
         let choices = BTreeSet::new();
         let refusal = self.refusal(asked, status, kind, message, None, &choices);
         let (status, body) = (asked.format.refusal)(&refusal);
@@ -411,7 +435,15 @@ impl Auditor {
         document: Option<&'a Document<'a>>,
         choices: &'a BTreeSet<u32>,
     ) -> Refusal<'a> {
-        Refusal { auditor: &self.settings.id, kind, status, message, document, id: asked.id.as_ref(), choices }
+        Refusal {
+            auditor: &self.settings.id,
+            kind,
+            status,
+            message,
+            document,
+            id: asked.id.as_ref(),
+            choices,
+        }
     }
 }
 

@@ -9,10 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::stream;
-use http_body_util::{
-    BodyExt as _, Full, LengthLimitError, Limited, StreamBody,
-    combinators::UnsyncBoxBody,
-};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     HeaderMap,
     body::{Body as _, Frame, SizeHint},

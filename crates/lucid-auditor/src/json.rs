@@ -13,8 +13,19 @@ const MAX_DEPTH: usize = 64;
 
 /// Names of members that protocols look up.
 const MARKS: [&str; 13] = [
-    "role", "type", "index", "output_index", "content_index", "summary_index", "id", "model", "created", "method",
-    "messages", "inputs", "jsonrpc",
+    "role",
+    "type",
+    "index",
+    "output_index",
+    "content_index",
+    "summary_index",
+    "id",
+    "model",
+    "created",
+    "method",
+    "messages",
+    "inputs",
+    "jsonrpc",
 ];
 
 /// A scanned text. Its first node is the root; every other node follows its parent.
@@ -106,7 +117,10 @@ impl<'a> Document<'a> {
                 }
                 b',' | b':' | b' ' | b'\t' | b'\r' | b'\n' => {}
                 _ => {
-                    let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':') || byte.is_ascii_whitespace();
+                    let is_end = |byte: &u8| {
+                        matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':')
+                            || byte.is_ascii_whitespace()
+                    };
                     let length = bytes[at..].iter().position(is_end).unwrap_or(bytes.len() - at);
                     let scalar = at..at + length;
                     at = scalar.end;
@@ -328,7 +342,9 @@ mod tests {
     fn offsets_lead_back_to_the_escaped_text() {
         let escaped = r"a\u0069gnore\n\ud83d\ude00 b";
         let decoded = decode(escaped);
-        for (part, original) in [("i", r"\u0069"), ("gnore", "gnore"), ("\u{1f600}", r"\ud83d\ude00"), (" b", " b")] {
+        for (part, original) in
+            [("i", r"\u0069"), ("gnore", "gnore"), ("\u{1f600}", r"\ud83d\ude00"), (" b", " b")]
+        {
             let at = decoded.text.find(part).unwrap();
             let range = decoded.offsets.escaped(at)..decoded.offsets.escaped(at + part.len());
             assert_eq!(&escaped[range], original);
@@ -338,7 +354,10 @@ mod tests {
     #[test]
     fn strings_are_found_with_their_places() {
         for (text, expected) in [
-            (r#"{"a":"x","b":{"c/d":["y",1,{"e":"z"}]}}"#, &[("/a", "x"), ("/b/c~1d/0", "y"), ("/b/c~1d/2/e", "z")][..]),
+            (
+                r#"{"a":"x","b":{"c/d":["y",1,{"e":"z"}]}}"#,
+                &[("/a", "x"), ("/b/c~1d/0", "y"), ("/b/c~1d/2/e", "z")][..],
+            ),
             (r#"["x",[["y"]],-1.5e3,"z"]"#, &[("/0", "x"), ("/1/0/0", "y"), ("/3", "z")]),
             (r#"{"\u0061":"\u0069gnore"}"#, &[("/a", "ignore")]),
             (r#" "only" "#, &[("/0", "only")]),

@@ -254,7 +254,12 @@ pub enum OnFailure {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { name: None, mode: Mode::Enforce, on_failure: OnFailure::Deny, timeout: Duration::from_secs(10) }
+        Self {
+            name: None,
+            mode: Mode::Enforce,
+            on_failure: OnFailure::Deny,
+            timeout: Duration::from_secs(10),
+        }
     }
 }
 

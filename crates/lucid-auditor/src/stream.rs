@@ -186,7 +186,12 @@ impl Stream {
                 continue;
             }
             let path = document.path(node);
-            let rule = self.format.events.iter().enumerate().find(|(_, rule)| rule.message(&document, &path).is_some());
+            let rule = self
+                .format
+                .events
+                .iter()
+                .enumerate()
+                .find(|(_, rule)| rule.message(&document, &path).is_some());
             let Some((index, rule)) = rule else {
                 whole.insert(node);
                 continue;
@@ -251,9 +256,10 @@ impl Stream {
     fn release(&mut self) -> Vec<u8> {
         let mut released = Vec::new();
         let settled: Vec<usize> = self.tracks.iter().map(|track| track.settled(&self.panel)).collect();
-        while let Some(held) = self.held.pop_front_if(|held| {
-            held.pieces.iter().all(|piece| piece.range.end <= settled[piece.track])
-        }) {
+        while let Some(held) = self
+            .held
+            .pop_front_if(|held| held.pieces.iter().all(|piece| piece.range.end <= settled[piece.track]))
+        {
             self.held_bytes -= held.raw.len();
             let pieces = held.pieces.iter();
             let edits = pieces.flat_map(|piece| self.tracks[piece.track].edits(&piece.range, &piece.source));
@@ -311,7 +317,9 @@ pub(crate) fn without_logprobs(content: &str, mut edits: Vec<Edit>) -> Vec<Edit>
         });
         let remove = |range: &Range<usize>| Edit { range: range.clone(), replacement: "null".to_owned() };
         let removed: Vec<_> = logprobs.map(|node| remove(&node.range)).collect();
-        edits.retain(|edit| !removed.iter().any(|it| it.range.start <= edit.range.start && edit.range.end <= it.range.end));
+        edits.retain(|edit| {
+            !removed.iter().any(|it| it.range.start <= edit.range.start && edit.range.end <= it.range.end)
+        });
         edits.extend(removed);
     }
     edits

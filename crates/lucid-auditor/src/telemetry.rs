@@ -14,7 +14,8 @@ use sha2::Sha256;
 use crate::{Direction, Passage};
 
 /// Upper bounds of the durations of verdicts, in seconds.
-const DURATIONS: [f64; 12] = [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 10.0];
+const DURATIONS: [f64; 12] =
+    [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 10.0];
 
 #[derive(Debug)]
 pub(crate) struct Telemetry {
@@ -89,7 +90,12 @@ impl Telemetry {
             Unit::Seconds,
             telemetry.durations.clone(),
         );
-        registry.register_with_unit("forwarded", "Received bodies by message (request, answer)", Unit::Bytes, telemetry.bytes.clone());
+        registry.register_with_unit(
+            "forwarded",
+            "Received bodies by message (request, answer)",
+            Unit::Bytes,
+            telemetry.bytes.clone(),
+        );
         registry.register("streams", "Answers in progress", telemetry.streams.clone());
         Ok(telemetry)
     }

@@ -97,7 +97,8 @@ impl Text {
     /// Returns the edits that replace a part of the text. The first string gets the replacement.
     pub(crate) fn edits(&self, span: &Span) -> Vec<Edit> {
         let range = &span.range;
-        let touched = self.pieces.iter().filter(|piece| piece.range.start < range.end && range.start < piece.range.end);
+        let touched =
+            self.pieces.iter().filter(|piece| piece.range.start < range.end && range.start < piece.range.end);
         let edits = touched.enumerate().map(|(index, piece)| {
             let start = range.start.max(piece.range.start) - piece.range.start;
             let end = range.end.min(piece.range.end) - piece.range.start;
@@ -146,14 +147,19 @@ pub(crate) fn texts_of(
     let mut collected = Collected { texts: Vec::new(), by_key: HashMap::new() };
     for node in strings {
         let path = document.path(node);
-        let rule = rules.iter().enumerate().find_map(|(index, rule)| Some((index, rule, rule.message(document, &path)?)));
+        let rule = rules
+            .iter()
+            .enumerate()
+            .find_map(|(index, rule)| Some((index, rule, rule.message(document, &path)?)));
         let is_nested = rule.is_some_and(|(_, rule, _)| rule.is_nested());
         let (source, text) = Source::decode(document.text, document.nodes[node].range.clone(), is_nested);
         if text.is_empty() || rule.is_none() && is_structure(document, node, &text) {
             continue;
         }
         let (key, separator) = match rule {
-            Some((index, rule, message)) => (Key::Message(message, index), if rule.is_structure() { "\n" } else { "" }),
+            Some((index, rule, message)) => {
+                (Key::Message(message, index), if rule.is_structure() { "\n" } else { "" })
+            }
             None => (Key::Member(name(document, &path).unwrap_or_default().to_owned()), ""),
         };
         let described = || match rule {
@@ -177,7 +183,14 @@ struct Collected {
 }
 
 impl Collected {
-    fn add(&mut self, key: Key, passage: impl FnOnce() -> Passage<'static>, text: &str, source: Source, separator: &str) {
+    fn add(
+        &mut self,
+        key: Key,
+        passage: impl FnOnce() -> Passage<'static>,
+        text: &str,
+        source: Source,
+        separator: &str,
+    ) {
         let is_new = !self.by_key.contains_key(&key);
         let (key, separator) = match is_new && self.texts.len() >= MAX_TEXTS {
             true => (Key::Rest, "\n"),
@@ -234,28 +247,129 @@ pub(crate) fn name<'a>(document: &'a Document<'_>, path: &[usize]) -> Option<&'a
 /// Returns `true` for a string that protocols use as an identifier, such as the name of the model.
 pub(crate) fn is_structure(document: &Document<'_>, node: usize, text: &str) -> bool {
     const IDENTIFIERS: [&str; 19] = [
-        "call_id", "created_at", "datatype", "done_reason", "encoding_format", "event_id", "finish_reason", "id",
-        "item_id", "jsonrpc", "method", "model", "object", "role", "service_tier", "status", "stop_reason",
-        "system_fingerprint", "type",
+        "call_id",
+        "created_at",
+        "datatype",
+        "done_reason",
+        "encoding_format",
+        "event_id",
+        "finish_reason",
+        "id",
+        "item_id",
+        "jsonrpc",
+        "method",
+        "model",
+        "object",
+        "role",
+        "service_tier",
+        "status",
+        "stop_reason",
+        "system_fingerprint",
+        "type",
     ];
     let Step::Name(name) = &document.nodes[node].step else { return false };
-    let is_known = IDENTIFIERS.contains(&&**name) || matches!(&**name, "tool_call_id" | "tool_use_id" | "response_id" | "obfuscation");
+    let is_known = IDENTIFIERS.contains(&&**name)
+        || matches!(&**name, "tool_call_id" | "tool_use_id" | "response_id" | "obfuscation");
     let is_identifier = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/+-".contains(&byte);
     is_known && text.len() <= 128 && text.bytes().all(is_identifier)
 }
 
 /// Names of members that protocols define.
 const NAMES: [&str; 96] = [
-    "arguments", "audio", "choices", "completion", "completion_tokens", "completion_tokens_details", "content",
-    "content_block", "content_index", "created", "created_at", "data", "datatype", "delta", "description", "done",
-    "done_reason", "embedding", "error", "eval_count", "eval_duration", "event_id", "finish_reason", "format",
-    "function", "function_call", "generated_text", "id", "image_url", "index", "input", "input_tokens", "inputs",
-    "instances", "instructions", "item", "item_id", "jsonrpc", "load_duration", "logprobs", "max_completion_tokens",
-    "max_new_tokens", "max_output_tokens", "max_tokens", "message", "messages", "metadata", "method", "model", "n",
-    "name", "object", "obfuscation", "options", "output", "output_index", "output_tokens", "outputs", "parallel_tool_calls",
-    "parameters", "params", "part", "partial_json", "predictions", "prompt", "prompt_eval_count", "prompt_tokens",
-    "properties", "reasoning", "reasoning_content", "refusal", "required", "response", "response_format", "result",
-    "role", "seed", "sequence_number", "shape", "stop", "stop_reason", "stop_sequence", "stream", "stream_options",
-    "system", "system_fingerprint", "temperature", "text", "token", "tool_call_id", "tool_calls", "tool_choice", "tools",
-    "top_p", "total_tokens", "type",
+    "arguments",
+    "audio",
+    "choices",
+    "completion",
+    "completion_tokens",
+    "completion_tokens_details",
+    "content",
+    "content_block",
+    "content_index",
+    "created",
+    "created_at",
+    "data",
+    "datatype",
+    "delta",
+    "description",
+    "done",
+    "done_reason",
+    "embedding",
+    "error",
+    "eval_count",
+    "eval_duration",
+    "event_id",
+    "finish_reason",
+    "format",
+    "function",
+    "function_call",
+    "generated_text",
+    "id",
+    "image_url",
+    "index",
+    "input",
+    "input_tokens",
+    "inputs",
+    "instances",
+    "instructions",
+    "item",
+    "item_id",
+    "jsonrpc",
+    "load_duration",
+    "logprobs",
+    "max_completion_tokens",
+    "max_new_tokens",
+    "max_output_tokens",
+    "max_tokens",
+    "message",
+    "messages",
+    "metadata",
+    "method",
+    "model",
+    "n",
+    "name",
+    "object",
+    "obfuscation",
+    "options",
+    "output",
+    "output_index",
+    "output_tokens",
+    "outputs",
+    "parallel_tool_calls",
+    "parameters",
+    "params",
+    "part",
+    "partial_json",
+    "predictions",
+    "prompt",
+    "prompt_eval_count",
+    "prompt_tokens",
+    "properties",
+    "reasoning",
+    "reasoning_content",
+    "refusal",
+    "required",
+    "response",
+    "response_format",
+    "result",
+    "role",
+    "seed",
+    "sequence_number",
+    "shape",
+    "stop",
+    "stop_reason",
+    "stop_sequence",
+    "stream",
+    "stream_options",
+    "system",
+    "system_fingerprint",
+    "temperature",
+    "text",
+    "token",
+    "tool_call_id",
+    "tool_calls",
+    "tool_choice",
+    "tools",
+    "top_p",
+    "total_tokens",
+    "type",
 ];

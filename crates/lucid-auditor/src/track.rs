@@ -77,9 +77,10 @@ impl Track {
 
     /// Asks the judges for whom there is enough new text, or all if the text ends here.
     pub(crate) async fn judge(&mut self, panel: &Panel, is_end: bool) -> Result<(), Denial> {
-        let windows = panel.judges.iter().zip(&self.seats).enumerate().filter_map(|(index, (member, seat))| {
-            Some((index, member, self.window(panel, member, *seat, is_end)?))
-        });
+        let windows =
+            panel.judges.iter().zip(&self.seats).enumerate().filter_map(|(index, (member, seat))| {
+                Some((index, member, self.window(panel, member, *seat, is_end)?))
+            });
         let windows: Vec<_> = windows.collect();
         let asked = windows.iter().map(|(_, member, window)| ask(panel, member, window));
         let outcomes = join_all(asked.collect::<Vec<_>>()).await;
@@ -164,7 +165,8 @@ impl Track {
 
     /// Returns the edits of a piece, which consists of the string `source`.
     pub(crate) fn edits(&self, piece: &Range<usize>, source: &Source) -> Vec<Edit> {
-        let masks = self.masks.iter().filter(|mask| mask.range.start < piece.end && piece.start < mask.range.end);
+        let masks =
+            self.masks.iter().filter(|mask| mask.range.start < piece.end && piece.start < mask.range.end);
         let edits = masks.map(|mask| {
             let range = &mask.range;
             let part = range.start.max(piece.start) - piece.start..range.end.min(piece.end) - piece.start;

@@ -6,15 +6,14 @@ use std::{
     time::Instant,
 };
 
-use futures::{FutureExt as _, future::{BoxFuture, join_all}};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, join_all},
+};
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
-use crate::{
-    Judges, Mode, OnFailure, Passage, Span, Verdict,
-    judge::Member,
-    telemetry::Telemetry,
-};
+use crate::{Judges, Mode, OnFailure, Passage, Span, Verdict, judge::Member, telemetry::Telemetry};
 
 /// Maximum number of verdicts in progress that nobody waits for. Beyond it, observing judges are not asked.
 static OBSERVED: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(256)));
@@ -52,7 +51,11 @@ impl Panel {
     }
 
     /// Returns the consequence of one judge's verdict.
-    fn ask_and_report<'a>(&'a self, member: &'a Arc<Member>, passage: &'a Passage<'_>) -> BoxFuture<'a, Outcome> {
+    fn ask_and_report<'a>(
+        &'a self,
+        member: &'a Arc<Member>,
+        passage: &'a Passage<'_>,
+    ) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             if self.observes_aside(member) {
                 self.observe(member, passage);
@@ -133,7 +136,8 @@ impl Panel {
         let count = |rule: &Cow<'static, str>| {
             self.telemetry.count_verdict(name, passage.direction, (action, rule), is_enforced);
         };
-        let log = |rule: &str, text: &str| self.telemetry.log(name, passage, (action, rule), text, is_enforced);
+        let log =
+            |rule: &str, text: &str| self.telemetry.log(name, passage, (action, rule), text, is_enforced);
         match outcome {
             Outcome::Allow => count(&Cow::Borrowed("")),
             Outcome::Deny(denial) => {

@@ -16,7 +16,8 @@ impl Judge for Phrases {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let phrases = std::env::var("BLOCKED_PHRASES").unwrap_or_else(|_| "ignore previous instructions".to_owned());
+    let phrases =
+        std::env::var("BLOCKED_PHRASES").unwrap_or_else(|_| "ignore previous instructions".to_owned());
     let phrases = phrases.split(',').map(|phrase| phrase.trim().to_lowercase()).collect();
     Ok(lucid_auditor::serve(Auditor::from_env()?.judge(Phrases(phrases))).await?)
 }

@@ -31,7 +31,8 @@ pub(crate) static MESSAGES: Format = Format {
         completion("completion", 1),
     ],
     refusal: |refused| {
-        let error = json!({"type": "permission_error", "message": refused.message, "auditor": refused.auditor});
+        let error =
+            json!({"type": "permission_error", "message": refused.message, "auditor": refused.auditor});
         (refused.status, json!({"type": "error", "error": error}))
     },
     end: |refused| {

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
+use crate::auditor::BLOCKED;
+
 use super::{Event, Format, Refusal, call, completion, prompt, result};
 
 pub(crate) static CHAT: Format = Format {
@@ -84,7 +86,7 @@ pub(crate) static EMBEDDINGS: Format = Format {
 /// The error body of the API, which its clients decode.
 pub(super) fn refusal(refused: &Refusal<'_>) -> (StatusCode, Value) {
     let code = match refused.kind {
-        "blocked" => "content_filter",
+        BLOCKED => "content_filter",
         other => other,
     };
     let error = json!({
@@ -98,9 +100,7 @@ pub(super) fn refusal(refused: &Refusal<'_>) -> (StatusCode, Value) {
 }
 
 fn end(refused: &Refusal<'_>, object: &str) -> Vec<Event> {
-    let choice = |index: u32| {
-        json!({"index": index, "delta": {}, "text": "", "logprobs": null, "finish_reason": "content_filter"})
-    };
+    let choice = |index: u32| json!({"index": index, "delta": {}, "text": "", "logprobs": null, "finish_reason": "content_filter"});
     let mut choices: Vec<Value> = refused.choices.iter().copied().map(choice).collect();
     if choices.is_empty() {
         choices.push(choice(0));

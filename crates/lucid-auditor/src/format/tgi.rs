@@ -18,7 +18,5 @@ pub(crate) static GENERATE: Format = Format {
         let body = json!({"error": refused.message, "error_type": refused.kind, "auditor": refused.auditor});
         (refused.status, body)
     },
-    end: |refused| {
-        vec![Event::json(&json!({"error": refused.message, "error_type": "content_filter"}))]
-    },
+    end: |refused| vec![Event::json(&json!({"error": refused.message, "error_type": "content_filter"}))],
 };

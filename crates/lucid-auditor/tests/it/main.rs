@@ -17,7 +17,6 @@ use lucid_auditor::{Auditor, Judge, JudgeError, Passage, Stage, Verdict};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-
 /// An address without a listener.
 const NOBODY: &str = "127.0.0.1:1";
 

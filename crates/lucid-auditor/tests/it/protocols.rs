@@ -154,12 +154,13 @@ fn joined(content: &str, sample: &Value) -> String {
     fn pointer_to(value: &Value, text: &str) -> Option<String> {
         match value {
             Value::String(found) => (found == text).then(String::new),
-            Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
-                Some(format!("/{index}{}", pointer_to(item, text)?))
-            }),
-            Value::Object(members) => members.iter().find_map(|(name, item)| {
-                Some(format!("/{name}{}", pointer_to(item, text)?))
-            }),
+            Value::Array(items) => items
+                .iter()
+                .enumerate()
+                .find_map(|(index, item)| Some(format!("/{index}{}", pointer_to(item, text)?))),
+            Value::Object(members) => {
+                members.iter().find_map(|(name, item)| Some(format!("/{name}{}", pointer_to(item, text)?)))
+            }
             _ => None,
         }
     }
@@ -177,7 +178,11 @@ async fn streamed_texts_are_masked_wherever_they_are_cut() {
             let count = pieces.len();
             let (content, is_whole) = streamed(path, content_type, pieces).await;
             assert!(is_whole, "{path}: {content}");
-            assert_eq!(joined(&content, &event("SAMPLE")), "your card <CARD> and 12345, thanks", "{path} {size}");
+            assert_eq!(
+                joined(&content, &event("SAMPLE")),
+                "your card <CARD> and 12345, thanks",
+                "{path} {size}"
+            );
             assert_eq!(events(&content).len(), count, "every event stays: {content}");
         }
     }
@@ -201,7 +206,13 @@ async fn choices_are_separate_texts() {
     let event = |index: u32, text: &str| {
         format!("data: {}\n\n", json!({"choices": [{"index": index, "delta": {"content": text}}]}))
     };
-    let pieces = vec![event(0, "the secret "), event(1, "word"), event(0, "4111111111"), event(1, "1"), event(0, "111111!")];
+    let pieces = vec![
+        event(0, "the secret "),
+        event(1, "word"),
+        event(0, "4111111111"),
+        event(1, "1"),
+        event(0, "111111!"),
+    ];
     let (content, is_whole) = streamed("/v1/chat/completions", "text/event-stream", pieces).await;
     let texts = events(&content).into_iter().map(|event| event["choices"][0]["delta"]["content"].clone());
     assert_eq!(texts.collect::<Vec<_>>(), ["the secret ", "word", "<CARD>", "1", "!"]);
@@ -223,37 +234,45 @@ async fn escapes_of_nested_json_are_decoded() {
 #[tokio::test]
 async fn other_events_pass_unchanged_and_in_order() {
     let sent = "retry: 10\n\n: comment\r\n\r\nevent: ping\ndata: {\"type\":\"ping\"}\n\ndata: one\ndata: two\n\ndata: [DONE]\n\n";
-    let (content, is_whole) = streamed("/v1/chat/completions", "text/event-stream", vec![sent.to_owned()]).await;
+    let (content, is_whole) =
+        streamed("/v1/chat/completions", "text/event-stream", vec![sent.to_owned()]).await;
     assert_eq!((content.as_str(), is_whole), (sent, true));
 }
 
 /// Requests of each protocol with a text.
 const REQUESTS: [(&str, Event); 16] = [
     ("/v1/chat/completions", |text| json!({"model": "m", "messages": [{"role": "user", "content": text}]})),
-    ("/v1/chat/completions", |text| {
-        json!({"messages": [{"role": "user", "content": [{"type": "text", "text": text}]}]})
-    }),
+    (
+        "/v1/chat/completions",
+        |text| json!({"messages": [{"role": "user", "content": [{"type": "text", "text": text}]}]}),
+    ),
     ("/v1/chat/completions", |text| {
         let call = json!({"id": "1", "function": {"name": "f", "arguments": json!({"q": text}).to_string()}});
         json!({"messages": [{"role": "assistant", "tool_calls": [call]}]})
     }),
-    ("/v1/chat/completions", |text| {
-        json!({"messages": [], "tools": [{"function": {"name": "f", "description": text}}]})
-    }),
+    (
+        "/v1/chat/completions",
+        |text| json!({"messages": [], "tools": [{"function": {"name": "f", "description": text}}]}),
+    ),
     ("/v1/completions", |text| json!({"prompt": [text]})),
     ("/v1/responses", |text| json!({"input": text})),
-    ("/v1/responses", |text| json!({"input": [{"role": "user", "content": [{"type": "input_text", "text": text}]}]})),
+    (
+        "/v1/responses",
+        |text| json!({"input": [{"role": "user", "content": [{"type": "input_text", "text": text}]}]}),
+    ),
     ("/v1/embeddings", |text| json!({"input": ["a", text]})),
     ("/v1/messages", |text| json!({"system": text, "messages": []})),
     ("/v1/messages", |text| {
-        let result = json!({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": text}]});
+        let result =
+            json!({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": text}]});
         json!({"messages": [{"role": "user", "content": [result]}]})
     }),
     ("/api/generate", |text| json!({"model": "m", "prompt": text})),
     ("/v1/models/m:predict", |text| json!({"instances": [{"text": text}]})),
-    ("/v2/models/m/infer", |text| {
-        json!({"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": [text]}]})
-    }),
+    (
+        "/v2/models/m/infer",
+        |text| json!({"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": [text]}]}),
+    ),
     ("/generate", |text| json!({"inputs": text, "parameters": {}})),
     ("/mcp", |text| {
         let params = json!({"name": "search", "arguments": {"query": text}});
@@ -299,16 +318,25 @@ async fn requests_are_refused_and_masked_in_every_protocol() {
 #[tokio::test]
 async fn whole_answers_are_refused_and_masked() {
     for (path, event) in [
-        ("/v1/chat/completions", (|text| json!({"choices": [{"index": 0, "message": {"content": text}}]})) as Event),
+        (
+            "/v1/chat/completions",
+            (|text| json!({"choices": [{"index": 0, "message": {"content": text}}]})) as Event,
+        ),
         ("/v1/chat/completions", |text| {
             let call = json!({"function": {"name": "f", "arguments": json!({"q": text}).to_string()}});
             json!({"choices": [{"index": 0, "message": {"tool_calls": [call]}}]})
         }),
         ("/v1/messages", |text| json!({"content": [{"type": "tool_use", "input": {"q": [text]}}]})),
         ("/api/chat", |text| json!({"message": {"role": "assistant", "content": text}})),
-        ("/v2/models/m/infer", |text| json!({"outputs": [{"name": "o", "datatype": "BYTES", "data": [text]}]})),
+        (
+            "/v2/models/m/infer",
+            |text| json!({"outputs": [{"name": "o", "datatype": "BYTES", "data": [text]}]}),
+        ),
         ("/generate", |text| json!([{"generated_text": text}])),
-        ("/mcp", |text| json!({"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": text}]}})),
+        (
+            "/mcp",
+            |text| json!({"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": text}]}}),
+        ),
         ("/other", |text| json!({"anything": text})),
     ] {
         for (text, masked) in [("the secret word", None), (CARD, Some("<CARD>"))] {
@@ -321,7 +349,10 @@ async fn whole_answers_are_refused_and_masked() {
                 Some(masked) => assert_eq!(answer.json::<Value>().await.unwrap(), event(masked), "{path}"),
                 None => {
                     let error = answer.text().await.unwrap();
-                    assert!(error.contains("Phrase: ") && !error.contains("the secret word\\"), "{path}: {error}");
+                    assert!(
+                        error.contains("Phrase: ") && !error.contains("the secret word\\"),
+                        "{path}: {error}"
+                    );
                 }
             }
         }
@@ -334,7 +365,8 @@ async fn tokens_of_a_masked_answer_are_removed() {
     let body = json!({"choices": [{"index": 0, "message": {"content": CARD}, "logprobs": logprobs}]});
     let model = streaming("application/json", vec![body.to_string()]);
     let address = auditor_with(serve(model).await, &[], both).await;
-    let answer = client().post(format!("http://{address}/v1/chat/completions")).json(&json!({})).send().await.unwrap();
+    let answer =
+        client().post(format!("http://{address}/v1/chat/completions")).json(&json!({})).send().await.unwrap();
     let expected = json!({"choices": [{"index": 0, "message": {"content": "<CARD>"}, "logprobs": null}]});
     assert_eq!(answer.json::<Value>().await.unwrap(), expected);
 }
@@ -356,12 +388,15 @@ async fn passages_say_where_they_come_from() {
     let told = seen.iter().map(|passage| {
         (&*passage.text, passage.direction, passage.role.as_deref(), passage.choice, &*passage.location)
     });
-    assert_eq!(told.collect::<Vec<_>>(), [
-        ("be kind", Direction::Prompt, Some("system"), None, "/messages/0"),
-        ("one two", Direction::Prompt, Some("user"), None, "/messages/1"),
-        ("22 degrees", Direction::ToolResult, Some("tool"), None, "/messages/2"),
-        ("fine", Direction::Completion, Some("assistant"), Some(2), "/choices/0/message"),
-    ]);
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            ("be kind", Direction::Prompt, Some("system"), None, "/messages/0"),
+            ("one two", Direction::Prompt, Some("user"), None, "/messages/1"),
+            ("22 degrees", Direction::ToolResult, Some("tool"), None, "/messages/2"),
+            ("fine", Direction::Completion, Some("assistant"), Some(2), "/choices/0/message"),
+        ]
+    );
 }
 
 #[tokio::test]

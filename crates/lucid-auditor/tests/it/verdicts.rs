@@ -120,7 +120,10 @@ async fn a_text_is_judged_without_the_model() {
     let url = format!("http://{first}/audit");
     for (text, verdict) in [
         ("hello", json!({"allowed": true})),
-        ("the secret word", json!({"allowed": false, "rule": "phrase", "message": "Phrase: the text contains \"secret word\""})),
+        (
+            "the secret word",
+            json!({"allowed": false, "rule": "phrase", "message": "Phrase: the text contains \"secret word\""}),
+        ),
     ] {
         let answer = client().post(&url).body(text).send().await.unwrap();
         assert_eq!(answer.status(), 200);

@@ -340,7 +340,8 @@ async fn nothing_opens_a_way_through_that_is_not_looked_at() {
 #[tokio::test]
 async fn websockets_are_connected_where_unjudged_content_passes() {
     for variable in [("LUCID_AUDIT_MODE", "observe"), ("LUCID_UNJUDGED", "pass")] {
-        let model = saying("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhi");
+        let model =
+            saying("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhi");
         let first = auditor(model.await, &[variable]).await;
         let upgrade = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
         let answer = exchange(first, upgrade.as_bytes()).await;
