@@ -23,7 +23,7 @@ use crate::{
     format::{self, Format, Refusal},
     forward::{self, Next},
     json::Document,
-    telemetry::Telemetry,
+    telemetry::{Metrics, Telemetry},
     verdict::{Denial, Panel},
     whole,
 };
@@ -115,6 +115,11 @@ impl Auditor {
     /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Returns the metrics of the auditor, for programs that serve them themselves.
+    pub fn metrics(&self) -> Metrics {
+        Metrics(Arc::clone(&self.telemetry))
     }
 
     fn panel(&self, mode: Mode) -> Panel {

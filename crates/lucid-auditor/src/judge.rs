@@ -240,6 +240,8 @@ pub struct Policy {
     pub on_failure: OnFailure,
     /// Time for one verdict. Default: 10 s.
     pub timeout: Duration,
+    /// Texts that the judge is asked about. Default: all.
+    pub directions: Option<Vec<Direction>>,
 }
 
 /// Consequence of an error or a timeout of a judge.
@@ -259,6 +261,7 @@ impl Default for Policy {
             mode: Mode::Enforce,
             on_failure: OnFailure::Deny,
             timeout: Duration::from_secs(10),
+            directions: None,
         }
     }
 }
@@ -285,6 +288,12 @@ impl Policy {
     /// Sets the time for one verdict.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Limits the judge to some texts.
+    pub fn with_directions(mut self, directions: impl IntoIterator<Item = Direction>) -> Self {
+        self.directions = Some(directions.into_iter().collect());
         self
     }
 }
@@ -333,7 +342,16 @@ impl Judges {
 
 impl fmt::Debug for Judges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|member| (&member.name, &member.policy))).finish()
+        f.debug_list().entries(&self.0).finish()
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Judge")
+            .field("name", &self.name)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
     }
 }
 
@@ -344,6 +362,11 @@ impl Member {
             Ok(outcome) => outcome,
             Err(_) => Err(JudgeError::new(format!("no verdict within {:?}", self.policy.timeout))),
         }
+    }
+
+    /// Returns `true` if the judge is asked about texts of this direction.
+    pub(crate) fn concerns(&self, direction: Direction) -> bool {
+        self.policy.directions.as_ref().is_none_or(|directions| directions.contains(&direction))
     }
 
     pub(crate) fn overlap(&self) -> usize {

@@ -89,6 +89,7 @@ pub use judge::{
 };
 pub use serve::{ServeError, Stage, serve, serve_on};
 pub use settings::{SettingError, Settings, Unjudged};
+pub use telemetry::Metrics;
 
 /// Action on a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -29,7 +29,7 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
-use crate::{Auditor, Settings, body::full, telemetry::Telemetry};
+use crate::{Auditor, Settings, body::full, telemetry::Metrics};
 
 /// Timeout of an idle connection and of request headers; hyper counts both as one. Longer than callers keep connections,
 /// mostly 60 s or 90 s, because a request that arrives while this side closes is lost.
@@ -137,7 +137,7 @@ pub async fn serve(auditor: Auditor) -> Result<(), ServeError> {
     let listener = listen(settings.port).await?;
     if let Some(port) = settings.metrics_port {
         let metrics = listen(port.get()).await?;
-        tokio::spawn(serve_metrics(metrics, Arc::clone(&auditor.telemetry)));
+        tokio::spawn(serve_metrics(metrics, auditor.metrics()));
     }
     let stages = stages(&settings).context(SignalsSnafu)?;
     let Settings { id, port, next, mode, .. } = &settings;
@@ -173,12 +173,12 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 }
 
 /// Serves `GET /metrics`.
-async fn serve_metrics(listener: TcpListener, telemetry: Arc<Telemetry>) {
+async fn serve_metrics(listener: TcpListener, metrics: Metrics) {
     loop {
         let (connection, _) = accept(&listener).await;
-        let telemetry = Arc::clone(&telemetry);
+        let metrics = metrics.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let mut response = hyper::Response::new(full(telemetry.encode()));
+            let mut response = hyper::Response::new(full(metrics.encode()));
             let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
             if request.uri().path() != "/metrics" {

@@ -1,6 +1,6 @@
 //! Metrics and log lines. Neither contains text of requests and answers.
 
-use std::{borrow::Cow, io, time::Duration};
+use std::{borrow::Cow, io, sync::Arc, time::Duration};
 
 use hmac::{Hmac, Mac as _};
 use hyper::StatusCode;
@@ -53,6 +53,20 @@ struct Message {
     message: &'static str,
 }
 
+/// Metrics of an auditor: see [`Auditor::metrics`](crate::Auditor::metrics).
+#[derive(Debug, Clone)]
+pub struct Metrics(pub(crate) Arc<Telemetry>);
+
+impl Metrics {
+    /// Returns the metrics in the OpenMetrics text format.
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut text, &self.0.registry);
+        text
+    }
+}
+
 impl Telemetry {
     /// Creates the metrics. Texts are hashed with `key`, or with a random one.
     pub(crate) fn new(key: Option<&str>) -> io::Result<Self> {
@@ -98,14 +112,6 @@ impl Telemetry {
         );
         registry.register("streams", "Answers in progress", telemetry.streams.clone());
         Ok(telemetry)
-    }
-
-    /// Returns the metrics in the OpenMetrics text format.
-    pub(crate) fn encode(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = text::encode(&mut text, &self.registry);
-        text
     }
 
     pub(crate) fn count_request(&self, status: StatusCode) {

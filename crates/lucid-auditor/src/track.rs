@@ -26,8 +26,8 @@ pub(crate) struct Track {
     tail: String,
     /// Position of the tail.
     base: usize,
-    /// State of each judge.
-    seats: Vec<Seat>,
+    /// Judges that the text concerns.
+    seats: Vec<(Arc<Member>, Seat)>,
     /// Parts to replace.
     masks: Vec<Span>,
 }
@@ -54,7 +54,8 @@ struct Window<'a> {
 
 impl Track {
     pub(crate) fn new(passage: Passage<'static>, is_nested: bool, panel: &Panel) -> Self {
-        let seats = vec![Seat::default(); panel.judges.iter().count()];
+        let concerned = panel.judges.iter().filter(|member| member.concerns(passage.direction));
+        let seats = concerned.map(|member| (Arc::clone(member), Seat::default())).collect();
         Self { passage, is_nested, tail: String::new(), base: 0, seats, masks: Vec::new() }
     }
 
@@ -71,25 +72,24 @@ impl Track {
 
     /// Returns the position up to which the text may be released.
     pub(crate) fn settled(&self, panel: &Panel) -> usize {
-        let seats = panel.judges.iter().zip(&self.seats).filter(|(member, _)| panel.enforces(member));
+        let seats = self.seats.iter().filter(|(member, _)| panel.enforces(member));
         seats.map(|(_, seat)| seat.decided).min().unwrap_or_else(|| self.end())
     }
 
     /// Asks the judges for whom there is enough new text, or all if the text ends here.
     pub(crate) async fn judge(&mut self, panel: &Panel, is_end: bool) -> Result<(), Denial> {
-        let windows =
-            panel.judges.iter().zip(&self.seats).enumerate().filter_map(|(index, (member, seat))| {
-                Some((index, member, self.window(panel, member, *seat, is_end)?))
-            });
+        let windows = self.seats.iter().enumerate().filter_map(|(index, (member, seat))| {
+            Some((index, member, *seat, self.window(panel, member, *seat, is_end)?))
+        });
         let windows: Vec<_> = windows.collect();
-        let asked = windows.iter().map(|(_, member, window)| ask(panel, member, window));
+        let asked = windows.iter().map(|(_, member, _, window)| ask(panel, member, window));
         let outcomes = join_all(asked.collect::<Vec<_>>()).await;
         let end = self.end();
         let mut denied = None;
         let mut progress = Vec::new();
         let mut masks = Vec::new();
-        for ((index, member, window), outcome) in windows.iter().zip(outcomes) {
-            let mut seat = Seat { judged: end, ..self.seats[*index] };
+        for ((index, member, seat, window), outcome) in windows.iter().zip(outcomes) {
+            let mut seat = Seat { judged: end, ..*seat };
             let mut limit = if is_end || panel.observes_aside(member) { end } else { window.limit(member) };
             let outcome = match outcome {
                 Outcome::Mask(spans) => {
@@ -118,12 +118,12 @@ impl Track {
         }
         drop(windows);
         for (index, seat) in progress {
-            self.seats[index] = seat;
+            self.seats[index].1 = seat;
         }
         if panel.mode == Mode::Enforce {
             self.masks.extend(masks);
         }
-        self.trim(panel);
+        self.trim();
         denied.map_or(Ok(()), Err)
     }
 
@@ -151,8 +151,8 @@ impl Track {
     }
 
     /// Drops text that no window needs any more.
-    fn trim(&mut self, panel: &Panel) {
-        let needed = panel.judges.iter().zip(&self.seats).map(|(member, seat)| {
+    fn trim(&mut self) {
+        let needed = self.seats.iter().map(|(member, seat)| {
             seat.decided.min(seat.judged).saturating_sub(member.overlap()).max(seat.from)
         });
         let needed = needed.min().unwrap_or_else(|| self.end()).saturating_sub(self.base);

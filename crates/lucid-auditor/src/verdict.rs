@@ -46,8 +46,9 @@ pub(crate) struct Denial {
 impl Panel {
     /// Judges a whole text.
     pub(crate) fn judge<'a>(&'a self, passage: &'a Passage<'_>) -> BoxFuture<'a, Outcome> {
-        let members: Vec<_> = self.judges.iter().map(|member| self.ask_and_report(member, passage)).collect();
-        Box::pin(join_all(members).map(Outcome::join))
+        let concerned = self.judges.iter().filter(|member| member.concerns(passage.direction));
+        let asked: Vec<_> = concerned.map(|member| self.ask_and_report(member, passage)).collect();
+        Box::pin(join_all(asked).map(Outcome::join))
     }
 
     /// Returns the consequence of one judge's verdict.

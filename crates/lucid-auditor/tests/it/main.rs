@@ -74,6 +74,21 @@ async fn auditor_with(
     address
 }
 
+/// Serves an auditor. Returns its metrics as well.
+async fn auditor_with_metrics(
+    next: SocketAddr,
+    judges: impl FnOnce(Auditor) -> Auditor,
+) -> (SocketAddr, impl Fn() -> String) {
+    let mut metrics = None;
+    let address = auditor_with(next, &[], |auditor| {
+        metrics = Some(auditor.metrics());
+        judges(auditor)
+    });
+    let address = address.await;
+    let metrics = metrics.unwrap();
+    (address, move || metrics.encode())
+}
+
 /// Serves two auditors in front of `model`. Returns the address of the first.
 async fn chain(model: SocketAddr, variables: &[(&str, &str)]) -> SocketAddr {
     let second = auditor(model, variables).await;

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use axum::{Router, body::Body, http::HeaderMap};
 use futures::stream;
-use lucid_auditor::{Auditor, Direction, Judge, JudgeError, Passage, Span, Verdict};
+use lucid_auditor::{Auditor, Direction, Judge, JudgeError, Mode, OnFailure, Passage, Policy, Span, Verdict};
 use serde_json::{Value, json};
 
 use crate::{Phrase, auditor_with, client, serve, within};
@@ -397,6 +397,54 @@ async fn passages_say_where_they_come_from() {
             ("fine", Direction::Completion, Some("assistant"), Some(2), "/choices/0/message"),
         ]
     );
+}
+
+#[tokio::test]
+async fn judges_are_asked_about_their_directions_and_fail_as_their_policy_says() {
+    struct Broken;
+    impl Judge for Broken {
+        async fn judge(&self, _: &Passage<'_>) -> Result<Verdict, JudgeError> {
+            Err(JudgeError::new("the service is away"))
+        }
+    }
+    let event =
+        |text: &str| format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": text}}]}));
+    let model = serve(streaming("text/event-stream", ["fine ", "words"].map(event).to_vec())).await;
+    let policy = || Policy::default().with_name("remote");
+    for (policy, status, end) in [
+        (policy(), 503, "judge_failed"),
+        (policy().with_on_failure(OnFailure::Allow), 200, "words"),
+        (policy().with_mode(Mode::Observe), 200, "words"),
+        (policy().with_directions([Direction::ToolCall]), 200, "words"),
+        (policy().with_directions([Direction::Completion]), 200, "content_filter"),
+    ] {
+        let address = auditor_with(model, &[], |auditor| auditor.judge_with(Broken, policy.clone())).await;
+        let request = client().post(format!("http://{address}/v1/chat/completions"));
+        let request = request.json(&json!({"messages": [{"role": "user", "content": "hello"}]}));
+        let answer = within(request.send()).await.unwrap();
+        assert_eq!(answer.status(), status, "{policy:?}");
+        let content = within(answer.text()).await.unwrap();
+        assert!(content.contains(end), "{policy:?}: {content}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_count_verdicts_without_text() {
+    let event = json!({"choices": [{"index": 0, "message": {"content": CARD}}]});
+    let model = serve(streaming("application/json", vec![event.to_string()])).await;
+    let (address, metrics) = crate::auditor_with_metrics(model, both).await;
+    client().post(format!("http://{address}/v1/chat/completions")).body("hello").send().await.unwrap();
+    client().post(format!("http://{address}/")).body("the secret word").send().await.unwrap();
+    let text = metrics();
+    for line in [
+        r#"lucid_auditor_verdicts_total{judge="Cards",direction="completion",action="mask",rule="card",enforced="true"} 1"#,
+        r#"lucid_auditor_verdicts_total{judge="Phrase",direction="prompt",action="deny",rule="phrase",enforced="true"} 1"#,
+        r#"lucid_auditor_requests_total{code="403"} 1"#,
+        r#"lucid_auditor_forwarded_bytes_total{message="request"} 20"#,
+    ] {
+        assert!(text.contains(line), "{line} is missing: {text}");
+    }
+    assert!(!text.contains("secret") && !text.contains("4111"), "{text}");
 }
 
 #[tokio::test]
