@@ -62,6 +62,8 @@ impl Normalized {
             if !added.is_empty() {
                 let is_alike = added.len() == len && added.chars().nth(1).is_none();
                 folded.segment_at(start, at, (!is_alike).then_some(at + len));
+            } else if is_accent(c) {
+                folded.extend_last_char(at + len);
             }
             at += len;
         }
@@ -80,6 +82,21 @@ impl Normalized {
         match self.segments.last() {
             Some(last) if until.is_none() && last.until.is_none() && last.from + (at - last.at) == from => {}
             _ => self.segments.push(Segment { at, from, until }),
+        }
+    }
+
+    /// Adds an accent, which ends at `until`, to the last character.
+    fn extend_last_char(&mut self, until: usize) {
+        let (Some((at, _)), Some(last)) = (self.text.char_indices().next_back(), self.segments.last_mut())
+        else {
+            return;
+        };
+        match last.until {
+            None if last.at < at => {
+                let from = last.from + (at - last.at);
+                self.segments.push(Segment { at, from, until: Some(until) });
+            }
+            _ => last.until = Some(until),
         }
     }
 

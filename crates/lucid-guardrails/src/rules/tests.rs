@@ -1,9 +1,11 @@
-use std::{fmt::Write as _, time::Instant};
+use std::{fmt::Write as _, sync::LazyLock, time::Instant};
 
 use lucid_auditor::Direction;
 use proptest::prelude::*;
 
 use super::*;
+
+static INJECTION: LazyLock<Rules> = LazyLock::new(|| rules(Builtin::Injection.rules().unwrap()));
 
 fn mask(rule: Rule) -> Rule {
     rule.with_action(Action::Mask)
@@ -202,9 +204,8 @@ proptest! {
 
     #[test]
     fn any_text_is_judged(text in "\\PC*") {
-        let rules = Rules::new(Builtin::Injection.rules().unwrap()).unwrap();
-        rules.verdict(&text);
-        rules.undecided(&text);
+        INJECTION.verdict(&text);
+        INJECTION.undecided(&text);
     }
 }
 
@@ -221,11 +222,12 @@ fn examples_of_built_in_rules_match_and_counterexamples_do_not() {
             );
             assert_eq!(list.iter().filter(|other| other.name == rule.name).count(), 1, "{}", rule.name);
         }
-        // Compares each rule with its examples.
+        let wrong: Vec<_> = list.iter().filter_map(|rule| Rules::new([rule.clone()]).err()).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
         let rules = rules(list);
-        for prompt in include_str!("../../testdata/benign.txt").lines() {
-            assert_eq!(rules.matching(prompt), [""; 0], "{builtin:?} {prompt}");
-        }
+        let benign = include_str!("../../testdata/benign.txt").lines();
+        let wrong: Vec<_> = benign.filter(|prompt| !rules.matching(prompt).is_empty()).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
     }
 }
 
@@ -260,6 +262,9 @@ fn figures() {
         ("10 KB of Russian", "съешь ещё этих мягких французских булок ".repeat(140)),
         ("10 KB of Chinese", "请用中文总结这篇文章的主要内容，".repeat(213)),
     ];
+    let start = Instant::now();
+    rules(Builtin::Injection.rules().unwrap());
+    println!("injection, compiled: {:?}", start.elapsed());
     for (judge, rules) in &judges {
         for (name, text) in &texts {
             let rounds = (20 << 20) / text.len();
