@@ -1,6 +1,6 @@
 //! Folds characters that look alike, with a map back to the original text.
 
-use std::ops::Range;
+use std::{ops::Range, sync::LazyLock};
 
 use icu_normalizer::DecomposingNormalizerBorrowed;
 
@@ -173,8 +173,26 @@ fn is_accent(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
 }
 
+/// Characters of alphabets up to Arabic that fold to one character.
+static ALPHABETS: LazyLock<Vec<Option<char>>> = LazyLock::new(|| {
+    let folded = |c| {
+        let mut folded = String::new();
+        fold_any(c, &mut folded);
+        let mut chars = folded.chars();
+        chars.next().filter(|_| chars.next().is_none())
+    };
+    ('\0'..'\u{600}').map(folded).collect()
+});
+
 /// Appends the folded form of `c`, where ASCII letters may be upper case.
 fn fold(c: char, folded: &mut String) {
+    match ALPHABETS.get(c as usize) {
+        Some(Some(c)) => folded.push(*c),
+        _ => fold_any(c, folded),
+    }
+}
+
+fn fold_any(c: char, folded: &mut String) {
     // These neither decompose nor have a case.
     if matches!(c, '\u{3041}'..='\u{304b}' | '\u{4e00}'..='\u{9fff}') {
         return folded.push(c);

@@ -159,15 +159,16 @@ pub enum RulesError {
 /// use lucid_auditor::{Direction, Judge, Passage, Verdict};
 /// use lucid_guardrails::rules::{Action, Rule, Rules};
 ///
-/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # async fn example() -> Result<(), lucid_auditor::JudgeError> {
 /// let rules = Rules::new([
 ///     Rule::phrases("codename", ["project bluebird"]),
 ///     Rule::pattern("employee", r"\bEMP-\d{6}\b").with_action(Action::Mask),
 /// ])?;
 /// let verdict = rules.judge(&Passage::new(Direction::Completion, "Рroject  Bluebird ships")).await?;
 /// assert!(matches!(verdict, Verdict::Deny { .. }));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 /// ```
 pub struct Rules {
     rules: Vec<Consequence>,

@@ -262,19 +262,54 @@ fn figures() {
         ("10 KB of Russian", "съешь ещё этих мягких французских булок ".repeat(140)),
         ("10 KB of Chinese", "请用中文总结这篇文章的主要内容，".repeat(213)),
     ];
-    let start = Instant::now();
-    rules(Builtin::Injection.rules().unwrap());
-    println!("injection, compiled: {:?}", start.elapsed());
-    for (judge, rules) in &judges {
-        for (name, text) in &texts {
-            let rounds = (20 << 20) / text.len();
-            rules.verdict(text);
+    // The fastest round: other programs disturb the rest.
+    let measure = |name: &str, rounds: usize, work: &dyn Fn()| {
+        let time = || {
             let start = Instant::now();
-            (0..rounds).for_each(|_| assert_eq!(rules.verdict(text), Verdict::Allow));
-            println!("{judge}, {name}: {:?}", start.elapsed() / rounds as u32);
+            work();
+            start.elapsed()
+        };
+        println!("{name}: {:?}", (0..rounds.max(10)).map(|_| time()).min().unwrap_or_default());
+    };
+    measure("injection, compiled", 10, &|| drop(rules(Builtin::Injection.rules().unwrap())));
+    for (name, text) in &texts {
+        let rounds = (20 << 20) / text.len();
+        measure(&format!("folding, {name}"), rounds, &|| drop(crate::normalize::Normalized::new(text)));
+        for (judge, rules) in &judges {
+            measure(&format!("{judge}, {name}"), rounds, &|| assert_eq!(rules.verdict(text), Verdict::Allow));
+            measure(&format!("{judge}, end of {name}"), 1000, &|| assert!(rules.undecided(text) < 20));
         }
-        let start = Instant::now();
-        (0..1000).for_each(|_| assert_eq!(rules.undecided(&texts[0].1), 0));
-        println!("{judge}, undecided: {:?}", start.elapsed() / 1000);
     }
+}
+
+/// Prints precision and recall of the built-in rules, and the texts in error. The file has a label (`attack` or `benign`), a text
+/// with JSON escapes, and a source per line, separated by tabs:
+/// `QUALITY=injection.tsv cargo test --release -p lucid-guardrails -- --ignored --nocapture quality`.
+#[test]
+#[ignore = "measures"]
+fn quality() {
+    let file = fs::read_to_string(std::env::var("QUALITY").expect("QUALITY names a file")).unwrap();
+    let mut counts = std::collections::BTreeMap::<_, [usize; 2]>::new();
+    for line in file.lines() {
+        let [label, text, source] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let text: String = serde_json::from_str(&format!("\"{text}\"")).unwrap();
+        let found = INJECTION.matching(&text);
+        let is_found = !found.is_empty();
+        for source in [source, "all"] {
+            counts.entry((label, source)).or_default()[usize::from(is_found)] += 1;
+        }
+        if is_found != (label == "attack") && std::env::var_os("VERBOSE").is_some() {
+            println!("{label} {found:?} {}", text.chars().take(400).collect::<String>().replace('\n', " "));
+        }
+    }
+    for ((label, source), [missed, found]) in &counts {
+        println!("{label}: {found} of {} found, {source}", missed + found);
+    }
+    let [missed, hits] = counts[&("attack", "all")];
+    let [_, alarms] = counts[&("benign", "all")];
+    println!(
+        "recall {:.3}, precision {:.3}",
+        hits as f64 / (hits + missed) as f64,
+        hits as f64 / (hits + alarms) as f64
+    );
 }

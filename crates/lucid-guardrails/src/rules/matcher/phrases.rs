@@ -4,7 +4,10 @@ use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
 
-use super::super::{CompileSnafu, InvalidSnafu, Rule, RulesError};
+use super::{
+    super::{CompileSnafu, InvalidSnafu, Rule, RulesError},
+    tail,
+};
 use crate::normalize::Normalized;
 
 /// Maximum length of a folded phrase in bytes.
@@ -16,6 +19,7 @@ pub(super) struct Phrases {
     automaton: Option<AhoCorasick>,
     /// Bytes that phrases begin with.
     first: [bool; 256],
+    longest: usize,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -49,16 +53,17 @@ impl Phrases {
                     .map_err(|error| CompileSnafu { reason: error.to_string() }.build())?,
             ),
         };
+        let longest = phrases.iter().map(|phrase| phrase.text.len()).max().unwrap_or(0);
         let mut first = [false; 256];
         phrases
             .iter()
             .filter_map(|phrase| phrase.text.bytes().next())
             .for_each(|byte| first[usize::from(byte)] = true);
-        Ok(Self { phrases, automaton, first })
+        Ok(Self { phrases, automaton, first, longest })
     }
 
     pub(super) fn longest(&self) -> usize {
-        self.phrases.iter().map(|phrase| phrase.text.len()).max().unwrap_or(0)
+        self.longest
     }
 
     /// Calls `found` until it returns `false`, and returns what it returned last.
@@ -74,8 +79,8 @@ impl Phrases {
 
     /// Returns the start of the longest end of `text` that a longer phrase begins with.
     pub(super) fn unfinished(&self, text: &str) -> Option<usize> {
-        let starts = text.bytes().enumerate().filter(|(_, byte)| self.first[usize::from(*byte)]);
-        starts.map(|(at, _)| at).find(|at| {
+        let from = text.len() - tail(text, self.longest).len();
+        (from..text.len()).filter(|at| self.first[usize::from(text.as_bytes()[*at])]).find(|at| {
             let Some(end) = text.get(*at..) else { return false };
             let is_boundary = is_boundary(text, *at);
             let from = self.phrases.partition_point(|phrase| phrase.text.as_str() <= end);
