@@ -53,3 +53,42 @@ impl RegexOptions {
         Rules::new(rules)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io};
+
+    use super::*;
+
+    #[test]
+    fn rules_come_from_the_options_and_a_file() -> io::Result<()> {
+        let file = tempfile::NamedTempFile::new()?;
+        fs::write(&file, "rules: [{name: city, phrases: [Paris], examples: [in paris]}]")?;
+        let yaml =
+            format!("{{rules: [{{name: id, pattern: 'ID-\\d+', exact: true}}], file: {:?}}}", file.path());
+        let options: RegexOptions = serde_yaml::from_str(&yaml).unwrap();
+        let rules = options.build().unwrap();
+        assert_eq!(rules.matching("ID-1 in Paris"), ["id", "city"]);
+        assert_eq!(rules.matching("id-1"), [""; 0]);
+        Ok(())
+    }
+
+    #[test]
+    fn invalid_files_are_named() -> io::Result<()> {
+        let file = tempfile::NamedTempFile::new()?;
+        for (text, error) in [
+            ("rules: [{name: a, patern: b}]", "failed to parse the rules in"),
+            ("rules: []", "no rules: set rules or file"),
+            (
+                "rules: [{name: a, pattern: b, examples: [c]}]",
+                "invalid rule \"a\": examples[0] does not match",
+            ),
+        ] {
+            fs::write(&file, text)?;
+            let options = RegexOptions { file: Some(file.path().into()), ..Default::default() };
+            let found = options.build().unwrap_err().to_string();
+            assert!(found.starts_with(error), "{found}");
+        }
+        Ok(())
+    }
+}

@@ -161,6 +161,21 @@ fn invalid_rules_are_named_with_what_is_accepted() {
     }
 }
 
+#[test]
+fn hostile_patterns_and_texts_take_linear_time() {
+    let patterns = ["(a+)+b", "(a|aa)+c", "(.*)(.*)(.*)d", "(x+x+)+y", "a.{0,200}e", r"(\w{1,30} ){0,20}f"];
+    let rules = rules(patterns.iter().enumerate().map(|(i, pattern)| {
+        let rule = Rule::pattern(format!("r{i}"), *pattern);
+        if i % 2 == 0 { mask(rule) } else { rule }
+    }));
+    // A backtracking search would never end.
+    for text in ["a".repeat(100_000), "ax ".repeat(30_000), "x".repeat(100_000), "é\u{301} a".repeat(20_000)]
+    {
+        assert_eq!(rules.verdict(&text), Verdict::Allow);
+        assert!(rules.undecided(&text) <= rules.overlap());
+    }
+}
+
 #[tokio::test]
 async fn verdicts_of_a_judge_repeat_no_text() {
     let rules = rules([Rule::phrases("secret", ["bluebird"])]);
@@ -259,6 +274,7 @@ fn figures() {
         ("10 KB", text(10 << 10)),
         ("100 KB", text(100 << 10)),
         ("1 MB", text(1 << 20)),
+        ("1 MB of beginnings", "ignore all of the you are act as send your ".repeat((1 << 20) / 43)),
         ("10 KB of Russian", "съешь ещё этих мягких французских булок ".repeat(140)),
         ("10 KB of Chinese", "请用中文总结这篇文章的主要内容，".repeat(213)),
     ];
