@@ -163,13 +163,13 @@ fn invalid_rules_are_named_with_what_is_accepted() {
 
 #[test]
 fn hostile_patterns_and_texts_take_linear_time() {
-    let patterns = ["(a+)+b", "(a|aa)+c", "(.*)(.*)(.*)d", "(x+x+)+y", "a.{0,200}e", r"(\w{1,30} ){0,20}f"];
+    let patterns = ["(a+)+b", "(a|aa)+c", "(.*)(.*)(.*)d", "(x+x+)+y", "a.{0,200}e", "([a-z]{1,30} ){0,20}f"];
     let rules = rules(patterns.iter().enumerate().map(|(i, pattern)| {
         let rule = Rule::pattern(format!("r{i}"), *pattern);
         if i % 2 == 0 { mask(rule) } else { rule }
     }));
     // A backtracking search would never end.
-    for text in ["a".repeat(100_000), "ax ".repeat(30_000), "x".repeat(100_000), "é\u{301} a".repeat(20_000)]
+    for text in ["a".repeat(100_000), "ax ".repeat(30_000), "x".repeat(100_000), "ö\u{301} a".repeat(20_000)]
     {
         assert_eq!(rules.verdict(&text), Verdict::Allow);
         assert!(rules.undecided(&text) <= rules.overlap());
