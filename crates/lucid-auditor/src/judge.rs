@@ -92,6 +92,8 @@ pub struct Passage<'a> {
     pub role: Option<Cow<'a, str>>,
     /// Index of the answer, if the caller asked for several (`n` above 1).
     pub choice: Option<u32>,
+    /// Other text may follow, as in a stream: a word at the end is perhaps not complete.
+    pub has_more: bool,
     /// Place in the body as a JSON Pointer (RFC 6901), such as `/messages/0/content`. Empty for text other than JSON.
     pub location: Cow<'a, str>,
 }
@@ -99,7 +101,8 @@ pub struct Passage<'a> {
 impl<'a> Passage<'a> {
     /// Creates a passage without role, choice and location.
     pub fn new(direction: Direction, text: impl Into<Cow<'a, str>>) -> Self {
-        Self { text: text.into(), direction, role: None, choice: None, location: Cow::Borrowed("") }
+        let location = Cow::Borrowed("");
+        Self { text: text.into(), direction, role: None, choice: None, has_more: false, location }
     }
 
     /// Returns a copy that borrows nothing.
@@ -109,6 +112,7 @@ impl<'a> Passage<'a> {
             direction: self.direction,
             role: self.role.map(|role| role.into_owned().into()),
             choice: self.choice,
+            has_more: self.has_more,
             location: self.location.into_owned().into(),
         }
     }

@@ -12,6 +12,9 @@ use crate::{
     verdict::{Denial, Outcome, Panel},
 };
 
+/// Length from which a word may be cut at the beginning of a window.
+const LONG_WORD: usize = 64;
+
 /// Surplus of old text from which it is dropped.
 const SURPLUS: usize = 4 << 10;
 
@@ -138,7 +141,7 @@ impl Track {
         let is_due = end - seat.judged >= stride.max(1) || is_end && seat.decided < end;
         is_due.then_some(())?;
         let start = seat.decided.saturating_sub(member.overlap()).max(seat.from).max(self.base);
-        let start = self.base + self.tail.floor_char_boundary(start - self.base);
+        let start = (self.base + start_of_word(&self.tail, start - self.base)).max(seat.from);
         let text = &self.tail[start - self.base..];
         let (text, offsets, is_cut) = match self.is_nested && text.contains('\\') {
             true => {
@@ -147,13 +150,18 @@ impl Track {
             }
             false => (Cow::Borrowed(text), Offsets::default(), false),
         };
-        Some(Window { start, passage: Passage { text, ..self.passage.clone() }, offsets, is_cut })
+        Some(Window {
+            start,
+            passage: Passage { text, has_more: !is_end, ..self.passage.clone() },
+            offsets,
+            is_cut,
+        })
     }
 
     /// Drops text that no window needs any more.
     fn trim(&mut self) {
         let needed = self.seats.iter().map(|(member, seat)| {
-            seat.decided.min(seat.judged).saturating_sub(member.overlap()).max(seat.from)
+            seat.decided.min(seat.judged).saturating_sub(member.overlap() + LONG_WORD).max(seat.from)
         });
         let needed = needed.min().unwrap_or_else(|| self.end()).saturating_sub(self.base);
         if needed > SURPLUS || needed == self.tail.len() {
@@ -227,5 +235,16 @@ impl Window<'_> {
     fn in_text(&self, span: &Span, decided: usize) -> Span {
         let range = self.position(span.range.start).max(decided)..self.position(span.range.end);
         Span { range, ..span.clone() }
+    }
+}
+
+/// Returns the beginning of the word at an offset: in the middle of one, a window would show another word.
+fn start_of_word(text: &str, at: usize) -> usize {
+    let at = text.floor_char_boundary(at);
+    let from = text.ceil_char_boundary(at.saturating_sub(LONG_WORD));
+    match from == 0 {
+        _ if at == 0 => 0,
+        true => text[..at].rfind(char::is_whitespace).unwrap_or(0),
+        false => text[from..at].rfind(char::is_whitespace).map_or(at, |space| from + space),
     }
 }

@@ -207,7 +207,7 @@ impl Rules {
     /// Names the rules that find something in `text`.
     pub fn matching(&self, text: &str) -> Vec<&str> {
         let mut found = vec![false; self.rules.len()];
-        self.matcher.find(text, |finding| {
+        self.matcher.find(text, false, |finding| {
             found[finding.rule] = true;
             true
         });
@@ -231,10 +231,10 @@ impl Rules {
         Ok(())
     }
 
-    fn verdict(&self, text: &str) -> Verdict {
+    fn verdict(&self, text: &str, has_more: bool) -> Verdict {
         let mut denied = None;
         let mut spans = Vec::new();
-        self.matcher.find(text, |Finding { rule, range }| {
+        self.matcher.find(text, has_more, |Finding { rule, range }| {
             let consequence = &self.rules[rule];
             match consequence.action {
                 Action::Deny => denied = Some(consequence),
@@ -263,7 +263,7 @@ impl Rules {
 
 impl Judge for Rules {
     async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
-        Ok(self.verdict(&passage.text))
+        Ok(self.verdict(&passage.text, passage.has_more))
     }
 
     fn overlap(&self) -> usize {

@@ -48,9 +48,7 @@ async fn complete_chat(Json(request): Json<Value>) -> Response {
         true => "Your card number is 4111 1111 1111 1111, valid until May.",
         false => last,
     };
-    let completion = |object: &str, choice: Value| {
-        json!({"id": "chatcmpl-1", "object": object, "created": 0, "model": MODEL, "choices": [choice]})
-    };
+    let completion = |object: &str, choice: Value| json!({"id": "chatcmpl-1", "object": object, "created": 0, "model": MODEL, "choices": [choice]});
     if request["stream"] != true {
         let message = json!({"role": "assistant", "content": text});
         let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});

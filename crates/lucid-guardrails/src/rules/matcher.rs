@@ -42,11 +42,11 @@ impl Matcher {
         self.overlap
     }
 
-    /// Calls `found` for findings until it returns `false`.
-    pub(super) fn find(&self, text: &str, mut found: impl FnMut(Finding) -> bool) {
+    /// Calls `found` for findings until it returns `false`. With `has_more`, other text may follow.
+    pub(super) fn find(&self, text: &str, has_more: bool, mut found: impl FnMut(Finding) -> bool) {
         let normalized = Normalized::new(text);
         let mut in_folded = |rule, range| found(Finding { rule, range: normalized.original(range) });
-        let more = self.phrases.find(&normalized.text, &mut in_folded)
+        let more = self.phrases.find(&normalized.text, has_more, &mut in_folded)
             && self.folded.as_ref().is_none_or(|patterns| patterns.find(&normalized.text, &mut in_folded));
         if let Some(patterns) = self.exact.as_ref().filter(|_| more) {
             patterns.find(text, |rule, range| found(Finding { rule, range }));

@@ -17,7 +17,7 @@ fn rules(list: impl IntoIterator<Item = Rule>) -> Rules {
 
 /// Texts that rules mask.
 fn masked<'a>(rules: &Rules, text: &'a str) -> Vec<&'a str> {
-    match rules.verdict(text) {
+    match rules.verdict(text, false) {
         Verdict::Mask(spans) => spans.into_iter().map(|span| &text[span.range]).collect(),
         Verdict::Allow => Vec::new(),
         verdict => panic!("{verdict:?}"),
@@ -78,10 +78,10 @@ fn denials_win_and_masks_that_overlap_are_joined() {
     };
     let rules = rules(list());
     assert_eq!(masked(&rules, "one two three, two three"), ["one two three", "two three"]);
-    assert_eq!(rules.verdict("one two four"), Verdict::deny("c", "the text matches the rule c"));
-    assert_eq!(rules.verdict("nothing"), Verdict::Allow);
+    assert_eq!(rules.verdict("one two four", false), Verdict::deny("c", "the text matches the rule c"));
+    assert_eq!(rules.verdict("nothing", false), Verdict::Allow);
     assert_eq!(rules.matching("four one two"), ["a", "c"]);
-    let Verdict::Mask(spans) = rules.verdict("one two") else { panic!() };
+    let Verdict::Mask(spans) = rules.verdict("one two", false) else { panic!() };
     assert_eq!((&*spans[0].rule, &*spans[0].replacement), ("a", "<A>"));
 }
 
@@ -171,7 +171,7 @@ fn hostile_patterns_and_texts_take_linear_time() {
     // A backtracking search would never end.
     for text in ["a".repeat(100_000), "ax ".repeat(30_000), "x".repeat(100_000), "ö\u{301} a".repeat(20_000)]
     {
-        assert_eq!(rules.verdict(&text), Verdict::Allow);
+        assert_eq!(rules.verdict(&text, false), Verdict::Allow);
         assert!(rules.undecided(&text) <= rules.overlap());
     }
 }
@@ -219,7 +219,7 @@ proptest! {
 
     #[test]
     fn any_text_is_judged(text in "\\PC*") {
-        INJECTION.verdict(&text);
+        INJECTION.verdict(&text, false);
         INJECTION.undecided(&text);
     }
 }
@@ -292,7 +292,9 @@ fn figures() {
         let rounds = (20 << 20) / text.len();
         measure(&format!("folding, {name}"), rounds, &|| drop(crate::normalize::Normalized::new(text)));
         for (judge, rules) in &judges {
-            measure(&format!("{judge}, {name}"), rounds, &|| assert_eq!(rules.verdict(text), Verdict::Allow));
+            measure(&format!("{judge}, {name}"), rounds, &|| {
+                assert_eq!(rules.verdict(text, false), Verdict::Allow)
+            });
             measure(&format!("{judge}, end of {name}"), 1000, &|| assert!(rules.undecided(text) < 20));
         }
     }
@@ -328,4 +330,15 @@ fn quality() {
         hits as f64 / (hits + missed) as f64,
         hits as f64 / (hits + alarms) as f64
     );
+}
+
+#[test]
+fn a_word_that_may_go_on_is_not_complete() {
+    let rules = Rules::new([Rule::phrases("threat", ["kill"])]).unwrap();
+    assert_eq!(rules.verdict("they kill", true), Verdict::Allow);
+    assert_eq!(rules.undecided("they kill"), 4);
+    assert_eq!(rules.verdict("they killing", true), Verdict::Allow);
+    for (text, has_more) in [("they kill", false), ("they kill ", true), ("they kill.", true)] {
+        assert!(matches!(rules.verdict(text, has_more), Verdict::Deny { .. }), "{text}");
+    }
 }

@@ -66,26 +66,39 @@ impl Phrases {
         self.longest
     }
 
-    /// Calls `found` until it returns `false`, and returns what it returned last.
-    pub(super) fn find(&self, text: &str, mut found: impl FnMut(usize, Range<usize>) -> bool) -> bool {
+    /// Calls `found` until it returns `false`, and returns what it returned last. With `has_more`, a word at the end is not
+    /// complete.
+    pub(super) fn find(
+        &self,
+        text: &str,
+        has_more: bool,
+        mut found: impl FnMut(usize, Range<usize>) -> bool,
+    ) -> bool {
         let Some(automaton) = &self.automaton else { return true };
+        let ends_word = |at| match has_more && at == text.len() {
+            true => !text.chars().next_back().is_some_and(is_word),
+            false => is_boundary(text, at),
+        };
         automaton.find_overlapping_iter(text).all(|hit| {
             let phrase = &self.phrases[hit.pattern().as_usize()];
-            let is_hit =
-                !phrase.whole_words || (is_boundary(text, hit.start()) && is_boundary(text, hit.end()));
+            let is_hit = !phrase.whole_words || (is_boundary(text, hit.start()) && ends_word(hit.end()));
             !is_hit || found(phrase.rule, hit.range())
         })
     }
 
-    /// Returns the start of the longest end of `text` that a longer phrase begins with.
+    /// Returns the start of the longest end of `text` that a longer phrase begins with, or that is a phrase whose last word
+    /// may go on.
     pub(super) fn unfinished(&self, text: &str) -> Option<usize> {
         let from = text.len() - tail(text, self.longest).len();
         (from..text.len()).filter(|at| self.first[usize::from(text.as_bytes()[*at])]).find(|at| {
             let Some(end) = text.get(*at..) else { return false };
             let is_boundary = is_boundary(text, *at);
-            let from = self.phrases.partition_point(|phrase| phrase.text.as_str() <= end);
+            let from = self.phrases.partition_point(|phrase| phrase.text.as_str() < end);
             let mut longer = self.phrases[from..].iter().take_while(|phrase| phrase.text.starts_with(end));
-            longer.any(|phrase| is_boundary || !phrase.whole_words)
+            longer.any(|phrase| match phrase.whole_words {
+                true => is_boundary,
+                false => phrase.text.len() > end.len(),
+            })
         })
     }
 }
