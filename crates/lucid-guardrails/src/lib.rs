@@ -1,7 +1,18 @@
 //! Judges for [`lucid_auditor`]: phrases and expressions, prompt injection, personal data and secrets, classifiers, and
 //! remote services.
 
+mod action;
+mod entities;
 mod normalize;
 pub mod phrases;
+mod pii;
 pub mod regex;
 pub mod rules;
+mod secrets;
+
+pub use crate::{
+    action::Action,
+    entities::{EntityError, EntityOptions},
+    pii::Pii,
+    secrets::Secrets,
+};

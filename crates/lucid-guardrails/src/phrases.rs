@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::rules::{self, Action, Builtin, Rule, Rules, RulesError};
+use crate::{
+    Action,
+    rules::{self, Builtin, Rule, Rules, RulesError},
+};
 
 /// Options of the judge `phrases`: lists of phrases, and built-in rules.
 ///

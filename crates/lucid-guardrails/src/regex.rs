@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::rules::{self, Action, Rule, Rules, RulesError};
+use crate::{
+    Action,
+    rules::{self, Rule, Rules, RulesError},
+};
 
 /// Options of the judge `regex`: rules, and files of rules.
 ///

@@ -12,20 +12,10 @@ use snafu::{ResultExt as _, Snafu, ensure};
 
 pub use self::builtin::Builtin;
 use self::matcher::{Finding, Matcher};
+use crate::Action;
 
 /// Maximum length of a rule's name, which is a label value of metrics.
 const MAX_NAME: usize = 63;
-
-/// Consequence of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Action {
-    /// The text must not pass.
-    #[default]
-    Deny,
-    /// The finding is replaced.
-    Mask,
-}
 
 /// Phrases or a pattern with an action, as in a rule file.
 ///
@@ -157,7 +147,7 @@ pub enum RulesError {
 ///
 /// ```
 /// use lucid_auditor::{Direction, Judge, Passage, Verdict};
-/// use lucid_guardrails::rules::{Action, Rule, Rules};
+/// use lucid_guardrails::{Action, rules::{Rule, Rules}};
 ///
 /// # async fn example() -> Result<(), lucid_auditor::JudgeError> {
 /// let rules = Rules::new([
@@ -239,6 +229,7 @@ impl Rules {
             match consequence.action {
                 Action::Deny => denied = Some(consequence),
                 Action::Mask => spans.push((range, consequence)),
+                Action::Allow => {}
             }
             denied.is_none()
         });

@@ -15,8 +15,10 @@ use regex_automata::{
 };
 use regex_syntax::hir::Hir;
 
+use crate::Action;
+
 use super::{
-    super::{Action, CompileSnafu, InvalidSnafu, Rule, RulesError, pattern},
+    super::{CompileSnafu, InvalidSnafu, Rule, RulesError, pattern},
     tail,
 };
 
