@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures::{FutureExt as _, TryFutureExt as _, future::BoxFuture};
+use serde::Deserialize;
 use tower::{BoxError, Layer, Service, ServiceExt as _};
 
 use crate::Mode;
@@ -119,7 +120,8 @@ impl<'a> Passage<'a> {
 }
 
 /// Part of a conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Direction {
     /// Text for the model, including earlier answers and other content of a request.
@@ -249,7 +251,8 @@ pub struct Policy {
 }
 
 /// Consequence of an error or a timeout of a judge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OnFailure {
     /// The text must not pass.
     #[default]
@@ -337,6 +340,11 @@ impl Judges {
     /// Returns `true` if there is no judge.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns names and policies.
+    pub fn policies(&self) -> impl Iterator<Item = (&str, &Policy)> {
+        self.0.iter().map(|member| (member.name.as_str(), &member.policy))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Member>> {

@@ -92,7 +92,8 @@ pub use settings::{SettingError, Settings, Unjudged};
 pub use telemetry::Metrics;
 
 /// Action on a verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// A refused text does not pass.
     #[default]

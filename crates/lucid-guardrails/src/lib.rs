@@ -2,6 +2,7 @@
 //! remote services.
 
 mod action;
+mod config;
 mod entities;
 mod normalize;
 pub mod phrases;
@@ -12,6 +13,7 @@ mod secrets;
 
 pub use crate::{
     action::Action,
+    config::{Config, ConfigError, JudgeConfig},
     entities::{EntityError, EntityOptions},
     pii::Pii,
     secrets::Secrets,

@@ -6,7 +6,7 @@
 //! without events.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
@@ -15,14 +15,14 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::file;
+use crate::with_causes;
 
 /// Delay after an event, for writers that do not replace the file atomically.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// Calls `reload` at once, after each event in the directories of `files`, and at every `poll` interval, until the future is
 /// dropped. Logs an error once: the last good version of `what` stays in force.
-pub(crate) async fn follow<E: std::error::Error + 'static>(
+pub async fn follow<E: std::error::Error + 'static>(
     files: &[PathBuf],
     poll: Duration,
     what: &str,
@@ -46,7 +46,7 @@ pub(crate) async fn follow<E: std::error::Error + 'static>(
             }
         }
         let reloading = spawn_blocking(move || {
-            let error = reload().err().map(|error| lucid_shared::with_causes(&error));
+            let error = reload().err().map(|error| with_causes(&error));
             (reload, error)
         });
         // The task fails only when the runtime shuts down.
@@ -68,10 +68,15 @@ fn watch_directories(files: &[PathBuf], changed: mpsc::Sender<()>) -> notify::Re
         // A full channel already holds a notification.
         let _ = changed.try_send(());
     })?;
-    for directory in files.iter().map(|file| file::parent(file)).collect::<BTreeSet<_>>() {
+    for directory in files.iter().map(|file| parent(file)).collect::<BTreeSet<_>>() {
         watcher.watch(directory, RecursiveMode::NonRecursive)?;
     }
     Ok(watcher)
+}
+
+/// Returns the directory of a file.
+pub fn parent(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Returns `true` for events of reads, which must not trigger another read.
