@@ -7,7 +7,8 @@ use lucid_notary::client::{FileError, ReloadingFiles};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Url, redirect};
 
-use super::{Options, OptionsError, OptionsSnafu};
+use super::Options;
+use crate::options::{OptionsError, OptionsSnafu, at};
 
 pub(super) fn url(options: &Options) -> Result<Url, OptionsError> {
     const ACCEPTED: &str = "accepted is http[s]://host[:port][/path]";
@@ -104,9 +105,4 @@ fn header_value(scheme: &str, value: &[u8]) -> Result<HeaderValue, &'static str>
     )?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-/// Attributes an error to an option.
-pub(super) fn at<E: std::fmt::Display>(key: &'static str) -> impl Fn(E) -> OptionsError {
-    move |error| OptionsSnafu { key, fault: error.to_string() }.build()
 }

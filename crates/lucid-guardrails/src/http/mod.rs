@@ -42,6 +42,8 @@ use self::breaker::Breaker;
 pub use self::breaker::Options as BreakerOptions;
 use crate::cache::Cache;
 pub use crate::cache::Options as CacheOptions;
+pub use crate::options::OptionsError;
+use crate::options::{OptionsSnafu, at};
 
 /// Maximum length of a response in bytes.
 const RESPONSE_LIMIT: usize = 1024 * 1024;
@@ -111,15 +113,6 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options").field("api", &self.api).finish_non_exhaustive()
     }
-}
-
-/// An option is not valid.
-#[derive(Debug, Snafu)]
-#[snafu(display("invalid {key}: {fault}"))]
-pub struct OptionsError {
-    key: &'static str,
-    /// Fault and accepted values.
-    fault: String,
 }
 
 /// A service gave no verdict.
@@ -216,7 +209,7 @@ impl Http {
                 threshold,
                 action: options.action.unwrap_or(if api == Api::Fms { Action::Deny } else { Action::Mask }),
                 rules: Rules::default(),
-                client: client::client(options.ca_file).map_err(client::at("caFile"))?,
+                client: client::client(options.ca_file).map_err(at("caFile"))?,
                 headers,
                 timeout: options.timeout,
                 retries: options.retries,

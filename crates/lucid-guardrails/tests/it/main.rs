@@ -6,5 +6,7 @@
     reason = "what fails in a helper fails the test"
 )]
 
+#[cfg(feature = "classifier")]
+mod classifier;
 #[cfg(feature = "http")]
 mod http;
