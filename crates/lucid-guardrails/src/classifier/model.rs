@@ -238,6 +238,9 @@ fn typed<T: DeserializeOwned>(fields: &Map<String, Value>) -> Result<T, Whatever
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+    use std::sync::LazyLock;
+
     use super::*;
 
     #[derive(Deserialize)]
@@ -248,7 +251,7 @@ mod tests {
     }
 
     fn compare(name: &str) {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/classifier").join(name);
+        let directory = directory(name);
         let model = Model::load(&directory).unwrap();
         assert_eq!(model.labels(), ["SAFE", "INJECTION", "JAILBREAK"]);
         let expected = std::fs::read(directory.join("expected.json")).unwrap();
@@ -286,5 +289,27 @@ mod tests {
     #[test]
     fn modernbert_has_the_logits_of_transformers() {
         compare("modernbert");
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(16))]
+
+        #[test]
+        fn any_text_has_logits(text in ".{0,200}") {
+            for model in &*MODELS {
+                for logits in model.logits(&text).unwrap() {
+                    assert!(logits.unwrap().iter().all(|logit| logit.is_finite()));
+                }
+            }
+        }
+    }
+
+    static MODELS: LazyLock<[Model; 5]> = LazyLock::new(|| {
+        ["bert", "roberta", "deberta-v2", "deberta-v3", "modernbert"]
+            .map(|name| Model::load(&directory(name)).unwrap())
+    });
+
+    fn directory(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/classifier").join(name)
     }
 }

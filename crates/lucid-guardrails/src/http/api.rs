@@ -346,3 +346,56 @@ fn excerpt(message: &str) -> String {
     let end = message.floor_char_boundary(LIMIT);
     if end == message.len() { message.to_owned() } else { format!("{}…", &message[..end]) }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns the text with its findings replaced.
+    fn masked(text: &str, finding: Finding) -> String {
+        let Finding::Spans(spans) = finding else { return text.to_owned() };
+        let mut masked = String::new();
+        let mut end = 0;
+        for span in spans {
+            masked.push_str(&text[end..span.range.start]);
+            masked.push_str(&span.replacement);
+            end = span.range.end;
+        }
+        masked + &text[end..]
+    }
+
+    proptest! {
+        #[test]
+        fn replacing_the_span_gives_the_new_text(text in "[abé😀]{0,9}", new in "[abé😀]{0,9}") {
+            prop_assert_eq!(masked(&text, replaced(&text, &new)), new);
+        }
+
+        #[test]
+        fn characters_outside_of_spans_stay(text in "\\PC{0,20}", offsets in vec((0..22_usize, 0..22_usize), 0..5)) {
+            let spans = offsets.iter().map(|(start, end)| json!({ "start": start, "end": end, "replacement": "" }));
+            let body = json!({ "spans": spans.collect::<Vec<_>>() }).to_string();
+            let length = text.chars().count();
+            let is_valid = offsets.iter().all(|(start, end)| start <= end && *end <= length);
+            match Api::Plain.read(body.as_bytes(), &text, 0.5, &Rules::default()) {
+                Ok(finding) => {
+                    prop_assert!(is_valid);
+                    let is_inside = |at: usize| offsets.iter().any(|(start, end)| (*start..*end).contains(&at));
+                    let outside = text.chars().enumerate().filter(|(at, _)| !is_inside(*at));
+                    let outside: String = outside.map(|(_, character)| character).collect();
+                    prop_assert_eq!(masked(&text, finding), outside);
+                }
+                Err(_) => prop_assert!(!is_valid),
+            }
+        }
+
+        #[test]
+        fn no_body_panics(body in vec(any::<u8>(), 0..64)) {
+            for api in [Api::Plain, Api::Fms, Api::Presidio, Api::Nemo, Api::Litellm] {
+                drop(api.read(&body, "a text", 0.5, &Rules::default()));
+            }
+        }
+    }
+}
