@@ -2,9 +2,17 @@
 //! remote services.
 
 mod action;
+#[cfg(any(feature = "classifier", feature = "http"))]
+mod cache;
+#[cfg(feature = "classifier")]
+pub mod classifier;
 mod config;
 mod entities;
+#[cfg(feature = "http")]
+pub mod http;
 mod normalize;
+#[cfg(any(feature = "classifier", feature = "http"))]
+mod options;
 pub mod phrases;
 mod pii;
 pub mod regex;
