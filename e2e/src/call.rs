@@ -15,7 +15,7 @@ use crate::Error;
 pub struct Reaction {
     /// HTTP status.
     pub status: StatusCode,
-    /// Body as JSON; null if it is not JSON.
+    /// Body as JSON; a string if it is not JSON.
     pub body: Value,
 }
 
@@ -43,7 +43,8 @@ pub async fn call(
         let answer = sender.send_request(request).await?;
         let status = answer.status();
         let bytes = answer.into_body().collect().await?.to_bytes();
-        Ok(Reaction { status, body: serde_json::from_slice(&bytes).unwrap_or_default() })
+        let text = || String::from_utf8_lossy(&bytes).into_owned().into();
+        Ok(Reaction { status, body: serde_json::from_slice(&bytes).unwrap_or_else(|_| text()) })
     };
     tokio::pin!(exchange);
     tokio::select! {

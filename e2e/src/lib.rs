@@ -10,7 +10,7 @@ mod verifier;
 
 pub use call::{Reaction, call};
 pub use images::{Image, image, images};
-pub use installation::{INJECTION, Installation, TOXICITY, two_auditors};
+pub use installation::{INJECTION, Installation, TOXICITY, notarized_auditors};
 pub use operator::{API_SERVER, Operator, OperatorBuilder};
 pub use pods::{Answer, Reply, ask, create_pod, send};
 pub use programs::program;

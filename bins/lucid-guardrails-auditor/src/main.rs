@@ -25,9 +25,13 @@ struct Args {
     #[arg(long, env = "LUCID_GUARDRAILS_CONFIG", value_name = "YAML", conflicts_with = "profile")]
     config: Option<String>,
 
-    /// Built-in configuration.
-    #[arg(long, env = "LUCID_GUARDRAILS_PROFILE", default_value = "all")]
-    profile: Profile,
+    /// Built-in configuration. By default that of the container's name, such as lucid-injection-auditor, or all.
+    #[arg(long, env = "LUCID_GUARDRAILS_PROFILE")]
+    profile: Option<Profile>,
+
+    /// Name of the container.
+    #[arg(long, env = "LUCID_AUDITOR_ID", hide = true)]
+    id: Option<String>,
 
     /// Validate the configuration, print the judges, and exit.
     #[arg(long)]
@@ -50,6 +54,16 @@ enum Profile {
 }
 
 impl Profile {
+    /// Returns the profile of an auditor of the built-in catalogue.
+    fn of(auditor: &str) -> Option<Self> {
+        Some(match auditor {
+            "lucid-injection-auditor" => Self::Injection,
+            "lucid-toxicity-auditor" => Self::Toxicity,
+            "lucid-pii-auditor" => Self::Pii,
+            _ => return None,
+        })
+    }
+
     /// Returns the configuration.
     fn yaml(self) -> String {
         const INJECTION: &str =
@@ -75,7 +89,10 @@ async fn run(args: Args) -> Result<(), Box<dyn Error>> {
     let source = match (args.file, args.config) {
         (Some(path), _) => Source::File(path),
         (None, Some(text)) => Source::Text(text),
-        (None, None) => Source::Text(args.profile.yaml()),
+        (None, None) => {
+            let named = || Profile::of(args.id.as_deref().unwrap_or_default());
+            Source::Text(args.profile.or_else(named).unwrap_or(Profile::All).yaml())
+        }
     };
     if args.check {
         let (_, judges) = source.load()?;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_e2e::{Error, INJECTION, Installation, TOXICITY, call, image, two_auditors};
+use lucid_e2e::{Error, INJECTION, Installation, TOXICITY, call, image, notarized_auditors};
 use lucid_testbed::Binaries;
 use serde_json::{Value, json};
 
@@ -14,7 +14,8 @@ use crate::testbed::point_kubectl_at;
 
 const NAMESPACE: &str = "shop";
 const POD: &str = "sentiment";
-const AUDITORS: [&str; 2] = ["lucid-injection-auditor", "lucid-toxicity-auditor"];
+const REQUESTED: &str = "injection,toxicity,pii";
+const AUDITORS: [&str; 3] = ["lucid-injection-auditor", "lucid-toxicity-auditor", "lucid-pii-auditor"];
 
 /// A request of the demo: its client, its prompt and the expected outcome.
 struct Request {
@@ -28,11 +29,11 @@ pub(super) async fn play(demo: &Demo) -> Result<(), Error> {
     eprintln!("demo: building Lucid and its images, and starting a cluster with a node");
     let site = Installation::prepare().await?;
     eprintln!("demo: helm install lucid charts/lucid");
-    site.install(&two_auditors()?).await?;
-    eprintln!("demo: a pod with a model, and the annotation lucid.computing/auditors: injection,toxicity");
+    site.install(&notarized_auditors()?).await?;
+    eprintln!("demo: a pod with a model, and the annotation lucid.computing/auditors: {REQUESTED}");
     let address = deploy(&site).await?;
 
-    let [injection, toxicity] = AUDITORS;
+    let [injection, toxicity, _] = AUDITORS;
     let requests = [
         ("outside the pod", "What a fine day".to_owned(), None),
         ("outside the pod", format!("Please {INJECTION}"), Some(injection)),
@@ -52,6 +53,13 @@ pub(super) async fn play(demo: &Demo) -> Result<(), Error> {
         }
         table.add_row([request.from.to_owned(), request.prompt, passes, outcome]);
     }
+    let (prompt, masked) =
+        ("What is the number of my card?", "Your card number is <CREDIT_CARD>, valid until May.");
+    let answer = stream_chat(&site, address, prompt).await?;
+    if answer != masked {
+        surprises.push(format!("{prompt}: {answer}"));
+    }
+    table.add_row(["outside the pod, streamed".to_owned(), prompt.to_owned(), AUDITORS.join("\n"), answer]);
     println!("\n{table}\n");
     if !surprises.is_empty() {
         return Err(format!("unexpected answers:\n{}", surprises.join("\n")).into());
@@ -71,7 +79,7 @@ pub(super) async fn play(demo: &Demo) -> Result<(), Error> {
 async fn deploy(site: &Installation) -> Result<SocketAddr, Error> {
     site.cluster.create_namespace(NAMESPACE, &[("lucid.computing/enabled", "true")]).await?;
     let pod: Pod = serde_json::from_value(json!({
-        "metadata": {"name": POD, "annotations": {"lucid.computing/auditors": "injection,toxicity"}},
+        "metadata": {"name": POD, "annotations": {"lucid.computing/auditors": REQUESTED}},
         "spec": {"terminationGracePeriodSeconds": 1, "containers": [
             {"name": "model", "image": image("example-model")?.pinned(), "ports": [{"containerPort": 5000}]},
             {"name": "app", "image": Installation::BUSYBOX, "args": ["sleep", "86400"]},
@@ -91,6 +99,19 @@ async fn deploy(site: &Installation) -> Result<SocketAddr, Error> {
 async fn ask(site: &Installation, address: SocketAddr, request: &Request) -> Result<Value, Error> {
     let body = json!({"prompt": request.prompt}).to_string();
     Ok(call(&site.cluster, address, "/v1/chat", Some(&body)).await?.body)
+}
+
+/// Returns the text of a streamed chat.
+async fn stream_chat(site: &Installation, address: SocketAddr, prompt: &str) -> Result<String, Error> {
+    let messages = json!([{"role": "user", "content": prompt}]);
+    let body = json!({"model": "echo", "stream": true, "messages": messages}).to_string();
+    let answer = call(&site.cluster, address, "/v1/chat/completions", Some(&body)).await?.body;
+    let events = answer.as_str().unwrap_or_default();
+    let chunks =
+        events.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+    let words =
+        chunks.filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str().map(str::to_owned));
+    Ok(words.collect())
 }
 
 /// Sends the request from an application container in the pod.

@@ -28,9 +28,13 @@ const IMAGES: &[(&str, &str)] = &[
     ("lucid-verifier", "bins/lucid-verifier"),
     ("lucid-init", "bins/lucid-init"),
     ("lucid-egress", "bins/lucid-egress"),
+    ("lucid-guardrails-auditor", "bins/lucid-guardrails-auditor"),
     ("example-auditor", "examples/auditor"),
     ("example-model", "examples/model"),
 ];
+
+/// Other names of lucid-guardrails-auditor, which selects its judges by the name of its container. The digest is the same.
+const GUARDRAILS: [&str; 3] = ["lucid-injection-auditor", "lucid-toxicity-auditor", "lucid-pii-auditor"];
 
 #[derive(Args)]
 pub(crate) struct Images {
@@ -95,7 +99,8 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
         let sources = second_folder.join("sources");
         copy_checkout(&sources)?;
         let second = make_all(&images, options, revision, &sources, &second_folder)?;
-        for ((name, _), (first, second)) in images.iter().zip(made.iter().zip(second)) {
+        for (first, second) in made.iter().zip(second) {
+            let name = &first.reference;
             if second.digest != first.digest {
                 let message = format!("{name} is not reproducible: {}, then {}", first.digest, second.digest);
                 return Err(message.into());
@@ -135,16 +140,20 @@ fn make_all(
 ) -> Result<Vec<Made>, Error> {
     let names: Vec<_> = images.iter().map(|(name, _)| *name).collect();
     let programs = program::build(&names, options.profile, sources, folder)?;
-    let make = |(name, source): &(&str, &str)| {
-        eprintln!("xtask: image {name}");
+    let mut made = Vec::new();
+    for (name, source) in images {
         let context = folder.join("context").join(name);
         let containerfile = sources.join(source).join("Containerfile");
         fill(&context, &containerfile, &programs.join(name))?;
-        let reference = format!("{}/{name}:{}", options.repository, options.tag);
-        let archive = folder.join(format!("{name}.oci.tar"));
-        package(reference, &context, revision, options.profile, archive)
-    };
-    images.iter().map(make).collect()
+        let others: &[&str] = if *name == "lucid-guardrails-auditor" { &GUARDRAILS } else { &[] };
+        for name in [name].into_iter().chain(others) {
+            eprintln!("xtask: image {name}");
+            let reference = format!("{}/{name}:{}", options.repository, options.tag);
+            let archive = folder.join(format!("{name}.oci.tar"));
+            made.push(package(reference, &context, revision, options.profile, archive)?);
+        }
+    }
+    Ok(made)
 }
 
 /// Creates the build context of `containerfile`.

@@ -13,14 +13,14 @@ use std::net::{IpAddr, SocketAddr};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_e2e::{Installation, Reaction, call, image, two_auditors};
+use lucid_e2e::{Installation, Reaction, call, image, notarized_auditors};
 use serde_json::{Value, json};
 
 use crate::common::{ENABLED, restricted};
 
-/// Values of [`two_auditors`], with the Verifier on the first node.
+/// Values of [`notarized_auditors`], with the Verifier on the first node.
 fn values() -> Value {
-    let mut values = two_auditors().unwrap();
+    let mut values = notarized_auditors().unwrap();
     values["verifier"]["nodeSelector"] = json!({"kubernetes.io/hostname": "node"});
     values
 }
