@@ -103,6 +103,25 @@ async fn profiles_select_judges() {
 }
 
 #[tokio::test]
+async fn a_judge_in_python_is_asked() {
+    let port = free_port();
+    let judge = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/judge/judge.py");
+    let mut judge = Command::new("python3").arg(judge).env("PORT", port.to_string()).stderr(Stdio::null()).spawn().unwrap();
+    until(async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await;
+    let config = format!("judges: [{{name: python, http: {{url: 'http://127.0.0.1:{port}/'}}}}]");
+    let (_running, url, _) = start(&[("LUCID_GUARDRAILS_CONFIG", &config)]).await;
+    let (status, error) = chat(&url, "Is Initech better?", false).await;
+    assert_eq!(status, 403, "{error}");
+    assert!(error.contains("python: the text names a competitor"), "{error}");
+    assert_eq!(chat(&url, "Hello", true).await.0, 200);
+    judge.kill().unwrap();
+    judge.wait().unwrap();
+    // A judge that is away denies.
+    let (status, error) = chat(&url, "Hello again", false).await;
+    assert_eq!((status, error.contains("judge_failed")), (503, true), "{error}");
+}
+
+#[tokio::test]
 async fn a_changed_file_is_reloaded_and_an_invalid_one_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let (file, phrases) = (directory.path().join("judges.yaml"), directory.path().join("phrases.txt"));
