@@ -1,6 +1,8 @@
 //! The program, in front of the example model.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails in a helper fails the test")]
 
+mod clients;
+
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
@@ -106,7 +108,12 @@ async fn profiles_select_judges() {
 async fn a_judge_in_python_is_asked() {
     let port = free_port();
     let judge = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/judge/judge.py");
-    let mut judge = Command::new("python3").arg(judge).env("PORT", port.to_string()).stderr(Stdio::null()).spawn().unwrap();
+    let mut judge = Command::new("python3")
+        .arg(judge)
+        .env("PORT", port.to_string())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     until(async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await;
     let config = format!("judges: [{{name: python, http: {{url: 'http://127.0.0.1:{port}/'}}}}]");
     let (_running, url, _) = start(&[("LUCID_GUARDRAILS_CONFIG", &config)]).await;
