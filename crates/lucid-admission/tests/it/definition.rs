@@ -77,7 +77,11 @@ async fn nonsense_is_refused_with_a_message_that_people_can_read() {
             with("env", json!([{"name": "PORT", "value": ""}])),
             &["spec.container.env[0].name", "are set by Lucid"],
         ),
-        ("pii", with("env", json!([{"name": "A"}])), &["spec.container.env[0]", "must have value or valueFrom"]),
+        (
+            "pii",
+            with("env", json!([{"name": "A"}])),
+            &["spec.container.env[0]", "must have value or valueFrom"],
+        ),
         (
             "pii",
             with("env", json!([{"name": "A", "valueFrom": {}}])),
@@ -150,7 +154,8 @@ async fn nonsense_is_refused_with_a_message_that_people_can_read() {
         {"mountPath": "/a", "configMap": {"name": "a"}}, {"mountPath": "/b/c", "secret": {"secretName": "b"}},
         {"mountPath": "/d", "image": {"reference": "r.test/d:1"}},
     ]);
-    let env = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b", "optional": true}}}]);
+    let env =
+        json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b", "optional": true}}}]);
     let container = json!({"files": files, "env": env});
     apply(&cluster, &auditor("own", &json!({"image": "r.test/own:1", "container": container})));
     // All fields but the image are optional.

@@ -14,9 +14,11 @@ fn configuration(weights: &str) -> Configuration {
          image: 'reg.test/first@{NOTARIZED}'}}]"
     );
     let own = Catalogue::parse("auditors.yaml", &yaml).unwrap();
-    let mut configuration =
-        Configuration::new(common::catalogue().overlay(&own), Some(&["first".to_owned(), "second".to_owned()]))
-            .unwrap();
+    let mut configuration = Configuration::new(
+        common::catalogue().overlay(&own),
+        Some(&["first".to_owned(), "second".to_owned()]),
+    )
+    .unwrap();
     configuration.init_image = common::configuration().init_image;
     configuration
 }
@@ -57,8 +59,12 @@ fn the_image_of_a_volume_is_pinned_and_notarized_like_an_auditor() {
             match problem {
                 None => assert!(!evaluation.would_deny, "{findings:?}"),
                 Some(problem) => {
-                    let of_volume = |it: &&String| it.contains("image volume lucid-files-") && it.contains(problem);
-                    assert!(evaluation.would_deny && findings.iter().any(|it| of_volume(&it)), "{findings:?}");
+                    let of_volume =
+                        |it: &&String| it.contains("image volume lucid-files-") && it.contains(problem);
+                    assert!(
+                        evaluation.would_deny && findings.iter().any(|it| of_volume(&it)),
+                        "{findings:?}"
+                    );
                     let location = evaluation.findings[0].location.as_ref().unwrap();
                     assert_eq!((location.list, &location.image), (ContainerList::ImageVolumes, &reference));
                 }
@@ -95,7 +101,11 @@ fn files_cannot_be_changed_in_a_created_pod() {
             |it| volume(it, "image")["image"]["reference"] = json!(weights(REVOKED)),
             "NotNotarized",
         ),
-        ("another ConfigMap", |it| volume(it, "configMap")["configMap"]["name"] = json!("mine"), "NotAsInjected"),
+        (
+            "another ConfigMap",
+            |it| volume(it, "configMap")["configMap"]["name"] = json!("mine"),
+            "NotAsInjected",
+        ),
         (
             "another kind",
             |it| {

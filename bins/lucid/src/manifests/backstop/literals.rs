@@ -72,7 +72,8 @@ pub(super) fn volumes(catalogue: &Catalogue) -> String {
         format!("[{}]", accepted.join(","))
     };
     let by_name: BTreeMap<_, _> = files.map(|files| (files.volume_name(), accepted(files))).collect();
-    let by_name: Vec<_> = by_name.iter().map(|(name, accepted)| format!("{}:{accepted}", json!(name))).collect();
+    let by_name: Vec<_> =
+        by_name.iter().map(|(name, accepted)| format!("{}:{accepted}", json!(name))).collect();
     format!("{{{}}}", by_name.join(","))
 }
 
