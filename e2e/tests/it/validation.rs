@@ -241,7 +241,7 @@ async fn files_of_auditors_are_mounted_and_image_volumes_notarized() {
     assert_eq!(serde_json::to_value(&stored.spec.unwrap().volumes.unwrap()[0]).unwrap(), image);
 
     let recorded = decisions(&log);
-    let verdicts = recorded.iter().flat_map(|it| it["images"].as_array().into_iter().flatten());
-    let names: Vec<_> = verdicts.filter_map(|it| it["name"].as_str()).collect();
-    assert!(names.iter().any(|name| name.starts_with("lucid-files-")), "{names:?}");
+    let mut verdicts = recorded.iter().flat_map(|it| it["images"].as_array().into_iter().flatten());
+    let of_volume = verdicts.find(|it| it["image"] == image["image"]["reference"]).unwrap();
+    assert_eq!((&of_volume["container"], &of_volume["verdict"]), (&image["name"], &json!("notarized")));
 }

@@ -69,7 +69,7 @@ async fn files_and_variables_are_those_of_the_catalogue() {
     .await;
     let complete = injected(&secured("web"), &configuration);
     let stored = create(&cluster, "shop", &complete).await.stored().unwrap();
-    assert_eq!(stored.spec.unwrap().volumes.unwrap().len(), 5);
+    assert_eq!(stored.spec.unwrap().volumes.unwrap().len(), 4);
     // The plugin AlwaysPullImages.
     let mut pulled = complete.clone();
     pulled["metadata"]["name"] = json!("pulled");
