@@ -116,7 +116,7 @@ impl<'a> Context<'a> {
         Self { finds_maps: true, ..Self::new(base) }
     }
 
-    /// Uses what an earlier pass found. It may have ended with an error: this one will not get further.
+    /// Uses the maps that an earlier pass found. If that pass failed, this one fails there at the latest.
     pub(super) fn with_maps_of(self, pass: Self) -> Self {
         Self { maps: pass.maps, ..self }
     }
