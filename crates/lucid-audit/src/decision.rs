@@ -288,7 +288,7 @@ pub(crate) fn user(name: &str) -> String {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ImageVerdict {
-    /// Name of the container.
+    /// Name of the container or image volume.
     pub container: String,
     /// Image reference from the pod spec.
     pub image: String,

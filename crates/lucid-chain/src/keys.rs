@@ -94,6 +94,9 @@ pub const EGRESS_ENV: &str = "LUCID_EGRESS";
 /// Name of the empty volume that auditors and [`INIT_CONTAINER`] mount over the pod's ServiceAccount token.
 pub const NO_TOKEN_VOLUME: &str = "lucid-no-token";
 
+/// Name prefix of the volumes with the [`files`](crate::Auditor::files) of auditors.
+pub const FILES_VOLUME: &str = "lucid-files-";
+
 /// Environment variable of auditors: the auditor's name, by which its container is recognized.
 pub const AUDITOR_ID_ENV: &str = "LUCID_AUDITOR_ID";
 

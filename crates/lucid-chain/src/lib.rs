@@ -94,6 +94,8 @@
 //!   none.
 //! - Auditors and the injected init container cannot read the pod's ServiceAccount token, unless the cluster's catalogue
 //!   grants it ([`Auditor::service_account_token`]). An empty volume ([`keys::NO_TOKEN_VOLUME`]) is mounted in its place.
+//! - Auditors mount the [`Files`] of their catalogue entry, from volumes ([`keys::FILES_VOLUME`]) whose names follow from the
+//!   source. A volume of the pod with such a name and another source is replaced, with a warning.
 //!
 //! ## Network rules
 //!
@@ -156,8 +158,9 @@ mod warning;
 
 pub use annotations::Annotations;
 pub use catalogue::{
-    Auditor, Catalogue, CatalogueError, DEFAULT_PORT, Defaults, Probe, Probes, Profile, RESERVED_ENV,
-    Resources, SecurityContext, UnknownAuditor, nearest, stem as short_name,
+    Auditor, Catalogue, CatalogueError, DEFAULT_PORT, Defaults, EnvSource, EnvValue, FileSource, Files,
+    KeyRef, Probe, Probes, Profile, RESERVED_ENV, Resources, SecurityContext, UnknownAuditor, nearest,
+    stem as short_name,
 };
 pub use chain::{ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};

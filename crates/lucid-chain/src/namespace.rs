@@ -6,7 +6,7 @@ use lucid_notary::{ImagePattern, ImageReference};
 use snafu::Snafu;
 
 use crate::{
-    catalogue::{Auditor, Catalogue},
+    catalogue::{Auditor, Catalogue, Files},
     chain, keys,
     text::{Excerpt, Line},
 };
@@ -71,8 +71,8 @@ impl NamespaceChain {
     /// entries and defaults take precedence over those of `cluster` in this namespace. Without the key `chain`, the
     /// chain is the list of its entries, if any.
     ///
-    /// An entry inherits omitted keys from the entry of `cluster` with an equivalent name. Image, environment and
-    /// security context must equal those of `cluster`, unless `images` allows the entry's image.
+    /// An entry inherits omitted keys from the entry of `cluster` with an equivalent name. Image, environment, files and
+    /// security context must equal those of `cluster`, unless `images` allows the entry's image and those of its files.
     ///
     /// # Errors
     /// Returns [`NamespaceChainError`] if neither key is present, a value is invalid, or an entry is not allowed.
@@ -99,7 +99,16 @@ impl NamespaceChain {
                         .to_owned(),
                 ));
             }
-            if let Some(key) = difference.filter(|_| !images.allow(entry.image_reference())) {
+            // An image that the cluster's entry mounts needs no permission.
+            let of_cluster =
+                |image| base.is_some_and(|base| base.files().iter().any(|it| it.image() == Some(image)));
+            let mounted = entry.files().iter().filter_map(Files::image).filter(|image| !of_cluster(image));
+            let may_mount = |image: &str| image.parse().is_ok_and(|image| images.allow(&image));
+            let key = match difference {
+                Some(key) if !images.allow(entry.image_reference()) => Some(key),
+                _ => mounted.into_iter().any(|image| !may_mount(image)).then_some("files"),
+            };
+            if let Some(key) = key {
                 return Err(of_entry(format!(
                     "{key} is not the namespace's to set, accepted is the {key} of the cluster's catalogue, or an image that \
                      the namespace's annotation {} allows",

@@ -11,8 +11,8 @@ use crate::{
 /// Path at which the ServiceAccount admission plugin mounts the token, unless a container already has a mount there.
 pub(crate) const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Maximum size of a `projected` volume that is parsed, in bytes of JSON.
-const LONGEST_PROJECTION: usize = 4096;
+/// Maximum size of a source that is parsed, in bytes of JSON.
+const LONGEST_SOURCE: usize = 4096;
 
 /// Mount that hides the ServiceAccount token from a container.
 pub(crate) fn no_token_mount() -> Value {
@@ -32,6 +32,10 @@ pub(crate) struct VolumeView<'a> {
     name: Option<Text<'a>>,
     #[serde(borrow)]
     projected: Option<&'a RawValue>,
+    #[serde(borrow)]
+    config_map: Option<&'a RawValue>,
+    #[serde(borrow)]
+    secret: Option<&'a RawValue>,
     #[serde(rename = "downwardAPI")]
     downward_api: Option<Object<DownwardApi>>,
     #[serde(borrow)]
@@ -46,9 +50,12 @@ struct DownwardApi {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Image<'a> {
     #[serde(borrow)]
     reference: Option<Text<'a>>,
+    #[serde(borrow)]
+    pull_policy: Option<Text<'a>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -75,17 +82,35 @@ impl VolumeView<'_> {
         Some(host_path.path.as_deref().unwrap_or_default())
     }
 
-    /// Returns `true` for a `downwardAPI` without items.
-    pub(crate) fn is_empty_downward_api(&self) -> bool {
-        let downward_api = self.downward_api.as_ref();
-        downward_api.is_some_and(|Object(it)| it.items.as_ref().is_none_or(Vec::is_empty))
+    /// Returns `true` if the source is that of `planned`, a core/v1 volume. A `downwardAPI` is planned without items, and the
+    /// plugin AlwaysPullImages may have changed the pull policy of an image. The API server rejects several sources.
+    pub(crate) fn is_planned(&self, planned: &Value) -> bool {
+        let source = |key: &str| planned.get(key).filter(|source| !source.is_null());
+        let is_same = |found: Option<&RawValue>, planned: &Value| {
+            let json = found.map(RawValue::get).filter(|json| json.len() <= LONGEST_SOURCE);
+            json.and_then(|json| serde_json::from_str::<Value>(json).ok()).as_ref() == Some(planned)
+        };
+        if let Some(config_map) = source("configMap") {
+            is_same(self.config_map, config_map)
+        } else if let Some(secret) = source("secret") {
+            is_same(self.secret, secret)
+        } else if let Some(image) = source("image") {
+            self.image.as_ref().is_some_and(|Object(found)| {
+                let policy = found.pull_policy.as_deref().unwrap_or_default();
+                image["reference"] == *self.image().unwrap_or_default()
+                    && (policy == "Always" || image["pullPolicy"] == *policy)
+            })
+        } else {
+            let downward_api = self.downward_api.as_ref();
+            downward_api.is_some_and(|Object(it)| it.items.as_ref().is_none_or(Vec::is_empty))
+        }
     }
 
     /// Returns `true` for a `projected` volume that holds only ServiceAccount tokens. With `with_api_access`, the
     /// other sources that the ServiceAccount admission plugin adds are accepted too: the CA certificate of the API
     /// server and the namespace.
     pub(crate) fn has_tokens(&self, with_api_access: bool) -> bool {
-        let json = self.projected.map(RawValue::get).filter(|json| json.len() <= LONGEST_PROJECTION);
+        let json = self.projected.map(RawValue::get).filter(|json| json.len() <= LONGEST_SOURCE);
         let Some(projected) = json.and_then(|json| serde_json::from_str::<Value>(json).ok()) else {
             return false;
         };

@@ -119,7 +119,7 @@ pub enum Warning {
     /// A volume with a planned name was not the planned one.
     VolumeReplaced {
         /// Name of the volume.
-        name: &'static str,
+        name: String,
     },
     /// An init container was after the model or in the wrong order.
     ContainerMoved {
@@ -326,7 +326,10 @@ impl fmt::Display for Warning {
                 "container {name} was planned before for other circumstances and is planned again: {difference} differs"
             ),
             Self::VolumeReplaced { name } => {
-                write!(f, "volume {name} is replaced: auditors need an empty volume of that name")
+                write!(
+                    f,
+                    "volume {name} is replaced: its name is reserved for the volume of auditors, which differs"
+                )
             }
             Self::ContainerMoved { name } => write!(
                 f,

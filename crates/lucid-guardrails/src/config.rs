@@ -43,12 +43,9 @@ pub struct Config {
 #[non_exhaustive]
 pub enum ConfigError {
     /// The text is not such YAML.
-    #[snafu(display("{path}: {source}"))]
-    #[non_exhaustive]
+    #[snafu(transparent)]
     Parse {
-        /// Path of the key, such as `judges[0].pii`.
-        path: String,
-        /// Cause.
+        /// Cause, with the key and its place.
         source: serde_yaml::Error,
     },
     /// There is no judge.
@@ -85,11 +82,7 @@ impl Config {
     ///
     /// Returns an error that names the key.
     pub fn parse(yaml: &str) -> Result<Self, ConfigError> {
-        let parsed = serde_path_to_error::deserialize(serde_yaml::Deserializer::from_str(yaml));
-        parsed.map_err(|error| ConfigError::Parse {
-            path: error.path().to_string(),
-            source: error.into_inner(),
-        })
+        Ok(serde_yaml::from_str(yaml)?)
     }
 
     /// Builds the judges: reads files and compiles patterns.

@@ -60,7 +60,7 @@ impl Case<'_> {
     ///
     /// For an updated pod, only auditors whose image the update changes are returned. Images that were accepted
     /// before are not evaluated again: an unavailable Verifier must not block unrelated updates. For a template, the
-    /// planned containers are returned as they will be injected.
+    /// planned containers and image volumes are returned as they will be injected.
     #[must_use]
     pub fn auditors(&self) -> Auditors<'_> {
         let pod = self.pod();
@@ -99,7 +99,13 @@ impl Case<'_> {
         if let Some(plan) = self.plan().filter(|_| !self.is_pod()) {
             let init = plan.init.iter().map(|init| (init.name.as_str(), init.image.as_str()));
             let images = plan.containers.iter().map(|planned| (planned.name.as_str(), planned.image()));
-            for ((name, image), (_, list)) in images.chain(init).zip(self.planned()) {
+            let lists = self.planned().into_iter().map(|(_, list)| list);
+            let containers = lists.zip(images.chain(init));
+            let volumes = plan.containers.iter().flat_map(|planned| planned.image_volumes());
+            // Auditors may share a volume.
+            let volumes: BTreeSet<_> = volumes.collect();
+            let volumes = volumes.into_iter().map(|volume| (ContainerList::ImageVolumes, volume));
+            for (list, (name, image)) in containers.chain(volumes) {
                 auditors.push(AuditorContainer { list, name, image, reference: image.parse() });
             }
         }

@@ -182,3 +182,66 @@ async fn decisions_of_both_webhooks_are_logged(cluster: &Cluster, log: &Path) {
         assert_eq!(decision["seq"], seq);
     }
 }
+
+/// A catalogue entry brings files. Its image volume is evaluated like its image, and `/mutate` restores what the pod's author
+/// changes.
+#[tokio::test]
+async fn files_of_auditors_are_mounted_and_image_volumes_notarized() {
+    let cluster = cluster().await;
+    let entry = |name: &str, weights: &str| {
+        format!(
+            "  - {{name: {name}, image: \"example.com/{name}@{NOTARIZED}\", env: {{TOKEN: {{valueFrom: {{secretKeyRef: {{name: s, \
+             key: k}}}}}}}}, files: [{{mountPath: /models, image: {{reference: \"example.com/weights{weights}\"}}}}, \
+             {{mountPath: /rules, configMap: {{name: rules}}}}]}}\n"
+        )
+    };
+    let (good, bad) = (format!("@{ALSO_NOTARIZED}"), format!("@{UNKNOWN}"));
+    let catalogue =
+        format!("chain:\n{}{}{}", entry("good", &good), entry("unknown", &bad), entry("tagged", ":1"));
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await;
+    let verifier = Verifier::start(cluster.folder(), &[NOTARIZED, ALSO_NOTARIZED]).await.unwrap();
+    let log = cluster.folder().join("decisions");
+    key(&log, ORIGIN);
+    let _operator = operator(&cluster, |operator| {
+        sealed(operator, &log, ORIGIN)
+            .env("LUCID_ADMISSION_MODE", "enforce")
+            .env("LUCID_TIER_LABEL", "")
+            .env("LUCID_STRICT_NOTARIZATION", "true")
+            .env("LUCID_VERIFIER_URL", verifier.url())
+    })
+    .await;
+    let accepted = |answer: &Answer| answer.status == 201;
+    until(&cluster, "shop", |name| with_chain(&format!("first-{name}"), "good"), accepted).await;
+
+    let stored = create(&cluster, "shop", &with_chain("web", "good")).await.stored().unwrap();
+    let spec = serde_json::to_value(stored.spec).unwrap();
+    let mounted = |path: &str| {
+        let containers = spec["containers"].as_array().unwrap();
+        let auditor = containers.iter().find(|container| container["name"] == "good").unwrap();
+        let mounts = auditor["volumeMounts"].as_array().unwrap();
+        let mount = mounts.iter().find(|mount| mount["mountPath"] == path).unwrap();
+        spec["volumes"].as_array().unwrap().iter().find(|it| it["name"] == mount["name"]).unwrap().clone()
+    };
+    let image = mounted("/models");
+    assert_eq!(image["image"]["reference"], format!("example.com/weights{good}"));
+    assert_eq!(mounted("/rules")["configMap"]["name"], "rules");
+    for (chain, weights, problem) in [("unknown", &*bad, "not notarized"), ("tagged", ":1", "missing digest")]
+    {
+        let answer = create(&cluster, "shop", &with_chain("web-2", chain)).await;
+        let image = format!(", image example.com/weights{weights}: {problem}");
+        assert_refused(&answer, &["image volume lucid-files-", &image]);
+    }
+
+    // The author of a pod cannot bring other files by the name of the volume.
+    let mut taken = with_chain("taken", "good");
+    taken["spec"]["volumes"] = json!([{"name": image["name"], "image": {"reference": "example.com/evil:1"}}]);
+    let answer = create(&cluster, "shop", &taken).await;
+    assert!(answer.warnings.iter().any(|it| it.contains("is replaced: its name is reserved")), "{answer:?}");
+    let stored = answer.stored().unwrap();
+    assert_eq!(serde_json::to_value(&stored.spec.unwrap().volumes.unwrap()[0]).unwrap(), image);
+
+    let recorded = decisions(&log);
+    let mut verdicts = recorded.iter().flat_map(|it| it["images"].as_array().into_iter().flatten());
+    let of_volume = verdicts.find(|it| it["image"] == image["image"]["reference"]).unwrap();
+    assert_eq!((&of_volume["container"], &of_volume["verdict"]), (&image["name"], &json!("notarized")));
+}

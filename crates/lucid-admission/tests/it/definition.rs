@@ -77,7 +77,36 @@ async fn nonsense_is_refused_with_a_message_that_people_can_read() {
             with("env", json!([{"name": "PORT", "value": ""}])),
             &["spec.container.env[0].name", "are set by Lucid"],
         ),
-        ("pii", with("env", json!([{"name": "A"}])), &["spec.container.env[0].value: Required value"]),
+        (
+            "pii",
+            with("env", json!([{"name": "A"}])),
+            &["spec.container.env[0]", "must have value or valueFrom"],
+        ),
+        (
+            "pii",
+            with("env", json!([{"name": "A", "valueFrom": {}}])),
+            &["env[0].valueFrom", "must have secretKeyRef or configMapKeyRef"],
+        ),
+        (
+            "pii",
+            with("env", json!([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}])),
+            &["unknown field \"spec.container.env[0].valueFrom.fieldRef\""],
+        ),
+        (
+            "pii",
+            with("files", json!([{"mountPath": "/a"}])),
+            &["files[0]", "must have one of configMap, secret and image"],
+        ),
+        (
+            "pii",
+            with("files", json!([{"mountPath": "a", "configMap": {"name": "a"}}])),
+            &["files[0].mountPath", "must be an absolute path"],
+        ),
+        (
+            "pii",
+            with("files", json!([{"mountPath": "/a", "hostPath": {"path": "/"}}])),
+            &["unknown field \"spec.container.files[0].hostPath\""],
+        ),
         (
             "pii",
             with("env", json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}])),
@@ -121,6 +150,14 @@ async fn nonsense_is_refused_with_a_message_that_people_can_read() {
             assert!(said.contains(message), "{spec}: {message:?} is not in {said}");
         }
     }
+    let files = json!([
+        {"mountPath": "/a", "configMap": {"name": "a"}}, {"mountPath": "/b/c", "secret": {"secretName": "b"}},
+        {"mountPath": "/d", "image": {"reference": "r.test/d:1"}},
+    ]);
+    let env =
+        json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b", "optional": true}}}]);
+    let container = json!({"files": files, "env": env});
+    apply(&cluster, &auditor("own", &json!({"image": "r.test/own:1", "container": container})));
     // All fields but the image are optional.
     apply(&cluster, &auditor("pii", &json!({"image": "r.test/pii:1"})));
     assert_eq!(said(&cluster, &["get", "aud", "pii", "-o", "jsonpath={.spec.container.port}"], ""), "8080");

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
 use lucid_notary::ImageReference;
 
-use super::{Probes, Resources, SecurityContext};
+use super::{EnvValue, Files, Probes, Resources, SecurityContext};
 
 /// An entry of a catalogue. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,8 @@ pub(super) struct Entry {
     pub(super) port: NonZeroU16,
     /// `false` if the port is that of the built-in catalogue or the default.
     pub(super) has_own_port: bool,
-    pub(super) env: BTreeMap<String, String>,
+    pub(super) env: BTreeMap<String, EnvValue>,
+    pub(super) files: Vec<Files>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) resources: Resources,
     pub(super) probes: Probes,
@@ -75,8 +76,13 @@ impl Auditor {
     }
 
     /// Returns the environment variables that the catalogue sets, besides [`RESERVED_ENV`](super::RESERVED_ENV).
-    pub fn env(&self) -> &BTreeMap<String, String> {
+    pub fn env(&self) -> &BTreeMap<String, EnvValue> {
         &self.0.env
+    }
+
+    /// Returns the files that the container mounts.
+    pub fn files(&self) -> &[Files] {
+        &self.0.files
     }
 
     /// Returns the labels of the entry. They describe the auditor and are not added to pods.
@@ -104,7 +110,7 @@ impl Auditor {
         &self.0.security_context
     }
 
-    /// Returns the first of the keys `image`, `env` and `securityContext` whose value differs from that in `base`;
+    /// Returns the first of the keys `image`, `env`, `files` and `securityContext` whose value differs from that in `base`;
     /// `image` without a base.
     pub(crate) fn code_difference(&self, base: Option<&Self>) -> Option<&'static str> {
         let Some(base) = base else { return Some("image") };
@@ -112,6 +118,7 @@ impl Auditor {
         [
             (own.image != base.image, "image"),
             (own.env != base.env, "env"),
+            (own.files != base.files, "files"),
             (own.security_context != base.security_context, "securityContext"),
         ]
         .into_iter()

@@ -6,9 +6,9 @@ use lucid_notary::reference::ReferenceError;
 use serde::Deserialize;
 
 use super::{
-    Auditor, Catalogue, DEFAULT_PORT, Defaults, Probes, Resources, SecurityContext,
+    Auditor, Catalogue, DEFAULT_PORT, Defaults, EnvValue, Files, Probes, Resources, SecurityContext,
     auditor::Entry,
-    defaults,
+    defaults, env, files,
     preceding::Preceding,
     probes, resources, scalars,
     schema::{Fields, Shape, TEXT},
@@ -32,7 +32,8 @@ pub(super) static ENTRY: Shape = Shape::Map(&Fields {
         ("description", TEXT),
         ("image", Shape::Scalar(scalars::image)),
         ("port", Shape::Scalar(scalars::port)),
-        ("env", Shape::Names(scalars::env_name, &TEXT)),
+        ("env", Shape::Names(scalars::env_name, &Shape::NotNull(&Shape::TextOr(&Shape::Map(&env::FIELDS))))),
+        ("files", Shape::List(&Shape::Map(&files::FIELDS))),
         ("labels", Shape::Names(scalars::text, &TEXT)),
         ("resources", Shape::Map(&resources::FIELDS)),
         ("probes", Shape::Map(&probes::FIELDS)),
@@ -40,7 +41,10 @@ pub(super) static ENTRY: Shape = Shape::Map(&Fields {
         ("serviceAccountToken", Shape::Scalar(scalars::boolean)),
     ],
     refused: &[],
-    finish: |entry, context| context.preceding.borrow_mut().add(entry, context.base),
+    finish: |entry, context| {
+        files::check(entry)?;
+        context.preceding.borrow_mut().add(entry, context.base)
+    },
 });
 
 /// A value of the shape [`FILE`].
@@ -59,7 +63,8 @@ pub(super) struct WrittenEntry {
     description: Option<String>,
     image: Option<String>,
     port: Option<NonZeroU16>,
-    env: Option<BTreeMap<String, String>>,
+    env: Option<BTreeMap<String, EnvValue>>,
+    files: Option<Vec<Files>>,
     labels: Option<BTreeMap<String, String>>,
     resources: Option<Resources>,
     probes: Option<Probes>,
@@ -84,6 +89,7 @@ impl WrittenEntry {
             has_own_port: self.port.is_some() || base.is_some_and(Auditor::has_own_port),
             port: self.port.or_else(|| Some(base?.port())).unwrap_or(DEFAULT_PORT),
             env: or_inherited(self.env, base, Auditor::env),
+            files: or_inherited(self.files, base, Auditor::files),
             labels: or_inherited(self.labels, base, Auditor::labels),
             resources: or_inherited(self.resources, base, Auditor::resources),
             probes: or_inherited(self.probes, base, Auditor::probes),

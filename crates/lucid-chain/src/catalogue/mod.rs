@@ -5,6 +5,8 @@
 mod auditor;
 mod defaults;
 mod entry;
+mod env;
+mod files;
 mod nearest;
 mod preceding;
 mod probes;
@@ -29,6 +31,8 @@ use crate::{keys::EGRESS_CONTAINER, port};
 
 pub use auditor::Auditor;
 pub use defaults::Defaults;
+pub use env::{EnvSource, EnvValue, KeyRef};
+pub use files::{FileSource, Files};
 pub use nearest::{UnknownAuditor, nearest};
 pub use probes::{Probe, Probes};
 pub use resources::Resources;
@@ -135,6 +139,7 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
             port: port::known(number),
             has_own_port: false,
             env: BTreeMap::new(),
+            files: Vec::new(),
             labels: BTreeMap::new(),
             resources: Resources::default(),
             probes: Probes::default(),

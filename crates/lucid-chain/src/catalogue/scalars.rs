@@ -10,6 +10,8 @@ use crate::text::Excerpt;
 
 pub(super) const NAME_ACCEPTED: &str =
     "a DNS label: at most 63 lower-case letters, digits and hyphens, a letter or digit at both ends";
+pub(super) const OBJECT_ACCEPTED: &str = "the name of an object in the pod's namespace: a DNS subdomain";
+pub(super) const KEY_ACCEPTED: &str = "a key of at most 253 letters, digits, '-', '_' and '.'";
 pub(super) const IMAGE_ACCEPTED: &str = "an image reference such as registry.example/auditor:1.0";
 
 /// Accepts any text.
@@ -22,6 +24,14 @@ pub(super) fn name(text: &str) -> Result<Value, String> {
     // `null` would be a DNS label.
     if is_null(text) || !is_dns_label(text) {
         return Err(format!("found {}, accepted {NAME_ACCEPTED}", Found(text)));
+    }
+    Ok(text.into())
+}
+
+/// Checks the name of a ConfigMap or Secret: a DNS subdomain (RFC 1123).
+pub(super) fn object_name(text: &str) -> Result<Value, String> {
+    if is_null(text) || text.len() > 253 || !text.split('.').all(is_dns_label) {
+        return Err(format!("found {}, accepted {OBJECT_ACCEPTED}", Found(text)));
     }
     Ok(text.into())
 }

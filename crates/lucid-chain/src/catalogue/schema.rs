@@ -5,12 +5,15 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::VecDeque,
     fmt,
 };
 
 use serde::{
     Deserializer,
-    de::{self, DeserializeSeed, Error as _, MapAccess, SeqAccess, Unexpected, Visitor},
+    de::{
+        self, DeserializeSeed, EnumAccess, Error as _, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
+    },
 };
 use serde_json::{Map, Value};
 
@@ -42,11 +45,13 @@ pub(super) enum Shape {
     Unique(fn(&mut Preceding, &str) -> Result<Value, String>),
     /// A value other than null. In other places, null is an empty scalar, list or map.
     NotNull(&'static Shape),
-    /// A list of scalars.
+    /// Text, or a map of this shape.
+    TextOr(&'static Shape),
+    /// A list of values.
     List(&'static Shape),
     /// The list of the file's entries.
     Entries(&'static Shape),
-    /// A map from names, which the function checks, to scalars.
+    /// A map from names, which the function checks, to values.
     Names(Parse, &'static Shape),
     /// A map with certain keys.
     Map(&'static Fields),
@@ -88,11 +93,32 @@ pub(super) struct Context<'a> {
     pub(super) preceding: RefCell<Preceding>,
     /// Remaining size of the entry, in bytes. Every scalar is charged to it.
     room: Cell<usize>,
+    /// `true` for each value of [`Shape::TextOr`] that is a map, in the order of the document.
+    maps: RefCell<VecDeque<bool>>,
+    /// `true` in a pass over the document that fills `maps`.
+    finds_maps: bool,
 }
 
 impl<'a> Context<'a> {
     pub(super) fn new(base: &'a Catalogue) -> Self {
-        Self { base, preceding: RefCell::default(), room: Cell::new(ENTRY_BYTES) }
+        Self {
+            base,
+            preceding: RefCell::default(),
+            room: Cell::new(ENTRY_BYTES),
+            maps: RefCell::default(),
+            finds_maps: false,
+        }
+    }
+
+    /// Returns the context of a pass before that of [`with_maps_of`](Self::with_maps_of). serde_yaml tells the kind of a
+    /// value only together with its resolved type, which loses the spelling of a scalar.
+    pub(super) fn finding_maps(base: &'a Catalogue) -> Self {
+        Self { finds_maps: true, ..Self::new(base) }
+    }
+
+    /// Uses the maps that an earlier pass found. If that pass failed, this one fails there at the latest.
+    pub(super) fn with_maps_of(self, pass: Self) -> Self {
+        Self { maps: pass.maps, ..self }
     }
 
     fn spend(&self, text: &str) -> Result<(), String> {
@@ -122,6 +148,16 @@ impl<'de> DeserializeSeed<'de> for Seed<'_> {
         match self.shape {
             Shape::Scalar(_) | Shape::Unique(_) => deserializer.deserialize_str(self),
             Shape::NotNull(_) => deserializer.deserialize_option(self),
+            Shape::TextOr(_) if self.context.finds_maps => {
+                let is_map = deserializer.deserialize_any(IsMap)?;
+                self.context.maps.borrow_mut().push_back(is_map);
+                Ok(is_map.into())
+            }
+            Shape::TextOr(map) => {
+                static PLAIN: Shape = Shape::Scalar(scalars::text);
+                let is_map = self.context.maps.borrow_mut().pop_front().unwrap_or_default();
+                Self { shape: if is_map { map } else { &PLAIN }, ..self }.deserialize(deserializer)
+            }
             Shape::List(_) | Shape::Entries(_) => deserializer.deserialize_seq(self),
             Shape::Names(..) | Shape::Map(_) => deserializer.deserialize_map(self),
         }
@@ -134,7 +170,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.shape {
             Shape::Scalar(_) | Shape::Unique(_) => f.write_str("a single value"),
-            Shape::NotNull(shape) => Self { shape, ..*self }.expecting(f),
+            Shape::NotNull(shape) | Shape::TextOr(shape) => Self { shape, ..*self }.expecting(f),
             Shape::List(_) => f.write_str("a list of values"),
             Shape::Entries(_) => f.write_str("a list of auditors"),
             Shape::Names(..) => f.write_str("a map from names to values"),
@@ -206,6 +242,61 @@ impl<'de> Visitor<'de> for Seed<'_> {
             (fields.finish)(&mut members, self.context).map_err(A::Error::custom)?;
         }
         Ok(members.into())
+    }
+}
+
+/// Visitor that returns `true` for a map.
+struct IsMap;
+
+impl<'de> Visitor<'de> for IsMap {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<bool, A::Error> {
+        IgnoredAny.visit_map(map).map(|_| true)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<bool, A::Error> {
+        IgnoredAny.visit_seq(list).map(|_| false)
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<bool, A::Error> {
+        IgnoredAny.visit_enum(tagged).map(|_| false)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_i128<E>(self, _: i128) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_u128<E>(self, _: u128) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_unit<E>(self) -> Result<bool, E> {
+        Ok(false)
     }
 }
 

@@ -75,9 +75,17 @@ pub(super) fn read<T: DeserializeOwned>(
     // Skip a byte order mark.
     let yaml = yaml.strip_prefix('\u{feff}').unwrap_or(yaml);
     let document = check_syntax(yaml).and_then(|()| {
-        let document = serde_yaml::Deserializer::from_str(yaml).next();
-        let document = document.ok_or_else(|| <serde_yaml::Error as de::Error>::custom(missing))?;
-        Seed { shape, context: &Context::new(base) }.deserialize(document)
+        let parse = |context: &Context<'_>| {
+            let document = serde_yaml::Deserializer::from_str(yaml).next();
+            let document = document.ok_or_else(|| <serde_yaml::Error as de::Error>::custom(missing))?;
+            Seed { shape, context }.deserialize(document)
+        };
+        if !yaml.contains("valueFrom") {
+            return parse(&Context::new(base));
+        }
+        let first = Context::finding_maps(base);
+        parse(&first).ok();
+        parse(&Context::new(base).with_maps_of(first))
     });
     let document = document.map_err(|error| CatalogueError::from_yaml(origin, &error))?;
     T::deserialize(document).map_err(|error| CatalogueError::new(origin, error.to_string()))

@@ -100,7 +100,7 @@ pub(super) fn are_tokens(planned: &Value, mounts: &Value, pod: &PodView<'_>) -> 
     mounts.as_array().is_some_and(|mounts| {
         // The API server rejects duplicate mount paths. The bound limits the cost, because each mount scans all
         // volumes.
-        mounts.len() <= PATHS.len() + 1
+        mounts.len() <= planned.len() + PATHS.len() + 1
             && planned.iter().all(|mount| mounts.contains(mount))
             && mounts.iter().filter(|mount| !planned.contains(mount)).all(|mount| {
                 let volume = mount["name"].as_str().unwrap_or_default();

@@ -20,11 +20,9 @@ pub(crate) use hardening::{Originals, restore};
 pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV};
 
 use crate::{
-    catalogue::Auditor,
     keys::{self, ANNOTATIONS_SIZE},
     plan::{Plan, begins_with_any, local_url},
     pod::{ContainerView, PodView},
-    volume,
     warning::Warning,
 };
 
@@ -257,33 +255,32 @@ impl Plan {
         ports.filter_map(|port| u16::try_from(port).ok()).filter_map(NonZeroU16::new).collect()
     }
 
-    /// Adds the volume that replaces the ServiceAccount token in auditors and the init container.
+    /// Adds the [volumes](Plan::volumes) that auditors and the init container mount.
     fn patch_volumes(&self, pod: &PodView<'_>, patch: &mut PodPatch, added: &mut Added) {
         const LIST: [&str; 2] = ["spec", "volumes"];
-        const BY_NAME: [&str; 3] = ["spec", "volumes", keys::NO_TOKEN_VOLUME];
-        let mut auditors = self.containers.iter().map(|planned| &planned.auditor);
-        if self.init.is_none() && auditors.all(Auditor::service_account_token) {
+        let volumes = self.volumes();
+        if volumes.is_empty() {
             return;
         }
-        let volume = volume::no_token_volume();
-        match pod.empty_downward_api(keys::NO_TOKEN_VOLUME) {
-            None if !pod.has_volumes() => {
-                patch.add(&LIST, json!([volume]));
-                added.insert(&LIST);
-                added.insert(&BY_NAME);
-            }
-            None => {
-                patch.add(&[&LIST[..], &["-"]].concat(), volume);
-                added.keep(&LIST);
-                added.insert(&BY_NAME);
-            }
-            Some((place, false)) => {
-                patch.replace(&[&LIST[..], &[&place.to_string()]].concat(), volume);
-                patch.warn(Warning::VolumeReplaced { name: keys::NO_TOKEN_VOLUME });
-            }
-            Some((_, true)) => {
-                added.keep(&LIST);
-                added.keep(&BY_NAME);
+        if !pod.has_volumes() {
+            added.insert(&LIST);
+            volumes.iter().for_each(|(name, _)| added.insert(&[LIST[0], LIST[1], name]));
+            patch.add(&LIST, volumes.into_iter().map(|(_, volume)| volume).collect());
+            return;
+        }
+        added.keep(&LIST);
+        for (name, volume) in volumes {
+            let by_name = [LIST[0], LIST[1], name];
+            match pod.volume(name) {
+                None => {
+                    patch.add(&[&LIST[..], &["-"]].concat(), volume);
+                    added.insert(&by_name);
+                }
+                Some((_, found)) if found.is_planned(&volume) => added.keep(&by_name),
+                Some((place, _)) => {
+                    patch.replace(&[&LIST[..], &[&place.to_string()]].concat(), volume);
+                    patch.warn(Warning::VolumeReplaced { name: name.to_owned() });
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::ports::PortReason;
 use crate::{
-    catalogue::{Auditor, Probe, Probes, Resources},
+    catalogue::{Auditor, EnvValue, Files, Probe, Probes, Resources},
     chain::MAX_CHAIN,
     egress::Egress,
     keys,
@@ -45,7 +45,7 @@ pub struct PlannedContainer {
     /// Settings of `lucid-egress`; `None` for an auditor.
     pub egress: Option<Egress>,
     /// Environment variables that Lucid sets.
-    own_env: Vec<(&'static str, String)>,
+    own_env: Vec<(&'static str, EnvValue)>,
 }
 
 impl PlannedContainer {
@@ -55,9 +55,14 @@ impl PlannedContainer {
     }
 
     /// Returns the names and values of the environment variables, in order.
-    pub fn env(&self) -> impl Iterator<Item = (&str, &str)> {
-        let own = self.own_env.iter().map(|(name, value)| (*name, value.as_str()));
-        own.chain(self.auditor.env().iter().map(|(name, value)| (name.as_str(), value.as_str())))
+    pub fn env(&self) -> impl Iterator<Item = (&str, &EnvValue)> {
+        let own = self.own_env.iter().map(|(name, value)| (*name, value));
+        own.chain(self.auditor.env().iter().map(|(name, value)| (name.as_str(), value)))
+    }
+
+    /// Iterates over name and image reference of the image volumes that the container mounts.
+    pub fn image_volumes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.auditor.files().iter().filter_map(|files| Some((files.volume_name(), files.image()?)))
     }
 
     /// Returns the core/v1 container, including API server defaults, so that any other field found in a stored pod is
@@ -75,8 +80,11 @@ impl PlannedContainer {
         manifest["env"] = self.env().map(|(name, value)| variable(name, value)).collect();
         manifest["resources"] = resources(self.auditor.resources());
         manifest["securityContext"] = self.auditor.security_context().manifest(self.uid);
-        if !self.auditor.service_account_token() {
-            manifest["volumeMounts"] = json!([volume::no_token_mount()]);
+        let no_token = (!self.auditor.service_account_token()).then(volume::no_token_mount);
+        let mounts: Vec<_> =
+            no_token.into_iter().chain(self.auditor.files().iter().map(Files::mount)).collect();
+        if !mounts.is_empty() {
+            manifest["volumeMounts"] = mounts.into();
         }
         if self.native {
             manifest["restartPolicy"] = json!("Always");
@@ -190,7 +198,7 @@ fn own_env(
     audit_mode: AuditMode,
     probe_paths: &str,
     egress: Option<&Egress>,
-) -> Vec<(&'static str, String)> {
+) -> Vec<(&'static str, EnvValue)> {
     let (own, next) = (port.to_string(), local_url(next_port));
     let mut variables = vec![
         (keys::AUDITOR_ID_ENV, name.to_owned()),
@@ -204,11 +212,11 @@ fn own_env(
         variables.push((PROBE_PATHS, probe_paths.to_owned()));
     }
     variables.extend(egress.map(|egress| (keys::EGRESS_ENV, egress.to_json())));
-    variables
+    variables.into_iter().map(|(name, value)| (name, EnvValue::Value(value))).collect()
 }
 
 /// Returns the API server's default: `Always` for the tag `latest` and for images without tag and digest.
-pub(super) fn image_pull_policy(image: &ImageReference) -> &'static str {
+pub(crate) fn image_pull_policy(image: &ImageReference) -> &'static str {
     match (image.tag(), image.digest()) {
         (Some("latest"), _) | (None, None) => "Always",
         _ => "IfNotPresent",
@@ -231,8 +239,12 @@ pub(crate) fn begins_with_any<'a>(value: &str, urls: impl IntoIterator<Item = &'
 }
 
 /// Returns an environment variable as the API server stores it, which omits an empty value.
-fn variable(name: &str, value: &str) -> Value {
-    if value.is_empty() { json!({"name": name}) } else { json!({"name": name, "value": value}) }
+fn variable(name: &str, value: &EnvValue) -> Value {
+    match value {
+        EnvValue::Value(text) if text.is_empty() => json!({"name": name}),
+        EnvValue::Value(text) => json!({"name": name, "value": text}),
+        EnvValue::ValueFrom { value_from } => json!({"name": name, "valueFrom": value_from}),
+    }
 }
 
 fn resources(resources: &Resources) -> Value {

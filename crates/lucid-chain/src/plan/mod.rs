@@ -12,6 +12,8 @@ mod settings;
 
 use std::{collections::BTreeSet, num::NonZeroU16};
 
+use serde_json::Value;
+
 use crate::{
     annotations::Annotations,
     catalogue::{Auditor, Catalogue},
@@ -24,6 +26,7 @@ use crate::{
     skip::SkipReason,
     text::Excerpt,
     trigger::Trigger,
+    volume,
     warning::Warning,
 };
 
@@ -31,7 +34,7 @@ use container::SharedSettings;
 use ports::ModelClues;
 use settings::Settings;
 
-pub(crate) use container::{begins_with_any, local_port, local_url};
+pub(crate) use container::{begins_with_any, image_pull_policy, local_port, local_url};
 
 pub use container::{FIRST_UID, PlannedContainer};
 pub use impossible::ImpossibleReason;
@@ -144,6 +147,18 @@ impl Plan {
             [(openai, url), (anthropic, without_version)]
         });
         auditor_url.into_iter().chain(base_urls.into_iter().flatten()).collect()
+    }
+
+    /// Returns the name of each volume of the plan and the core/v1 volume, each volume once: that which replaces the
+    /// ServiceAccount token, and the files of auditors.
+    pub(crate) fn volumes(&self) -> Vec<(&str, Value)> {
+        let hides_token =
+            self.init.is_some() || self.containers.iter().any(|it| !it.auditor.service_account_token());
+        let no_token = hides_token.then(|| (keys::NO_TOKEN_VOLUME, volume::no_token_volume()));
+        let files = self.containers.iter().flat_map(|planned| planned.auditor.files());
+        let mut seen = BTreeSet::new();
+        let files = files.map(|files| (files.volume_name(), files.volume()));
+        no_token.into_iter().chain(files).filter(|(name, _)| seen.insert(*name)).collect()
     }
 
     /// Returns `true` if the auditors are native sidecars, which are init containers.

@@ -258,11 +258,11 @@ impl<'a> PodView<'a> {
         self.has_volumes
     }
 
-    /// Returns the index of the volume with this name, and `true` if it is a `downwardAPI` without items.
-    pub(crate) fn empty_downward_api(&self, name: &str) -> Option<(usize, bool)> {
+    /// Returns the first volume with this name and its index.
+    pub(crate) fn volume(&self, name: &str) -> Option<(usize, &VolumeView<'a>)> {
         let place = self.volumes.iter().position(|Object(volume)| volume.name() == name)?;
         let Object(volume) = &self.volumes[place];
-        Some((place, volume.is_empty_downward_api()))
+        Some((place, volume))
     }
 
     /// Returns `true` if the pod has a volume of this name and every such volume [holds only

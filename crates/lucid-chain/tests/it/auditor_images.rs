@@ -10,6 +10,7 @@ chain:
     image: ghcr.io/lucid/pii:1
     port: 9000
     env: {THRESHOLD: "0.8"}
+    files: [{mountPath: /models, image: {reference: "ghcr.io/lucid/weights:1"}}]
     securityContext: {runAsGroup: 30000}
 "#;
 
@@ -27,7 +28,7 @@ fn an_entry_inherits_omitted_keys() {
     let own = read("chain: [{name: pii, port: 9001}, {name: toxicity}]", "").unwrap();
     let [pii, toxicity] = own.chain() else { panic!("{own:?}") };
     assert_eq!((pii.name(), pii.image(), pii.port().get()), ("pii", "ghcr.io/lucid/pii:1", 9001));
-    assert_eq!(pii.env()["THRESHOLD"], "0.8");
+    assert_eq!(pii.env()["THRESHOLD"].text(), Some("0.8"));
     assert_eq!(pii.security_context().run_as_group, Some(30000));
     assert_eq!(
         (toxicity.image(), toxicity.port().get()),
@@ -59,6 +60,17 @@ fn code_and_its_environment_need_an_allowed_image() {
         ("name: pii, env: {}".to_owned(), "env", "ghcr.io/lucid/pii"),
         ("name: pii, env: {HTTPS_PROXY: 'http://evil.test'}".to_owned(), "env", "ghcr.io/lucid"),
         ("name: pii, securityContext: {runAsGroup: 30001}".to_owned(), "securityContext", "ghcr.io/lucid"),
+        (
+            "name: pii, env: {THRESHOLD: {valueFrom: {secretKeyRef: {name: a, key: b}}}}".to_owned(),
+            "env",
+            "ghcr.io/lucid",
+        ),
+        ("name: pii, files: []".to_owned(), "files", "ghcr.io/lucid"),
+        (
+            "name: pii, files: [{mountPath: /models, secret: {secretName: own}}]".to_owned(),
+            "files",
+            "ghcr.io/lucid",
+        ),
     ] {
         let yaml = format!("chain: [{{{entry}}}]");
         for images in ["", "ghcr.io/lucid/pi", "registry.example/team-2, evil.test/registry.example/team"] {
@@ -76,6 +88,31 @@ fn code_and_its_environment_need_an_allowed_image() {
             [repository.to_owned(), format!("quay.io/x, {repository}"), format!("quay.io/x {repository}")]
         {
             assert!(read(&yaml, &images).is_ok(), "{entry} {images}");
+        }
+    }
+}
+
+#[test]
+fn an_image_volume_needs_permission_like_an_image() {
+    let mounts = |entry: &str, image: &str| {
+        format!("chain: [{{{entry}, files: [{{mountPath: /models, image: {{reference: '{image}'}}}}]}}]")
+    };
+    let own = "name: other, image: 'own.test/x/a'";
+    for (yaml, images, is_allowed) in [
+        (mounts(own, "own.test/x/b"), "own.test/x", true),
+        (mounts(own, "ghcr.io/lucid/weights:1"), "own.test/x", false),
+        (mounts(own, "evil.test/b"), "own.test/x", false),
+        // The cluster's entry mounts it.
+        (mounts("name: pii", "ghcr.io/lucid/weights:1"), "", true),
+        (mounts("name: pii, image: 'own.test/x/a'", "ghcr.io/lucid/weights:1"), "own.test/x", true),
+        (mounts("name: pii, image: 'own.test/x/a'", "ghcr.io/lucid/weights:2"), "own.test/x", false),
+        ("chain: [{name: pii, image: 'own.test/x/a'}]".to_owned(), "own.test/x", true),
+    ] {
+        match read(&yaml, images) {
+            Ok(_) => assert!(is_allowed, "{yaml}"),
+            Err(error) => {
+                assert!(!is_allowed && error.contains("files is not the namespace's to set"), "{error}")
+            }
         }
     }
 }

@@ -46,6 +46,9 @@ fn every_accepted_key_is_documented() {
     for yaml in [
         "x: 1",
         "chain: [{x: 1}]",
+        "chain: [{env: {A: {valueFrom: {x: 1}}}}]",
+        "chain: [{env: {A: {valueFrom: {secretKeyRef: {x: 1}}}}}]",
+        "chain: [{files: [{x: 1}]}]",
         "chain: [{probes: {x: 1}}]",
         "chain: [{probes: {readiness: {x: 1}}}]",
         "chain: [{securityContext: {x: 1}}]",

@@ -367,7 +367,7 @@ fn auditors_get_the_probe_paths_of_the_model() {
         let plan = planned_by(outcome);
         assert!(patch_in(&injected_with(&pod, configuration), configuration).operations.is_empty());
         let found = plan.containers[0].env().find(|(name, _)| *name == "LUCID_PROBE_PATHS");
-        (found.map(|(_, value)| value.to_owned()), said)
+        (found.and_then(|(_, value)| value.text()).map(str::to_owned), said)
     };
     let get = |port: Value, path: &str| json!({"httpGet": {"port": port, "path": path}});
     let both = json!({"livenessProbe": get(json!(5000), "/live"), "readinessProbe": get(json!("http"), "/healthz?full=1"),

@@ -13,6 +13,7 @@ mod bad_input;
 mod catalogue;
 mod catalogue_bounds;
 mod catalogue_defaults;
+mod catalogue_files;
 mod catalogue_in_plan;
 mod catalogue_probes;
 mod catalogue_reference;

@@ -219,8 +219,10 @@ fn without_planned(pod: &Value, planned: &BTreeSet<String>) -> Value {
             pod["spec"][key] = json!([]);
         }
         let list = pod["spec"][key].as_array_mut().unwrap();
-        let ours = ["mirror", keys::NO_TOKEN_VOLUME];
-        list.retain(|item| !planned.contains(name(item)) && !ours.contains(&name(item)));
+        let ours = |name: &str| {
+            ["mirror", keys::NO_TOKEN_VOLUME].contains(&name) || name.starts_with(keys::FILES_VOLUME)
+        };
+        list.retain(|item| !planned.contains(name(item)) && !ours(name(item)));
     }
     for container in pod["spec"]["containers"].as_array_mut().unwrap() {
         container.as_object_mut().unwrap().remove("env");
@@ -259,9 +261,14 @@ fn without_nulls(pod: &Value) -> Value {
 
 /// Generates configurations that change what is injected.
 fn configurations() -> impl Strategy<Value = Configuration> {
-    (option(select(vec![Intercept::Redirect, Intercept::Env])), any::<bool>()).prop_map(
-        |(intercept, secrets)| {
-            let mut configuration = with_rules();
+    const FILES: &str = "chain: [{name: lucid-toxicity-auditor, files: [{mountPath: /a, configMap: {name: a}}]}, \
+        {name: lucid-guardrails-auditor, serviceAccountToken: true, files: [{mountPath: /a, image: {reference: a}}]}]";
+    (option(select(vec![Intercept::Redirect, Intercept::Env])), any::<bool>(), any::<bool>()).prop_map(
+        |(intercept, secrets, files)| {
+            let mut configuration = match files {
+                true => Configuration::new(Catalogue::builtin().overlay(&parsed(FILES)), None).unwrap(),
+                false => with_rules(),
+            };
             configuration.overrides.intercept = intercept;
             configuration.image_pull_secrets = secrets.then(|| "mirror".to_owned()).into_iter().collect();
             configuration
@@ -433,7 +440,7 @@ proptest! {
 
     #[test]
     fn arbitrary_catalogues_never_panic(text in any::<String>(), at in any::<prop::sample::Index>()) {
-        const YAML: &str = "chain:\n- name: a\n  image: a\n  port: 1\n  env: {A: 'x'}\n  resources: {limits: {cpu: 1}}
+        const YAML: &str = "chain:\n- name: a\n  image: a\n  port: 1\n  env: {A: 'x', B: {valueFrom: {secretKeyRef: {name: a, key: b}}}}\n  files: [{mountPath: /a, secret: {secretName: a}}]\n  resources: {limits: {cpu: 1}}
   probes: {startup: {path: /a, periodSeconds: 2}}
   securityContext: {runAsGroup: 3, capabilities: {drop: [ALL]}, seccompProfile: {type: Localhost, localhostProfile: b}}
 defaults: {direction: both}\n";

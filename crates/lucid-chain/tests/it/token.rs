@@ -95,7 +95,7 @@ fn a_non_empty_token_volume_is_replaced() {
     let patch = patch_in(&pod, &builtin());
     assert_eq!(
         patch.warnings[0].to_string(),
-        "volume lucid-no-token is replaced: auditors need an empty volume of that name"
+        "volume lucid-no-token is replaced: its name is reserved for the volume of auditors, which differs"
     );
     let empty = json!({"name": keys::NO_TOKEN_VOLUME, "downwardAPI": {}});
     assert_eq!(apply(&pod, &patch)["spec"]["volumes"], json!([own, empty]));

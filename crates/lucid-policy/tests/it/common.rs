@@ -66,10 +66,14 @@ pub(crate) fn plain() -> Value {
 
 /// Applies the patch of the mutating webhook.
 pub(crate) fn injected(pod: &Value) -> Value {
+    injected_by(pod, &configuration())
+}
+
+/// Applies the patch of the mutating webhook with this configuration.
+pub(crate) fn injected_by(pod: &Value, configuration: &Configuration) -> Value {
     let json = pod.to_string();
     let view = PodView::from_json(&json).unwrap();
-    let configuration = configuration();
-    let Decision::Planned(plan) = plan(&view, &Inputs::new(&configuration)).decision else {
+    let Decision::Planned(plan) = plan(&view, &Inputs::new(configuration)).decision else {
         panic!("no chain for {pod}")
     };
     let mut pod = pod.clone();

@@ -7,6 +7,7 @@ mod bypass;
 mod chain;
 mod common;
 mod exemptions;
+mod files;
 mod images;
 mod labels;
 mod matrix;

@@ -3,6 +3,7 @@
 mod break_glass;
 mod chains;
 mod fields;
+mod files;
 mod hostile;
 mod images;
 mod namespaces;

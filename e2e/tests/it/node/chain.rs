@@ -40,6 +40,7 @@ async fn requests_pass_the_chain_from_every_caller() {
     a_job_that_calls_another_host_completes(&site).await;
     an_upstream_by_tls(&site).await;
     a_restricted_namespace(&site).await;
+    an_auditor_reads_its_files(&site).await;
     probes_have_held(&site).await;
     let vkeys = both_webhooks_seal_their_decisions(&site).await;
     helm_test_says_whether_lucid_answers(&site, &vkeys);
@@ -322,6 +323,39 @@ async fn a_restricted_namespace(site: &Installation) {
     assert!(containers.map(|one| &one["name"]).all(|name| name != "lucid-init"), "{pod:#}");
     for address in addresses(site, "vault", "model").await {
         assert_through_the_chain(&ask(site, (address, 8090), "hello").await.body, "without rules");
+    }
+}
+
+/// The catalogue entry's Secret, ConfigMap and image volume are in the auditor's container alone, and cannot be written.
+async fn an_auditor_reads_its_files(site: &Installation) {
+    let metadata = json!({"name": "reader", "namespace": "shop"});
+    for object in [
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"rule": "be kind"}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"phrases": "moonlight"}}),
+    ] {
+        kubectl(&site.cluster, &["create", "-f", "-"], &object.to_string());
+    }
+    let mut manifest = pod("reader", &json!({}));
+    manifest["metadata"]["annotations"]["lucid.computing/auditors"] = json!("reader");
+    create(site, "shop", &manifest).await;
+    wait(site, "shop", "pod/reader", "condition=Ready");
+    let address = addresses(site, "shop", "reader").await[0];
+    let answer = ask(site, (address, 5000), "moonlight").await;
+    assert_eq!((answer.status, &answer.body["error"]["auditor"]), (StatusCode::FORBIDDEN, &json!("reader")));
+
+    let pod = stored(site, "shop", "reader").await;
+    let root = |name: &str| format!("/proc/{}/root", processes(site, &pod, name)[0]);
+    let (auditor, model) = (root("reader"), root("model"));
+    assert_eq!(
+        on_node(site, &pod, &format!("cat {auditor}/rules/rule {auditor}/keys/phrases")),
+        "be kindmoonlight"
+    );
+    assert_eq!(on_node(site, &pod, &format!("ls {auditor}/models")).trim(), "example-model");
+    for folder in ["rules", "keys", "models"] {
+        let written = on_node(site, &pod, &format!("touch {auditor}/{folder}/new"));
+        assert!(written.contains("Read-only file system"), "{folder}: {written}");
+        let found = on_node(site, &pod, &format!("ls -d {model}/{folder}"));
+        assert!(found.contains("No such file"), "{folder}: {found}");
     }
 }
 

@@ -32,9 +32,25 @@ async fn installed(nodes: u8) -> Installation {
     let chain = values["catalogue"]["chain"].as_array_mut().unwrap();
     let egress = chain.iter_mut().find(|entry| entry["name"] == "lucid-egress").unwrap();
     egress["env"] = json!({"LUCID_UPSTREAM_CA": authority});
+    chain.push(reader());
+    let notarized = values["verifier"]["notarized"].as_array_mut().unwrap();
+    notarized.push(json!(image("example-model").unwrap().digest));
     site.install(&values).await.unwrap();
     site.cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
     site
+}
+
+/// An auditor whose phrases are in a Secret, with files of every kind.
+fn reader() -> Value {
+    json!({
+        "name": "reader", "image": image("example-auditor").unwrap().pinned(), "port": 8099,
+        "env": {"BLOCKED_PHRASES": {"valueFrom": {"secretKeyRef": {"name": "reader", "key": "phrases"}}}},
+        "files": [
+            {"mountPath": "/rules", "configMap": {"name": "reader"}},
+            {"mountPath": "/keys", "secret": {"secretName": "reader"}},
+            {"mountPath": "/models", "image": {"reference": image("example-model").unwrap().pinned()}},
+        ],
+    })
 }
 
 /// A pod with a model on port 5000 and an application with a shell, valid for Pod Security `restricted`.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 use lucid_chain::{
-    Auditor, Catalogue, Configuration, Decision, Direction, IDENTITY_ENV, IdentityForm, Inputs, Intercept,
-    MAX_CHAIN, Plan, PodView, TOKEN_PATHS, short_name,
+    Auditor, Catalogue, Configuration, Decision, Direction, EnvValue, Files, IDENTITY_ENV, IdentityForm,
+    Inputs, Intercept, KeyRef, MAX_CHAIN, Plan, PodView, TOKEN_PATHS, short_name,
 };
 use lucid_notary::ImageReference;
 use serde_json::json;
@@ -37,7 +37,7 @@ pub(super) fn entries(catalogue: &Catalogue) -> String {
     let all = auditor_shapes(catalogue);
     let distinct: BTreeSet<_> = all.iter().collect();
     for (auditor, shape) in catalogue.auditors().iter().chain(catalogue.egress()).zip(&all) {
-        let env: Vec<_> = auditor.env().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let env: Vec<_> = auditor.env().iter().map(|(name, value)| variable(name, value)).collect();
         let is = [short_name(auditor.name())];
         let shape = [distinct.iter().take_while(|it| *it < &shape).count().to_string()];
         let entry = json!({"is": is, "called": called(auditor), "env": env, "shape": shape});
@@ -46,6 +46,35 @@ pub(super) fn entries(catalogue: &Catalogue) -> String {
         }
     }
     json!(entries).to_string()
+}
+
+/// Returns a variable as rules.yaml writes it: `NAME=text`, or `NAME secretKeyRef object/key`, with `?` if it is optional.
+fn variable(name: &str, value: &EnvValue) -> String {
+    match value.key_ref() {
+        Some((kind, KeyRef { name: object, key, optional, .. })) => {
+            format!("{name} {kind} {object}/{key}{}", if *optional { "?" } else { "" })
+        }
+        None => format!("{name}={}", value.text().unwrap_or_default()),
+    }
+}
+
+/// Returns the volumes with files of auditors, by name. The plugin AlwaysPullImages may change the pull policy of an image.
+pub(super) fn volumes(catalogue: &Catalogue) -> String {
+    let files = catalogue.auditors().iter().chain(catalogue.egress()).flat_map(Auditor::files);
+    let accepted = |files: &Files| {
+        let planned = files.volume();
+        let mut pulled = planned.clone();
+        if files.image().is_some() {
+            pulled["image"]["pullPolicy"] = json!("Always");
+        }
+        let accepted: BTreeSet<_> = [planned, pulled].iter().map(cel).collect();
+        let accepted: Vec<_> = accepted.iter().map(|volume| format!("dyn({volume})")).collect();
+        format!("[{}]", accepted.join(","))
+    };
+    let by_name: BTreeMap<_, _> = files.map(|files| (files.volume_name(), accepted(files))).collect();
+    let by_name: Vec<_> =
+        by_name.iter().map(|(name, accepted)| format!("{}:{accepted}", json!(name))).collect();
+    format!("{{{}}}", by_name.join(","))
 }
 
 /// Returns the distinct [`shape`]s of the auditors' containers, by number.

@@ -23,7 +23,7 @@ use serde_yaml::Value;
 
 pub(super) use args::BackstopArgs;
 use literals::{
-    VARYING, defaults, entries, identities, init_shape, names, repositories, settings, shapes, stems,
+    VARYING, defaults, entries, identities, init_shape, names, repositories, settings, shapes, stems, volumes,
 };
 
 use crate::error::{Result, ResultExt};
@@ -65,6 +65,8 @@ impl Backstop {
             .replace("planned(c)", &PLANNED.replace("SELF", "c").replace("SHAPE", "variables.initShape"));
         let rules =
             rules.replace("identity(e)", IDENTITY).replace("OUTBOUND", &DEFAULT_OUTBOUND_PORT.to_string());
+        let rules = rules.replace("source(e)", SOURCE);
+        let rules = rules.replace("NO_TOKEN", keys::NO_TOKEN_VOLUME).replace("FILES", keys::FILES_VOLUME);
         let documents = serde_yaml::Deserializer::from_str(&rules).map(Value::deserialize);
         let mut documents = documents.collect::<Result<Vec<_>, _>>()?;
         let variables = self.variables()?;
@@ -156,6 +158,7 @@ impl Backstop {
             ("varying", json!(VARYING).to_string()),
             ("catalogue", each(entries)),
             ("shapes", each(shapes)),
+            ("volumes", each(volumes)),
             ("names", each(names)),
             ("stems", each(|it| stems(it.auditors()))),
             ("chain", self.by_namespace(stems(everywhere), chain)),
@@ -240,6 +243,13 @@ const CLAIMS: &str =
 const IDENTITY: &str = "(e.name in variables.identities && has(e.value) && !has(e.valueFrom) && \
                         e.value.matches(variables.identities[e.name]))";
 
+/// Value of the variable `e` in the spelling of [`entries`]; one that no catalogue has for other sources.
+const SOURCE: &str = "(!has(e.valueFrom) ? '=' + e.?value.orValue('') : has(e.valueFrom.secretKeyRef) ? \
+                      ' secretKeyRef ' + e.valueFrom.secretKeyRef.?name.orValue('') + '/' + e.valueFrom.secretKeyRef.key + \
+                      (e.valueFrom.secretKeyRef.?optional.orValue(false) ? '?' : '') : has(e.valueFrom.configMapKeyRef) ? \
+                      ' configMapKeyRef ' + e.valueFrom.configMapKeyRef.?name.orValue('') + '/' + \
+                      e.valueFrom.configMapKeyRef.key + (e.valueFrom.configMapKeyRef.?optional.orValue(false) ? '?' : '') : '')";
+
 /// `true` if the container `SELF` has exactly the fields of `SHAPE`, apart from varying ones and mounts of tokens.
 const PLANNED: &str = "(dyn(SELF).all(key, key in variables.varying || (key in SHAPE ? \
                        key in ['securityContext', 'volumeMounts'] || dyn(SELF)[key] == SHAPE[key] : key == 'volumeMounts')) && \
@@ -247,8 +257,8 @@ const PLANNED: &str = "(dyn(SELF).all(key, key in variables.varying || (key in S
                        dyn(SELF.securityContext).size() == SHAPE.securityContext.size() && \
                        dyn(SELF.securityContext).all(key, key == 'runAsUser' || \
                        SHAPE.securityContext[?key] == optional.of(dyn(SELF.securityContext)[key])) && \
-                       SELF.?volumeMounts.orValue([]).size() <= 8 && \
-                       SHAPE[?'volumeMounts'].orValue([]).all(mount, mount in SELF.?volumeMounts.orValue([]) && mount.name in variables.empty) && \
+                       SELF.?volumeMounts.orValue([]).size() <= SHAPE[?'volumeMounts'].orValue([]).size() + 8 && \
+                       SHAPE[?'volumeMounts'].orValue([]).all(mount, mount in SELF.?volumeMounts.orValue([]) && mount.name in variables.planned) && \
                        SELF.?volumeMounts.orValue([]).all(mount, mount in SHAPE[?'volumeMounts'].orValue([]) || \
                        (dyn(mount).size() == 3 && mount.?readOnly.orValue(false) && mount.name in variables.projected && \
                        (mount.mountPath in variables.tokenPaths || (mount.name.startsWith('kube-api-access-') && \

@@ -1,6 +1,6 @@
 //! The plan of one workload, and its JSON format.
 
-use lucid_chain::{Plan, Trigger, keys};
+use lucid_chain::{KeyRef, Plan, Trigger, keys};
 use serde_json::json;
 
 use super::{Explanation, PodTemplate};
@@ -51,6 +51,21 @@ pub(super) fn settings(plan: &Plan) -> Vec<Row> {
     }
     for (name, url) in plan.application_env() {
         rows.push(row(name, url, "address of the first auditor".to_owned()));
+    }
+    for it in &plan.containers {
+        let source = format!("auditors.yaml, {}", it.auditor.name());
+        let variables = it.env().filter_map(|(name, value)| {
+            let (kind, KeyRef { name: object, key, optional, .. }) = value.key_ref()?;
+            Some(format!("{name} from {kind} {object}/{key}{}", if *optional { " (optional)" } else { "" }))
+        });
+        let variables: Vec<_> = variables.collect();
+        if !variables.is_empty() {
+            rows.push(row(&format!("variables of {}", it.name), variables.join(", "), source.clone()));
+        }
+        let files: Vec<_> = it.auditor.files().iter().map(ToString::to_string).collect();
+        if !files.is_empty() {
+            rows.push(row(&format!("files of {}", it.name), files.join(", "), source));
+        }
     }
     if let Some(init) = &plan.init {
         rows.push(row("init container", init.name.clone(), init.image.clone()));

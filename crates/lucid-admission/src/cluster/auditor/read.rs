@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use snafu::Snafu;
 
 /// Keys of a catalogue entry that an Auditor has in `spec.container`.
-const CONTAINER: [&str; 5] = ["port", "env", "resources", "securityContext", "probes"];
+const CONTAINER: [&str; 6] = ["port", "env", "files", "resources", "securityContext", "probes"];
 
 /// An Auditor cannot be used. The message names the object, the field, the value found and the values accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
@@ -43,7 +43,11 @@ pub fn read(object: &DynamicObject) -> Result<Auditor, AuditorError> {
     };
     if let Some(Value::Object(mut container)) = entry.remove("container") {
         if let Some(Value::Array(variables)) = container.get("env") {
-            let variable = |it: &Value| Some((it["name"].as_str()?.to_owned(), it["value"].clone()));
+            let value = |it: &Value| match it.get("valueFrom") {
+                Some(source) => json!({"valueFrom": source}),
+                None => it["value"].clone(),
+            };
+            let variable = |it: &Value| Some((it["name"].as_str()?.to_owned(), value(it)));
             let env: Map<_, _> = variables.iter().filter_map(variable).collect();
             container.insert("env".to_owned(), env.into());
         }
@@ -95,7 +99,12 @@ chain:
     description: "Finds \"names\": äöü"
     image: registry.example/pii:1.0
     port: 9000
-    env: {B: "0.80", A: "yes", EMPTY: "", CONTROL: "\x07\x7f\n"}
+    env:
+      {B: "0.80", A: "yes", EMPTY: "", CONTROL: "\x07\x7f\n", KEY: {valueFrom: {secretKeyRef: {name: s, key: k, optional: true}}}}
+    files:
+      - {mountPath: /a, configMap: {name: a}}
+      - {mountPath: /b, secret: {secretName: b}}
+      - {mountPath: /c, image: {reference: r.test/c, pullPolicy: Never}}
     labels: {tier: core}
     resources: {requests: {cpu: 1, memory: 64Mi}}
     probes: {readiness: {}, startup: {path: /up, periodSeconds: 2}}
@@ -108,6 +117,12 @@ chain:
                 "env": [
                     {"name": "B", "value": "0.80"}, {"name": "A", "value": "yes"}, {"name": "EMPTY", "value": ""},
                     {"name": "CONTROL", "value": "\u{7}\u{7f}\n"},
+                    {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": true}}},
+                ],
+                "files": [
+                    {"mountPath": "/a", "configMap": {"name": "a"}},
+                    {"mountPath": "/b", "secret": {"secretName": "b"}},
+                    {"mountPath": "/c", "image": {"reference": "r.test/c", "pullPolicy": "Never"}},
                 ],
                 "resources": {"requests": {"cpu": 1, "memory": "64Mi"}},
                 "probes": {"readiness": {}, "startup": {"path": "/up", "periodSeconds": 2}},
@@ -137,6 +152,10 @@ chain:
             (
                 json!({"image": "a", "container": {"env": [{"name": "PORT", "value": "1"}]}}),
                 "spec.container.env",
+            ),
+            (
+                json!({"image": "a", "container": {"files": [{"mountPath": "/a"}]}}),
+                "spec.container.files[0]: found 0 sources",
             ),
             (json!({"image": "a", "container": {"port": 70000}}), "spec.container.port: found 70000"),
             (json!({"image": "a", "extra": 1}), "unknown key \"extra\""),

@@ -1,0 +1,125 @@
+//! The values of `env` in a catalogue entry.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    scalars::{self, Found, KEY_ACCEPTED, OBJECT_ACCEPTED},
+    schema::{Fields, Shape},
+};
+
+/// Value of an environment variable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[non_exhaustive]
+pub enum EnvValue {
+    /// Text.
+    Value(String),
+    /// Value from an object.
+    ValueFrom {
+        /// `valueFrom`.
+        #[serde(rename = "valueFrom")]
+        value_from: EnvSource,
+    },
+}
+
+/// Source of a value: an object in the namespace of the pod, as in core/v1 EnvVarSource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum EnvSource {
+    /// Key of a Secret.
+    SecretKeyRef(KeyRef),
+    /// Key of a ConfigMap.
+    ConfigMapKeyRef(KeyRef),
+}
+
+/// Key of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct KeyRef {
+    /// Name of the object.
+    pub name: String,
+    /// Key in its data.
+    pub key: String,
+    /// `true` if the variable is absent without the object or the key. Otherwise the container does not start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+}
+
+impl EnvValue {
+    /// Returns the text; `None` if the value comes from an object.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Value(text) => Some(text),
+            Self::ValueFrom { .. } => None,
+        }
+    }
+
+    /// Returns kind, name and key of the object that the value comes from.
+    pub fn key_ref(&self) -> Option<(&'static str, &KeyRef)> {
+        match self {
+            Self::Value(_) => None,
+            Self::ValueFrom { value_from: EnvSource::SecretKeyRef(found) } => Some(("secretKeyRef", found)),
+            Self::ValueFrom { value_from: EnvSource::ConfigMapKeyRef(found) } => {
+                Some(("configMapKeyRef", found))
+            }
+        }
+    }
+}
+
+/// A value that is no text.
+pub(super) const FIELDS: Fields = Fields {
+    keys: &[("valueFrom", Shape::NotNull(&Shape::Map(&SOURCE)))],
+    refused: &[],
+    finish: |value, _| match value.contains_key("valueFrom") {
+        true => Ok(()),
+        false => Err("`valueFrom` is missing, accepted text or a map with `valueFrom`".to_owned()),
+    },
+};
+
+const POD: &str = "Lucid sets what an auditor knows of its pod";
+
+const SOURCE: Fields = Fields {
+    keys: &[
+        ("secretKeyRef", Shape::NotNull(&Shape::Map(&KEY_REF))),
+        ("configMapKeyRef", Shape::NotNull(&Shape::Map(&KEY_REF))),
+    ],
+    refused: &[
+        ("fieldRef", POD),
+        ("resourceFieldRef", POD),
+        ("fileKeyRef", "auditors have no writable volume"),
+    ],
+    finish: |source, _| match source.len() {
+        1 => Ok(()),
+        found => Err(format!("found {found} sources, accepted secretKeyRef or configMapKeyRef")),
+    },
+};
+
+const KEY_REF: Fields = Fields {
+    keys: &[
+        ("name", Shape::Scalar(scalars::object_name)),
+        ("key", Shape::Scalar(key)),
+        ("optional", Shape::Scalar(scalars::boolean)),
+    ],
+    refused: &[],
+    finish: |found, _| {
+        let mut required = [("name", OBJECT_ACCEPTED), ("key", KEY_ACCEPTED)].into_iter();
+        required
+            .find(|(key, _)| !found.contains_key(*key))
+            .map_or(Ok(()), |(key, accepted)| Err(format!("`{key}` is missing, accepted {accepted}")))
+    },
+};
+
+/// Checks a key of a ConfigMap or Secret.
+fn key(text: &str) -> Result<Value, String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_key = (1..=253).contains(&text.len())
+        && text.bytes().all(allowed)
+        && text != "."
+        && !text.starts_with("..");
+    match is_key {
+        true => Ok(text.into()),
+        false => Err(format!("found {}, accepted {KEY_ACCEPTED}", Found(text))),
+    }
+}

@@ -1,0 +1,236 @@
+//! The `files` of a catalogue entry.
+
+use std::fmt;
+
+use lucid_notary::ImageReference;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{
+    scalars::{self, Found, IMAGE_ACCEPTED, OBJECT_ACCEPTED},
+    schema::{Fields, Shape},
+};
+use crate::{keys, plan::image_pull_policy};
+
+/// Maximum number of `files` of an entry, which bounds the mounts of a container.
+const MOST: usize = 16;
+
+/// Trees that neither contain a mount of a catalogue nor lie in one: Lucid and clouds mount tokens below the first, and
+/// the kernel's file systems are not for the catalogue to replace.
+const RESERVED: [&str; 4] = ["/var/run/secrets", "/dev", "/proc", "/sys"];
+
+const PATH_ACCEPTED: &str =
+    "an absolute path such as /etc/auditor, without '.', '..', ':', double and trailing '/'";
+
+/// Files that an auditor's container mounts read-only.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "WrittenFiles")]
+#[non_exhaustive]
+pub struct Files {
+    /// Absolute path of the directory.
+    pub mount_path: String,
+    /// Source of the files.
+    pub source: FileSource,
+    volume_name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenFiles {
+    mount_path: String,
+    #[serde(flatten)]
+    source: FileSource,
+}
+
+impl From<WrittenFiles> for Files {
+    fn from(WrittenFiles { mount_path, source }: WrittenFiles) -> Self {
+        // Fields are serialized in their order.
+        let digest = Sha256::digest(serde_json::to_vec(&source).unwrap_or_default());
+        let digest = format!("{digest:x}");
+        Self { mount_path, source, volume_name: format!("{}{}", keys::FILES_VOLUME, &digest[..32]) }
+    }
+}
+
+/// Source of files, with the fields of core/v1 Volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum FileSource {
+    /// ConfigMap in the namespace of the pod.
+    ConfigMap {
+        /// Name of the object.
+        name: String,
+    },
+    /// Secret in the namespace of the pod.
+    Secret {
+        /// Name of the object.
+        #[serde(rename = "secretName")]
+        secret_name: String,
+    },
+    /// Image volume (KEP-4639).
+    #[serde(rename_all = "camelCase")]
+    Image {
+        /// Image reference as written.
+        reference: String,
+        /// `Always`, `IfNotPresent` or `Never`; the API server's default if absent.
+        #[serde(default)]
+        pull_policy: Option<String>,
+    },
+}
+
+impl Files {
+    /// Returns the image reference of an image volume, as written.
+    pub fn image(&self) -> Option<&str> {
+        match &self.source {
+            FileSource::Image { reference, .. } => Some(reference),
+            _ => None,
+        }
+    }
+
+    /// Returns the name of the volume, which depends on nothing but the source. Auditors with the same source share the
+    /// volume, and a volume of this name that the pod has already is either the same or forged.
+    pub fn volume_name(&self) -> &str {
+        &self.volume_name
+    }
+
+    /// Returns the core/v1 volume, including API server defaults.
+    pub fn volume(&self) -> Value {
+        // The API server's default, 0644.
+        const MODE: u16 = 420;
+        let name = &self.volume_name;
+        match &self.source {
+            FileSource::ConfigMap { name: object } => {
+                json!({"name": name, "configMap": {"name": object, "defaultMode": MODE}})
+            }
+            FileSource::Secret { secret_name } => {
+                json!({"name": name, "secret": {"secretName": secret_name, "defaultMode": MODE}})
+            }
+            FileSource::Image { reference, pull_policy } => {
+                let default = || {
+                    reference.parse::<ImageReference>().map_or("IfNotPresent", |it| image_pull_policy(&it))
+                };
+                let policy = pull_policy.as_deref().unwrap_or_else(default);
+                json!({"name": name, "image": {"reference": reference, "pullPolicy": policy}})
+            }
+        }
+    }
+
+    /// Returns the core/v1 mount of the [volume](Self::volume).
+    pub(crate) fn mount(&self) -> Value {
+        json!({"name": self.volume_name, "mountPath": self.mount_path, "readOnly": true})
+    }
+}
+
+impl fmt::Display for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, name) = match &self.source {
+            FileSource::ConfigMap { name } => ("ConfigMap", name),
+            FileSource::Secret { secret_name } => ("Secret", secret_name),
+            FileSource::Image { reference, .. } => ("image", reference),
+        };
+        write!(f, "{} from {kind} {name}", self.mount_path)
+    }
+}
+
+pub(super) const FIELDS: Fields = Fields {
+    keys: &[
+        ("mountPath", Shape::Scalar(mount_path)),
+        ("configMap", Shape::NotNull(&Shape::Map(&CONFIG_MAP))),
+        ("secret", Shape::NotNull(&Shape::Map(&SECRET))),
+        ("image", Shape::NotNull(&Shape::Map(&IMAGE))),
+    ],
+    refused: &[
+        ("hostPath", "an auditor mounts nothing of the node"),
+        ("subPath", "a source is mounted as a whole"),
+        ("readOnly", "files are always read-only"),
+    ],
+    finish: |files, _| {
+        if !files.contains_key("mountPath") {
+            return Err(format!("`mountPath` is missing, accepted {PATH_ACCEPTED}"));
+        }
+        match files.len() {
+            2 => Ok(()),
+            found => Err(format!("found {} sources, accepted configMap, secret or image", found - 1)),
+        }
+    },
+};
+
+const CONFIG_MAP: Fields = Fields {
+    keys: &[("name", Shape::Scalar(scalars::object_name))],
+    refused: WHOLE,
+    finish: |source, _| required(source, "name", OBJECT_ACCEPTED),
+};
+
+const SECRET: Fields = Fields {
+    keys: &[("secretName", Shape::Scalar(scalars::object_name))],
+    refused: WHOLE,
+    finish: |source, _| required(source, "secretName", OBJECT_ACCEPTED),
+};
+
+const IMAGE: Fields = Fields {
+    keys: &[("reference", Shape::Scalar(scalars::image)), ("pullPolicy", Shape::Scalar(pull_policy))],
+    refused: &[],
+    finish: |source, _| required(source, "reference", IMAGE_ACCEPTED),
+};
+
+const WHOLE: &[(&str, &str)] = &[
+    ("items", "an object is mounted as a whole"),
+    ("optional", "an auditor without its files must not run"),
+    ("defaultMode", "files are readable and not writable"),
+];
+
+fn required(source: &Map<String, Value>, key: &str, accepted: &str) -> Result<(), String> {
+    match source.contains_key(key) {
+        true => Ok(()),
+        false => Err(format!("`{key}` is missing, accepted {accepted}")),
+    }
+}
+
+fn pull_policy(text: &str) -> Result<Value, String> {
+    match text {
+        "Always" | "IfNotPresent" | "Never" => Ok(text.into()),
+        _ => Err(format!("found {}, accepted Always, IfNotPresent or Never", Found(text))),
+    }
+}
+
+fn mount_path(text: &str) -> Result<Value, String> {
+    let mut parts = text.split('/');
+    let is_part = |part: &str| {
+        !matches!(part, "" | "." | "..") && part.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':')
+    };
+    if parts.next() != Some("") || !parts.all(is_part) {
+        return Err(format!("found {}, accepted {PATH_ACCEPTED}", Found(text)));
+    }
+    match RESERVED.iter().find(|reserved| overlap(text, reserved)) {
+        Some(reserved) => {
+            Err(format!("found {}, accepted a path that is not {reserved}, above or below it", Found(text)))
+        }
+        None => Ok(text.into()),
+    }
+}
+
+/// Returns `true` if one path is the other or below it.
+fn overlap(one: &str, other: &str) -> bool {
+    let is_below = |path: &str, above: &str| {
+        path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    is_below(one, other) || is_below(other, one)
+}
+
+/// Checks the list of an entry: a mount in another one would need a directory in read-only files.
+pub(super) fn check(entry: &Map<String, Value>) -> Result<(), String> {
+    let files = entry.get("files").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if files.len() > MOST {
+        return Err(format!("`files` has {} items, accepted at most {MOST}", files.len()));
+    }
+    let paths: Vec<_> = files.iter().filter_map(|files| files["mountPath"].as_str()).collect();
+    for (place, path) in paths.iter().enumerate() {
+        if let Some(other) = paths[..place].iter().find(|other| overlap(path, other)) {
+            return Err(format!(
+                "`files` mounts {path} and {other}, accepted paths of which none is in another one"
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Files of auditors: their volumes, mounts and images.
+
+use lucid_chain::{Catalogue, Configuration};
+use lucid_policy::{ContainerList, Workload};
+use serde_json::{Value, json};
+
+use crate::common::{self, Ask, NOTARIZED, REVOKED, injected_by, object, plain, secured};
+
+/// A chain whose first auditor mounts an image with this reference, a ConfigMap and a Secret.
+fn configuration(weights: &str) -> Configuration {
+    let yaml = format!(
+        "chain: [{{name: first, files: [{{mountPath: /models, image: {{reference: '{weights}'}}}}, \
+         {{mountPath: /rules, configMap: {{name: rules}}}}, {{mountPath: /keys, secret: {{secretName: keys}}}}], \
+         image: 'reg.test/first@{NOTARIZED}'}}]"
+    );
+    let own = Catalogue::parse("auditors.yaml", &yaml).unwrap();
+    let mut configuration = Configuration::new(
+        common::catalogue().overlay(&own),
+        Some(&["first".to_owned(), "second".to_owned()]),
+    )
+    .unwrap();
+    configuration.init_image = common::configuration().init_image;
+    configuration
+}
+
+fn weights(digest: &str) -> String {
+    format!("reg.test/weights@{digest}")
+}
+
+fn create(pod: &Value, configuration: &Configuration) -> Ask {
+    Ask::create(pod).with(|ask| ask.configuration = configuration.clone())
+}
+
+fn auditor(pod: &mut Value) -> &mut Value {
+    let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+    containers.iter_mut().find(|container| container["name"] == "first").unwrap()
+}
+
+fn volume<'p>(pod: &'p mut Value, source: &str) -> &'p mut Value {
+    let volumes = pod["spec"]["volumes"].as_array_mut().unwrap();
+    volumes.iter_mut().find(|volume| !volume[source].is_null()).unwrap()
+}
+
+#[test]
+fn the_image_of_a_volume_is_pinned_and_notarized_like_an_auditor() {
+    for (reference, problem) in [
+        (weights(NOTARIZED), None),
+        (weights(REVOKED), Some("not notarized")),
+        ("reg.test/weights:1".to_owned(), Some("missing digest")),
+    ] {
+        let configuration = configuration(&reference);
+        let mut asks = vec![create(&injected_by(&secured(), &configuration), &configuration)];
+        // A template has no volumes yet. Its pods would be refused.
+        let template = object(Workload::Deployment, &secured());
+        asks.push(create(&template, &configuration).with(|ask| ask.workload = Workload::Deployment));
+        for ask in asks {
+            let evaluation = ask.evaluate().unwrap();
+            let findings: Vec<_> = evaluation.findings.iter().map(ToString::to_string).collect();
+            match problem {
+                None => assert!(!evaluation.would_deny, "{findings:?}"),
+                Some(problem) => {
+                    let of_volume =
+                        |it: &&String| it.contains("image volume lucid-files-") && it.contains(problem);
+                    assert!(
+                        evaluation.would_deny && findings.iter().any(|it| of_volume(&it)),
+                        "{findings:?}"
+                    );
+                    let location = evaluation.findings[0].location.as_ref().unwrap();
+                    assert_eq!((location.list, &location.image), (ContainerList::ImageVolumes, &reference));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn files_cannot_be_changed_in_a_created_pod() {
+    let configuration = configuration(&weights(NOTARIZED));
+    let complete = injected_by(&secured(), &configuration);
+    assert_eq!(create(&complete, &configuration).denial(), "");
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change, &str); 9] = [
+        ("a mount that is missing", |it| drop(mounts(it).pop()), "ContainerDiffers"),
+        ("a mount elsewhere", |it| mounts(it)[1]["mountPath"] = json!("/other"), "ContainerDiffers"),
+        ("a part of the files", |it| mounts(it)[1]["subPath"] = json!("empty"), "ContainerDiffers"),
+        (
+            "a mount of the pod",
+            |it| {
+                it["spec"]["volumes"].as_array_mut().unwrap().push(json!({"name": "own", "emptyDir": {}}));
+                mounts(it).push(json!({"name": "own", "mountPath": "/app", "readOnly": true}));
+            },
+            "ContainerDiffers",
+        ),
+        (
+            "another notarized image",
+            |it| volume(it, "image")["image"]["reference"] = json!(format!("reg.test/other@{NOTARIZED}")),
+            "NotAsInjected",
+        ),
+        (
+            "another digest",
+            |it| volume(it, "image")["image"]["reference"] = json!(weights(REVOKED)),
+            "NotNotarized",
+        ),
+        (
+            "another ConfigMap",
+            |it| volume(it, "configMap")["configMap"]["name"] = json!("mine"),
+            "NotAsInjected",
+        ),
+        (
+            "another kind",
+            |it| {
+                let secret = volume(it, "secret");
+                *secret = json!({"name": secret["name"], "emptyDir": {}});
+            },
+            "NotAsInjected",
+        ),
+        (
+            "no volume",
+            |it| it["spec"]["volumes"].as_array_mut().unwrap().retain(|it| it["secret"].is_null()),
+            "NotAsInjected",
+        ),
+    ];
+    for (what, change, reason) in changes {
+        let mut pod = complete.clone();
+        change(&mut pod);
+        let ask = create(&pod, &configuration);
+        assert!(!ask.denial().is_empty() && ask.reasons().contains(&reason), "{what}: {:?}", ask.reasons());
+    }
+}
+
+fn mounts(pod: &mut Value) -> &mut Vec<Value> {
+    auditor(pod)["volumeMounts"].as_array_mut().unwrap()
+}
+
+#[test]
+fn a_running_pod_is_not_evaluated_by_its_volumes() {
+    let configuration = configuration(&weights(REVOKED));
+    let old = injected_by(&secured(), &configuration);
+    let mut new = old.clone();
+    new["spec"]["containers"][0]["image"] = json!("shop/model:2");
+    let ask = Ask::update(&old, &new).with(|ask| ask.configuration = configuration.clone());
+    assert_eq!(ask.denial(), "");
+    // Pods without a chain may mount what they like.
+    let mut pod = plain();
+    pod["spec"]["volumes"] = json!([{"name": "weights", "image": {"reference": "reg.test/weights:1"}}]);
+    assert_eq!(create(&pod, &configuration).denial(), "");
+}
