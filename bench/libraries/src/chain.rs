@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, Overrides, Plan, PodView, SidecarMode, plan};
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-use crate::{Figure, Outcome, pods};
+use crate::{Figure, Outcome, cpu_time, pods};
 
 /// Each case comes once in each round, so that a machine that slows down affects all.
 const ROUNDS: u32 = 10;
@@ -40,12 +39,6 @@ pub(crate) fn measure(time: Duration) -> Outcome<Vec<Figure>> {
         ..Figure::new(case.name, times)
     });
     Ok(figures.collect())
-}
-
-/// CPU time of this thread, which alone works.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 impl Case {

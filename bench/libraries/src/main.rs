@@ -2,7 +2,9 @@
 
 mod audit;
 mod chain;
+mod judges;
 mod pods;
+mod quality;
 mod trust;
 
 use std::error::Error;
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bench_common::Quantiles;
 use clap::{Parser, Subcommand};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use wait4::Wait4;
 
@@ -45,6 +48,18 @@ enum Task {
         /// Number of rounds of concurrent requests.
         #[arg(long)]
         rounds: usize,
+    },
+    /// Judges of lucid-guardrails.
+    Judges {
+        /// Duration of each measurement.
+        #[arg(long)]
+        seconds: f64,
+    },
+    /// Precision and recall of lucid-guardrails.
+    Quality {
+        /// Directory of the cases.
+        #[arg(long)]
+        cases: PathBuf,
     },
     /// Decisions through a recorder.
     Record {
@@ -85,7 +100,7 @@ struct Figure {
     us: Quantiles,
     #[serde(skip_serializing_if = "Option::is_none")]
     per_second: Option<f64>,
-    /// Size of the pod, or resident memory of the largest process.
+    /// Size of the pod or text, or resident memory of the largest process.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     /// Number of allocations, or of calls of the Verifier.
@@ -108,6 +123,11 @@ async fn main() -> Outcome<()> {
         Task::Chain { milliseconds } => chain::measure(Duration::from_millis(milliseconds))?,
         Task::Init { program } => vec![init(program)?],
         Task::Trust { requests, callers, rounds } => trust::measure(requests, callers, rounds).await?,
+        Task::Judges { seconds } => judges::measure(time(seconds)).await?,
+        Task::Quality { cases } => {
+            println!("{}", serde_json::to_string(&quality::measure(&cases).await?)?);
+            return Ok(());
+        }
         Task::Record { seconds, folder, concurrency, rate } => {
             let folder = folder.map(tempfile::tempdir_in).transpose()?;
             let recorder = audit::recorder(folder.as_ref().map(|folder| folder.path()))?;
@@ -120,6 +140,12 @@ async fn main() -> Outcome<()> {
     };
     println!("{}", serde_json::to_string(&figures)?);
     Ok(())
+}
+
+/// CPU time of this thread, which alone works.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// Runs a program once, and reports the memory of it and its children.

@@ -14,9 +14,10 @@ struct Case {
     entity: String,
     text: String,
     expected: Vec<Range<usize>>,
-    /// Reason for a different result.
-    deviation: Option<String>,
 }
+
+const PII: &str = include_str!("../testdata/pii.tsv");
+const SECRETS: &str = include_str!("../testdata/secrets.tsv");
 
 fn cases(file: &str) -> Vec<Case> {
     let lines = file.lines().filter(|line| !line.starts_with('#'));
@@ -33,8 +34,7 @@ fn cases(file: &str) -> Vec<Case> {
                 })
                 .collect();
             assert!(!columns[3].is_empty(), "no source: {line}");
-            let deviation = columns.get(4).map(|reason| (*reason).to_owned());
-            Case { entity: columns[0].to_owned(), text, expected, deviation }
+            Case { entity: columns[0].to_owned(), text, expected }
         })
         .collect()
 }
@@ -55,30 +55,34 @@ fn only(entity: &str) -> EntityOptions {
     EntityOptions::default().with_entities([entity])
 }
 
-/// Judges each case for its entity alone, as the recognizers' own tests do.
-fn verify<J: Judge>(file: &str, judge: impl Fn(&str) -> J) {
+/// Judges each case for its entity alone. Each of the entities needs a case with a finding.
+fn verify<J: Judge>(file: &str, entities: Vec<&str>, judge: impl Fn(&str) -> J) {
     let mut failures = String::new();
-    let mut judges = BTreeMap::new();
-    for case in cases(file) {
-        let judge = judges.entry(case.entity.clone()).or_insert_with_key(|entity| judge(entity));
-        let found = ranges(judge, &case.text);
-        if (found == case.expected) == case.deviation.is_some() {
-            let Case { entity, text, expected, deviation } = case;
-            writeln!(failures, "{entity}\t{text}\texpected {expected:?}\tfound {found:?}\t{deviation:?}")
-                .unwrap();
+    let mut judges: BTreeMap<_, _> =
+        entities.into_iter().map(|entity| (entity, (judge(entity), 0))).collect();
+    for Case { entity, text, expected } in cases(file) {
+        let (judge, findings) =
+            judges.get_mut(entity.as_str()).unwrap_or_else(|| panic!("unknown: {entity}"));
+        *findings += expected.len();
+        let found = ranges(judge, &text);
+        if found != expected {
+            writeln!(failures, "{entity}\t{text}\texpected {expected:?}\tfound {found:?}").unwrap();
         }
+    }
+    for (entity, _) in judges.iter().filter(|(_, (_, findings))| *findings == 0) {
+        writeln!(failures, "{entity}\tno case with a finding").unwrap();
     }
     assert!(failures.is_empty(), "{failures}");
 }
 
 #[test]
-fn personal_data_of_public_test_cases_is_found() {
-    verify(include_str!("../testdata/pii.tsv"), |entity| Pii::new(&only(entity)).unwrap());
+fn personal_data_with_valid_check_digits_is_found() {
+    verify(PII, Pii::entities(), |entity| Pii::new(&only(entity)).unwrap());
 }
 
 #[test]
-fn secrets_of_public_test_cases_are_found() {
-    verify(include_str!("../testdata/secrets.tsv"), |entity| Secrets::new(&only(entity)).unwrap());
+fn secrets_in_documented_formats_are_found() {
+    verify(SECRETS, Secrets::entities(), |entity| Secrets::new(&only(entity)).unwrap());
 }
 
 /// Masks a text that arrives in pieces, as an auditor does. Returns the texts it releases.
@@ -198,6 +202,9 @@ fn ordinary_words_are_released_at_once() {
 fn weak_formats_need_context_or_a_name() {
     let all = Pii::new(&EntityOptions::default()).unwrap();
     assert!(ranges(&all, "The order 856456789 has 3 items").is_empty());
+    // The fourth letter of a permanent account number is that of a kind of holder.
+    assert!(ranges(&all, "The order QWZXL4821K has 3 items").is_empty());
+    assert_eq!(ranges(&all, "The order QWZPL4821K has 3 items"), [10..20]);
     let ssn = "US_SSN".to_owned();
     assert_eq!(spans(&all, "His social security number: 856456789"), [(28..37, ssn.clone())]);
     assert_eq!(
@@ -234,7 +241,7 @@ fn entities_are_masked_denied_or_left_alone() {
 fn precision_and_recall_of_the_default_hold() {
     let judge = Pii::new(&EntityOptions::default()).unwrap();
     let mut counts: BTreeMap<String, [usize; 3]> = BTreeMap::new();
-    for case in cases(include_str!("../testdata/pii.tsv")) {
+    for case in cases(PII) {
         let found = ranges(&judge, &case.text);
         let right = found.iter().filter(|range| case.expected.contains(*range)).count();
         for name in [case.entity.as_str(), "all"] {
@@ -248,8 +255,8 @@ fn precision_and_recall_of_the_default_hold() {
         println!("{entity}: precision {right}/{found}, recall {right}/{expected}");
     }
     let [right, found, expected] = counts["all"];
-    assert!(right * 100 >= found * 85, "precision {right}/{found}");
-    assert!(right * 100 >= expected * 60, "recall {right}/{expected}");
+    assert!(right * 100 >= found * 95, "precision {right}/{found}");
+    assert!(right * 100 >= expected * 90, "recall {right}/{expected}");
 }
 
 static ALL_PII: LazyLock<Pii> =

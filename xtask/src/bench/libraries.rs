@@ -12,15 +12,15 @@ use super::programs::{self, SERVER_CORE};
 use crate::command;
 use crate::report::{Percentiles, Report, bytes, output, time};
 
-const PROGRAM: &str = "bench-libraries";
+pub(super) const PROGRAM: &str = "bench-libraries";
 
 /// One measurement; bench/libraries documents the fields.
 #[derive(Clone, Deserialize)]
-struct Figure {
-    name: String,
-    us: Percentiles,
+pub(super) struct Figure {
+    pub(super) name: String,
+    pub(super) us: Percentiles,
     per_second: Option<f64>,
-    bytes: Option<u64>,
+    pub(super) bytes: Option<u64>,
     count: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Figure {
 }
 
 /// Runs a program that prints figures as JSON.
-fn figures(command: &mut Command) -> Result<Vec<Figure>, Error> {
+pub(super) fn figures(command: &mut Command) -> Result<Vec<Figure>, Error> {
     Ok(serde_json::from_str(&command::output(command)?)?)
 }
 

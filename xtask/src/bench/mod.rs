@@ -1,6 +1,7 @@
-//! `cargo xtask bench`: benchmarks of lucid-webhook and comparable servers, of injection, of image trust and of the decision
-//! log. See docs/benchmarks.md for methods and reasons.
+//! `cargo xtask bench`: benchmarks of lucid-webhook and comparable servers, of injection, of image trust, of the decision log
+//! and of judges. See docs/benchmarks.md for methods and reasons.
 
+mod auditor;
 mod libraries;
 mod load;
 mod operator;
@@ -43,6 +44,8 @@ enum Task {
     Weight(weight::Weight),
     /// Decision log: throughput and latency of records, by flush mode.
     Audit(libraries::Audit),
+    /// Judges of auditors: CPU time per text, precision and recall.
+    Auditor(auditor::Auditor),
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<(), Error> {
@@ -60,6 +63,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Error> {
         Task::Scale(options) => scale::run(options, &mut report),
         Task::Weight(options) => weight::run(options, &mut report),
         Task::Audit(options) => libraries::audit(options, &mut report),
+        Task::Auditor(options) => auditor::run(options, &mut report),
     }?;
     report.print(bench.output)
 }

@@ -1,4 +1,4 @@
-use std::{fmt::Write as _, sync::LazyLock, time::Instant};
+use std::sync::LazyLock;
 
 use lucid_auditor::Direction;
 use proptest::prelude::*;
@@ -244,92 +244,6 @@ fn examples_of_built_in_rules_match_and_counterexamples_do_not() {
         let wrong: Vec<_> = benign.filter(|prompt| !rules.matching(prompt).is_empty()).collect();
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
-}
-
-/// Prints figures: `cargo test --release -p lucid-guardrails -- --ignored --nocapture figures`.
-#[test]
-#[ignore = "measures"]
-fn figures() {
-    let word = |i: usize| {
-        ["lorem", "ipsum", "dolor", "system", "prompt", "the", "of", "amet", "elit", "you"][i * 7 % 10]
-    };
-    let text = |len: usize| {
-        let mut text = String::new();
-        for i in 0.. {
-            if text.len() >= len {
-                break;
-            }
-            let _ = write!(text, "{} {}{}", word(i), word(i / 3), if i % 12 == 0 { ".\n" } else { " " });
-        }
-        text
-    };
-    let phrases =
-        |n: usize| Rule::phrases("p", (0..n).map(|i| format!("{} {} code{i}", word(i), word(i / 10))));
-    let judges = [
-        ("1,000 phrases", rules([phrases(1000)])),
-        ("10,000 phrases", rules([phrases(10_000)])),
-        ("injection", rules(Builtin::Injection.rules().unwrap())),
-    ];
-    let texts = [
-        ("10 KB", text(10 << 10)),
-        ("100 KB", text(100 << 10)),
-        ("1 MB", text(1 << 20)),
-        ("1 MB of beginnings", "ignore all of the you are act as send your ".repeat((1 << 20) / 43)),
-        ("10 KB of Russian", "съешь ещё этих мягких французских булок ".repeat(140)),
-        ("10 KB of Chinese", "请用中文总结这篇文章的主要内容，".repeat(213)),
-    ];
-    // The fastest round: other programs disturb the rest.
-    let measure = |name: &str, rounds: usize, work: &dyn Fn()| {
-        let time = || {
-            let start = Instant::now();
-            work();
-            start.elapsed()
-        };
-        println!("{name}: {:?}", (0..rounds.max(10)).map(|_| time()).min().unwrap_or_default());
-    };
-    measure("injection, compiled", 10, &|| drop(rules(Builtin::Injection.rules().unwrap())));
-    for (name, text) in &texts {
-        let rounds = (20 << 20) / text.len();
-        measure(&format!("folding, {name}"), rounds, &|| drop(crate::normalize::Normalized::new(text)));
-        for (judge, rules) in &judges {
-            measure(&format!("{judge}, {name}"), rounds, &|| {
-                assert_eq!(rules.verdict(text, false), Verdict::Allow)
-            });
-            measure(&format!("{judge}, end of {name}"), 1000, &|| assert!(rules.undecided(text) < 20));
-        }
-    }
-}
-
-/// Prints precision and recall of the built-in rules, and the texts in error. The file has a label (`attack` or `benign`), a text
-/// with JSON escapes, and a source per line, separated by tabs:
-/// `QUALITY=injection.tsv cargo test --release -p lucid-guardrails -- --ignored --nocapture quality`.
-#[test]
-#[ignore = "measures"]
-fn quality() {
-    let file = fs::read_to_string(std::env::var("QUALITY").expect("QUALITY names a file")).unwrap();
-    let mut counts = std::collections::BTreeMap::<_, [usize; 2]>::new();
-    for line in file.lines() {
-        let [label, text, source] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
-        let text: String = serde_json::from_str(&format!("\"{text}\"")).unwrap();
-        let found = INJECTION.matching(&text);
-        let is_found = !found.is_empty();
-        for source in [source, "all"] {
-            counts.entry((label, source)).or_default()[usize::from(is_found)] += 1;
-        }
-        if is_found != (label == "attack") && std::env::var_os("VERBOSE").is_some() {
-            println!("{label} {found:?} {}", text.chars().take(400).collect::<String>().replace('\n', " "));
-        }
-    }
-    for ((label, source), [missed, found]) in &counts {
-        println!("{label}: {found} of {} found, {source}", missed + found);
-    }
-    let [missed, hits] = counts[&("attack", "all")];
-    let [_, alarms] = counts[&("benign", "all")];
-    println!(
-        "recall {:.3}, precision {:.3}",
-        hits as f64 / (hits + missed) as f64,
-        hits as f64 / (hits + alarms) as f64
-    );
 }
 
 #[test]
