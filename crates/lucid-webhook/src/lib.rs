@@ -221,7 +221,7 @@
 //! - On SIGTERM, complete the `shutdown` futures of [`Server::serve`] and of `Certificates::run`, and make readiness
 //!   fail. A [`Condition`] that follows `Certificates::ready` becomes false when `run` ends. The server keeps accepting
 //!   requests for 5 s, while the endpoint is removed, and waits up to 20 s for requests in flight. A
-//!   `terminationGracePeriodSeconds` of 30 is sufficient.
+//!   `terminationGracePeriodSeconds` of 30 is sufficient. [`operator`] lists all steps of start and shutdown.
 //! - Set `timeoutSeconds` to 5 to 10: it bounds the delay of every matching user request.
 //! - [`Metrics`] count requests by outcome. Alert on `errored`, `panicked`, `timed_out` and `shed`.
 //! - Spans (see [`layers::TraceLayer`]) carry uid, kind, namespace, name, operation, dry-run and outcome.

@@ -246,19 +246,19 @@ impl WebhookRegistration {
 
     /// Returns `true` if the registration includes objects in `kube-system`.
     pub(crate) fn includes_kube_system(&self) -> bool {
-        self.kube_system || self.kube_system_by_name() == Some(true)
+        self.kube_system || self.selects_by_name(KUBE_SYSTEM) == Some(true)
     }
 
-    /// Returns `true` if the namespaceSelector includes `kube-system` by name, `false` if it excludes it, and `None` if
-    /// it does not mention it. All requirements have to hold, so an exclusion wins.
-    fn kube_system_by_name(&self) -> Option<bool> {
+    /// Returns `true` if the namespaceSelector includes `namespace` by name, `false` if it excludes it, and `None` if it
+    /// does not mention it. All requirements have to hold, so an exclusion wins.
+    fn selects_by_name(&self, namespace: &str) -> Option<bool> {
         let LabelSelector { match_labels, match_expressions } = &self.namespace_selector;
         let label = match_labels.iter().flatten().find(|(key, _)| *key == NAMESPACE_NAME);
-        let by_label = label.map(|(_, name)| name == KUBE_SYSTEM);
+        let by_label = label.map(|(_, name)| name == namespace);
         let expressions =
             match_expressions.iter().flatten().filter(|expression| expression.key == NAMESPACE_NAME);
         let by_expressions = expressions.filter_map(|expression| {
-            let lists_it = expression.values.iter().flatten().any(|name| name == KUBE_SYSTEM);
+            let lists_it = expression.values.iter().flatten().any(|name| name == namespace);
             match expression.operator.as_str() {
                 "In" => Some(lists_it),
                 "NotIn" => lists_it.then_some(false),
@@ -274,14 +274,19 @@ impl WebhookRegistration {
         self.kind
     }
 
-    /// The namespaceSelector, with the exclusion of `kube-system`.
-    fn effective_namespace_selector(&self) -> LabelSelector {
+    /// The namespaceSelector, with the exclusion of `kube-system` and, for webhooks of built-in resources, of
+    /// `own_namespace`.
+    fn effective_namespace_selector(&self, own_namespace: Option<&str>) -> LabelSelector {
+        let own_namespace = own_namespace.filter(|_| self.rules.iter().any(Rule::matches_builtin));
+        let excluded = (!self.kube_system).then_some(KUBE_SYSTEM).into_iter().chain(own_namespace);
+        let excluded = excluded.filter(|namespace| self.selects_by_name(namespace).is_none());
+        let excluded: Vec<_> = excluded.map(str::to_owned).collect();
         let mut selector = normal(&self.namespace_selector);
-        if !self.kube_system && self.kube_system_by_name().is_none() {
+        if !excluded.is_empty() {
             selector.match_expressions.get_or_insert_default().push(LabelSelectorRequirement {
                 key: NAMESPACE_NAME.to_owned(),
                 operator: "NotIn".to_owned(),
-                values: Some(vec![KUBE_SYSTEM.to_owned()]),
+                values: Some(excluded),
             });
         }
         selector

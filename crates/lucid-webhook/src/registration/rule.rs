@@ -93,6 +93,11 @@ impl Rule {
         self
     }
 
+    /// Returns `true` if the rule may match resources that are not custom.
+    pub(super) fn matches_builtin(&self) -> bool {
+        !self.group.contains('.') || self.group.ends_with(".k8s.io")
+    }
+
     pub(super) fn to_api(&self) -> RuleWithOperations {
         RuleWithOperations {
             api_groups: Some(vec![self.group.clone()]),
