@@ -19,7 +19,7 @@ use crate::kind::WebhookKind;
 use crate::layers::{CheckLayer, FailureLayer};
 use crate::live::live;
 use crate::patch::AllowedPaths;
-use crate::registration::{Rule, WebhookRegistration};
+use crate::registration::WebhookRegistration;
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, Operation};
 
@@ -79,49 +79,36 @@ impl Webhook {
         Self::new(WebhookKind::Validating, name.into(), handler)
     }
 
-    /// Creates a mutating webhook for objects of type `T`, such as `Deployment` or a type with
-    /// `#[derive(CustomResource)]`. It is registered for `operations` (`Create` and `Update`; deletions have no object) in
-    /// the version of `T`.
+    /// Creates a mutating webhook for objects of one type, such as `Deployment` or a type with
+    /// `#[derive(CustomResource)]`: that of the handler's first argument, [`Object<T>`](crate::Object). It is registered
+    /// for `operations` (`Create` and `Update`; deletions have no object) in the version of `T`.
     ///
     /// ```
     /// use k8s_openapi::api::apps::v1::Deployment;
     /// use lucid_webhook::Operation::{Create, Update};
-    /// use lucid_webhook::{Changed, Object, Webhook};
+    /// use lucid_webhook::{Changed, Object, UserInfo, Webhook};
     ///
-    /// async fn two_replicas(Object(mut deployment): Object<Deployment>) -> Changed<Deployment> {
+    /// async fn two_replicas(Object(mut deployment): Object<Deployment>, user: UserInfo) -> Changed<Deployment> {
     ///     deployment.spec.get_or_insert_default().replicas.get_or_insert(2);
-    ///     Changed::new(deployment)
+    ///     Changed::new(deployment).with_audit_annotation("defaulted-for", user.username)
     /// }
     ///
-    /// let webhook = Webhook::defaulting::<Deployment>("replicas.example.com", [Create, Update], two_replicas);
+    /// let webhook = Webhook::defaulting("replicas.example.com", [Create, Update], two_replicas);
     /// ```
     ///
-    /// A handler of another type does not compile:
-    ///
-    /// ```compile_fail,E0631
-    /// # use k8s_openapi::api::apps::v1::Deployment;
-    /// # use k8s_openapi::api::core::v1::Pod;
-    /// # use lucid_webhook::Operation::Create;
-    /// # use lucid_webhook::{Changed, Object, Webhook};
-    /// async fn label(Object(pod): Object<Pod>) -> Changed<Pod> {
-    ///     Changed::new(pod)
-    /// }
-    ///
-    /// let webhook = Webhook::defaulting::<Deployment>("label.example.com", [Create], label);
-    /// ```
-    ///
-    /// Calls for other kinds, through a rule that was added to the [registration](Self::with_registration), fail.
+    /// Rules of other resources, added to the [registration](Self::with_registration), are rejected when the webhook is
+    /// registered.
     #[must_use]
-    pub fn defaulting<T: Resource<DynamicType = ()> + 'static>(
+    pub fn defaulting<T: Resource<DynamicType = ()> + 'static, Args: 'static>(
         name: impl Into<Arc<str>>,
         operations: impl IntoIterator<Item = Operation>,
-        handler: impl ObjectHandler<T, Future: Send>,
+        handler: impl ObjectHandler<T, Args, Future: Send>,
     ) -> Self {
         Self::typed::<T, _, _>(WebhookKind::Mutating, name.into(), operations, handler)
     }
 
     /// Creates a validating webhook for objects of type `T`. It is registered for [`Validator::OPERATIONS`] in the
-    /// version of `T`. Calls for other kinds fail, as with [`defaulting`](Self::defaulting).
+    /// version of `T`. Rules of other resources are rejected, as with [`defaulting`](Self::defaulting).
     #[must_use]
     pub fn validator<T: Resource<DynamicType = ()> + DeserializeOwned + 'static>(
         name: impl Into<Arc<str>>,
@@ -155,7 +142,7 @@ impl Webhook {
             let answer = check_kind::<T>(&request).map(|()| handler.handle(request, &()));
             async move { answer?.await }
         });
-        Self::new(kind, name, handler).with_registration(|it| it.with_rule(Rule::of::<T>(operations)))
+        Self::new(kind, name, handler).with_registration(|it| it.of_type::<T>(operations))
     }
 
     fn new<H, Args>(kind: WebhookKind, name: Arc<str>, handler: H) -> Self

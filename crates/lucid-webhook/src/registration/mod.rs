@@ -38,10 +38,12 @@ mod validate;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube_core::Resource;
 use snafu::Snafu;
 
 use crate::guard::KUBE_SYSTEM;
 use crate::kind::WebhookKind;
+use crate::review::Operation;
 use crate::side_effects::SideEffects;
 
 pub use configurations::Configurations;
@@ -135,6 +137,8 @@ pub struct WebhookRegistration {
     name: String,
     path: String,
     rules: Vec<Rule>,
+    /// Rule of the type that the handler decodes, if it handles a single one.
+    object_type: Option<Rule>,
     namespace_selector: LabelSelector,
     kube_system: bool,
     object_selector: LabelSelector,
@@ -155,6 +159,7 @@ impl WebhookRegistration {
             name: name.into(),
             path: path.into(),
             rules: Vec::new(),
+            object_type: None,
             namespace_selector: LabelSelector::default(),
             kube_system: false,
             object_selector: LabelSelector::default(),
@@ -171,6 +176,16 @@ impl WebhookRegistration {
     pub fn with_rule(mut self, rule: Rule) -> Self {
         self.rules.push(rule);
         self
+    }
+
+    /// Registers `operations` on `T`, the only type that the handler decodes.
+    pub(crate) fn of_type<T: Resource<DynamicType = ()>>(
+        mut self,
+        operations: impl IntoIterator<Item = Operation>,
+    ) -> Self {
+        let rule = Rule::of::<T>(operations);
+        self.object_type = Some(rule.clone());
+        self.with_rule(rule)
     }
 
     /// Restricts the webhook to namespaces with these labels; cluster-scoped objects are not affected. A selector that

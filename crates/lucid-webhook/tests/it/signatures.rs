@@ -70,6 +70,14 @@ fn wrong_handlers_get_helpful_errors() {
 }
 
 #[test]
+fn a_defaulting_handler_has_an_object() {
+    let handler = "async fn handle(_: UserInfo) -> AdmissionResponse { AdmissionResponse::allow() }";
+    let webhook = "fn other() -> Webhook { Webhook::defaulting(\"b.example.com\", [], handle) }";
+    let errors = compile(&format!("{handler}\n{webhook}"));
+    assert!(errors.contains("expected function signature `fn(Object<_>) -> _`"), "{errors}");
+}
+
+#[test]
 fn the_error_names_the_value_that_is_not_send() {
     for (value, kind) in [("std::rc::Rc::new(())", "Rc<()>"), ("LOCK.lock()", "MutexGuard<'_, ()>")] {
         let handler = format!(
