@@ -240,7 +240,7 @@ async fn operators_restore_what_is_deleted_or_changed() {
     assert!(validating.get_opt(NAME).await.unwrap().is_none());
 }
 
-/// Certificates in files whose bundle somebody else publishes.
+/// Certificates in files, whose bundle is managed externally.
 struct External {
     folder: TempDir,
     _stop: oneshot::Sender<()>,
@@ -259,7 +259,7 @@ impl External {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bundle_of_somebody_else_is_kept() {
+async fn an_external_bundle_is_kept() {
     let cluster = cluster().await;
     let client = &cluster.client();
     define(client).await;
@@ -291,7 +291,7 @@ async fn the_bundle_of_somebody_else_is_kept() {
     });
     assert_eq!(bundle(&healed.await).unwrap().0, b"\n");
 
-    // A later version of the program asks no injector. Annotations of others stay.
+    // A later version of the program has no annotation for an injector. Annotations of other managers stay.
     drop(first);
     let registration = Registration::new(client.clone(), configurations(), &router()).unwrap();
     let second = External::start(&registration);
