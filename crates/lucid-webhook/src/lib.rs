@@ -351,5 +351,4 @@ pub use server::{BindError, RequestBody, Server, Tls};
 pub use shutdown::shutdown_signal;
 pub use side_effects::SideEffects;
 pub use tower::BoxError;
-pub use trace_parent::TraceParent;
 pub use webhook::Webhook;

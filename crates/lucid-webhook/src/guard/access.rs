@@ -45,13 +45,13 @@ impl ServiceAccount {
 
     /// User name of the account: `system:serviceaccount:<namespace>:<name>`.
     #[must_use]
-    pub fn user(&self) -> String {
+    pub(super) fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
     /// Groups of the account.
     #[must_use]
-    pub fn groups(&self) -> Vec<String> {
+    fn groups(&self) -> Vec<String> {
         vec![
             "system:serviceaccounts".to_owned(),
             format!("system:serviceaccounts:{}", self.namespace),
