@@ -1,29 +1,45 @@
 //! Requests in progress on a connection.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// Time without a request after which a connection is closed, also before the first one.
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Counts the requests in progress on a connection.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Activity(watch::Sender<usize>);
+/// Counts the requests in progress on a connection. The connection's slot covers one of them; HTTP/2 has several, and each
+/// further one takes another slot.
+#[derive(Debug, Clone)]
+pub(crate) struct Activity {
+    requests: watch::Sender<usize>,
+    slots: Arc<Semaphore>,
+}
 
 /// A request in progress, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct InProgress(Activity);
+pub(crate) struct InProgress {
+    activity: Activity,
+    _slot: Option<OwnedSemaphorePermit>,
+}
 
 impl Activity {
-    pub(crate) fn begin(&self) -> InProgress {
-        self.0.send_modify(|requests| *requests += 1);
-        InProgress(self.clone())
+    pub(crate) fn new(slots: Arc<Semaphore>) -> Self {
+        Self { requests: watch::Sender::new(0), slots }
+    }
+
+    /// Returns `None` if no slot is left for the request.
+    pub(crate) fn begin(&self) -> Option<InProgress> {
+        let slot = match *self.requests.borrow() {
+            0 => None,
+            _ => Some(Arc::clone(&self.slots).try_acquire_owned().ok()?),
+        };
+        self.requests.send_modify(|requests| *requests += 1);
+        Some(InProgress { activity: self.clone(), _slot: slot })
     }
 
     /// Completes when no request has been in progress for 30 s.
     pub(crate) async fn idle(&self) {
-        let mut requests = self.0.subscribe();
+        let mut requests = self.requests.subscribe();
         loop {
             let is_idle = *requests.borrow_and_update() == 0;
             tokio::select! {
@@ -39,6 +55,6 @@ impl Activity {
 
 impl Drop for InProgress {
     fn drop(&mut self) {
-        self.0.0.send_modify(|requests| *requests -= 1);
+        self.activity.requests.send_modify(|requests| *requests -= 1);
     }
 }

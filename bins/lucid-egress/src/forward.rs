@@ -3,7 +3,7 @@
 use std::{error::Error, iter, time::Duration};
 
 use hyper::{
-    Request, Response, Uri, Version,
+    Request, Response, StatusCode, Uri, Version,
     body::{Body as _, Incoming},
     header::{self, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING},
     http::uri::{Authority, Scheme},
@@ -19,9 +19,16 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-use crate::routes::ROUTE;
+use crate::{
+    outside::{InPod, Outside},
+    proxy::Refusal,
+    routes::ROUTE,
+};
 
 pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Maximum size of each buffer of a connection, and of the headers in it.
+pub(crate) const BUFFER: usize = 64 * 1024;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
@@ -36,11 +43,16 @@ pub(crate) struct Target {
     pub(crate) authority: Authority,
     /// Value of `Host`; that of the request if absent.
     pub(crate) host: Option<HeaderValue>,
+    /// `true` for an auditor or the model in the pod.
+    pub(crate) is_inside: bool,
 }
 
 /// Sends requests, by HTTP/1.1.
 #[derive(Debug)]
-pub(crate) struct Forward(Client<HttpsConnector<HttpConnector>, Incoming>);
+pub(crate) struct Forward {
+    inside: Client<HttpConnector, Incoming>,
+    outside: Client<HttpsConnector<Outside>, Incoming>,
+}
 
 impl Forward {
     /// Verifies TLS servers with the certificates in `ca`, or with those of the system.
@@ -73,8 +85,9 @@ impl Forward {
         let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
         let mut client = Client::builder(TokioExecutor::new());
         // Idle connections are closed only with a timer.
-        client.pool_idle_timeout(IDLE_LIMIT).pool_timer(TokioTimer::new());
-        Ok(Self(client.build(tls.wrap_connector(connector))))
+        client.pool_idle_timeout(IDLE_LIMIT).pool_timer(TokioTimer::new()).http1_max_buf_size(BUFFER);
+        let outside = client.build(tls.wrap_connector(Outside(connector.clone())));
+        Ok(Self { inside: client.build(connector), outside })
     }
 
     /// Sends a request to `target`, with its method, path, query and headers.
@@ -82,7 +95,7 @@ impl Forward {
         &self,
         target: &Target,
         mut request: Request<Incoming>,
-    ) -> Result<Response<Incoming>, String> {
+    ) -> Result<Response<Incoming>, Refusal> {
         let path = request.uri().path_and_query().cloned();
         let mut uri = Uri::default().into_parts();
         uri.scheme = Some(target.scheme.clone());
@@ -102,11 +115,20 @@ impl Forward {
         if let Some(host) = &target.host {
             headers.insert(HOST, host.clone());
         }
-        let mut response = self.0.request(request).await.map_err(|error| {
+        let sent = match target.is_inside {
+            true => self.inside.request(request),
+            false => self.outside.request(request),
+        };
+        let mut response = sent.await.map_err(|error| {
             // hyper's own message omits the causes.
             let causes = iter::successors(error.source(), |&cause| cause.source());
+            let is_loop = causes.clone().any(|cause| cause.is::<InPod>());
+            let status = if is_loop { StatusCode::LOOP_DETECTED } else { StatusCode::BAD_GATEWAY };
             let causes: String = causes.map(|cause| format!(": {cause}")).collect();
-            format!("failed to forward to {}://{}: {error}{causes}", target.scheme, target.authority)
+            (
+                status,
+                format!("failed to forward to {}://{}: {error}{causes}", target.scheme, target.authority),
+            )
         })?;
         remove_hop_by_hop(response.headers_mut());
         Ok(response)

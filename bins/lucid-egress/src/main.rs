@@ -6,11 +6,12 @@
 //! own address, `AUDITOR_URL`, are redirected to the intake as well and go to the upstream.
 //!
 //! [`original`] finds the destination of a connection, [`routes`] stores them, [`forward`] sends requests, and [`proxy`]
-//! connects them. [`serve`](mod@serve) has the listeners.
+//! connects them. [`outside`] refuses hosts that are the pod itself. [`serve`](mod@serve) has the listeners.
 
 mod activity;
 mod forward;
 mod original;
+mod outside;
 mod proxy;
 mod routes;
 mod serve;

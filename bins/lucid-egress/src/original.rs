@@ -61,6 +61,6 @@ fn original(stream: &TcpStream, peer: IpAddr) -> io::Result<SocketAddr> {
 }
 
 /// Returns `true` for an address of the pod: only these can be bound.
-fn is_own(address: IpAddr) -> bool {
+pub(crate) fn is_own(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }

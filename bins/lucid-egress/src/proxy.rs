@@ -32,7 +32,7 @@ pub(crate) struct Proxy {
 }
 
 /// Status and message of a refusal.
-type Refusal = (StatusCode, String);
+pub(crate) type Refusal = (StatusCode, String);
 
 impl Proxy {
     pub(crate) fn new(settings: Egress, forward: Forward) -> io::Result<Self> {
@@ -61,9 +61,6 @@ impl Proxy {
                 Destination::Auditor => self.settings.upstream.is_some(),
                 Destination::Model | Destination::Intake => false,
             };
-            if is_outbound || destination == Destination::Intake {
-                self.check_loop(&request)?;
-            }
             // Another pod would call hosts and the upstream in the name of this one.
             if is_outbound && !peer.is_own {
                 let message =
@@ -84,7 +81,7 @@ impl Proxy {
                 request.headers_mut().append(FORWARDED_FOR, peer);
             }
             let first = self.local(self.settings.first.get(), None)?;
-            Ok((self.send(&first, request).await?, route))
+            Ok((self.forward.send(&first, request).await?, route))
         };
         match forwarded.await {
             // The route is valid as long as the response is sent.
@@ -106,13 +103,13 @@ impl Proxy {
                 return Err((StatusCode::FORBIDDEN, message));
             }
             check_protocol(&request)?;
-            if token.is_none() && self.settings.upstream.is_some() {
-                self.check_loop(&request)?;
-            }
             let target = match token.map(|token| self.routes.get(&token)) {
                 Some(Some(target)) => target,
                 // Without network rules, all calls are for the upstream or the model.
-                None if self.settings.intake.is_none() => self.target(Destination::Auditor, None)?,
+                None if self.settings.intake.is_none() => {
+                    self.check_loop(&request)?;
+                    self.target(Destination::Auditor, None)?
+                }
                 None => {
                     let message = format!(
                         "the header {ROUTE} is missing: an auditor did not forward it, so the destination is unknown"
@@ -128,7 +125,7 @@ impl Proxy {
             };
             let via = format!("1.1 {}", self.via).parse().map_err(|error| internal(&error))?;
             request.headers_mut().append(VIA, via);
-            self.send(&target, request).await
+            self.forward.send(&target, request).await
         };
         match forwarded.await {
             Ok(response) => response.map(BodyExt::boxed),
@@ -136,7 +133,8 @@ impl Proxy {
         }
     }
 
-    /// Fails if the request has passed the exit before.
+    /// Fails if the request has passed the exit before. Without network rules, a Service or proxy can lead from the upstream
+    /// to the first auditor.
     fn check_loop(&self, request: &Request<Incoming>) -> Result<(), Refusal> {
         let mut passed = request.headers().get_all(VIA).into_iter().filter_map(|value| value.to_str().ok());
         match passed.any(|value| value.contains(&self.via)) {
@@ -147,10 +145,6 @@ impl Proxy {
             }
             false => Ok(()),
         }
-    }
-
-    async fn send(&self, target: &Target, request: Request<Incoming>) -> Result<Response<Incoming>, Refusal> {
-        self.forward.send(target, request).await.map_err(|message| (StatusCode::BAD_GATEWAY, message))
     }
 
     /// Returns the server that a request with this `Host` goes to when it has passed the chain.
@@ -166,7 +160,7 @@ impl Proxy {
                 let authority: Authority = authority.parse().map_err(|error| internal(&error))?;
                 let host = HeaderValue::from_str(authority.as_str()).ok();
                 let scheme = scheme.parse().map_err(|error| internal(&error))?;
-                Ok(Target { scheme, authority, host })
+                Ok(Target { scheme, authority, host, is_inside: false })
             }
             (Destination::Model, _) | (Destination::Auditor, None) => {
                 self.local(self.settings.model.get(), host)
@@ -176,7 +170,7 @@ impl Proxy {
 
     fn local(&self, port: u16, host: Option<&HeaderValue>) -> Result<Target, Refusal> {
         let authority = format!("localhost:{port}").parse().map_err(|error| internal(&error))?;
-        Ok(Target { scheme: Scheme::HTTP, authority, host: host.cloned() })
+        Ok(Target { scheme: Scheme::HTTP, authority, host: host.cloned(), is_inside: true })
     }
 
     /// Returns the server at `address`. A host that is allowed by its name is resolved again: the caller chooses the
@@ -196,7 +190,7 @@ impl Proxy {
             }
         };
         let authority = server.parse().map_err(|error| internal(&error))?;
-        Ok(Target { scheme: Scheme::HTTP, authority, host: host.cloned() })
+        Ok(Target { scheme: Scheme::HTTP, authority, host: host.cloned(), is_inside: false })
     }
 }
 
@@ -251,7 +245,7 @@ fn healthy() -> Answer {
     answer(StatusCode::OK, &json!({"status": "ok"}))
 }
 
-fn refused((status, message): Refusal) -> Answer {
+pub(crate) fn refused((status, message): Refusal) -> Answer {
     tracing::warn!(status = status.as_u16(), "{message}");
     answer(status, &json!({"error": format!("lucid-egress: {message}")}))
 }

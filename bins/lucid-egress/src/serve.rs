@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use hyper::service::service_fn;
+use hyper::{StatusCode, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::{conn::auto, graceful::GracefulShutdown},
@@ -21,8 +21,9 @@ use tokio::{
 
 use crate::{
     activity::Activity,
+    forward::BUFFER,
     original::{Destination, Peer},
-    proxy::{Proxy, hold},
+    proxy::{Proxy, hold, refused},
 };
 
 /// Time during which new requests are accepted after a signal. The kubelet stops plain containers at the same time: the
@@ -35,19 +36,27 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(15);
 /// Pause after a failure to accept a connection, such as a lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Maximum number of connections to each listener. Further ones wait in the kernel.
-const CONNECTIONS: usize = 1024;
+/// Maximum number of connections of the pod, and of requests on them, to each listener. Further connections wait in the
+/// kernel.
+const OWN_SLOTS: usize = 1024;
+
+/// The same for callers outside the pod. Further connections are closed: if they waited, those of the pod would as well.
+const FOREIGN_SLOTS: usize = 512;
+
+/// Maximum number of concurrent requests on a connection by HTTP/2.
+const STREAMS: u32 = 16;
 
 /// A listener, with slots for its connections.
 #[derive(Debug)]
 pub(crate) struct Listener {
     listener: TcpListener,
-    slots: Arc<Semaphore>,
+    own: Arc<Semaphore>,
+    foreign: Arc<Semaphore>,
 }
 
 impl Listener {
     async fn accept(&self) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-        let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(io::Error::other)?;
+        let slot = Arc::clone(&self.own).acquire_owned().await.map_err(io::Error::other)?;
         Ok((self.listener.accept().await?.0, slot))
     }
 }
@@ -62,7 +71,8 @@ pub(crate) async fn listen(port: NonZeroU16) -> Result<Listener, String> {
         outcome => outcome,
     };
     let listener = outcome.map_err(|error| format!("failed to listen on port {port}: {error}"))?;
-    Ok(Listener { listener, slots: Arc::new(Semaphore::new(CONNECTIONS)) })
+    let [own, foreign] = [OWN_SLOTS, FOREIGN_SLOTS].map(|slots| Arc::new(Semaphore::new(slots)));
+    Ok(Listener { listener, own, foreign })
 }
 
 /// Serves until `shutdown` completes, then answers requests in progress.
@@ -86,13 +96,16 @@ pub(crate) async fn serve(
                 None => std::future::pending().await,
             }
         };
-        let (outcome, is_intake) = tokio::select! {
-            outcome = accepted => (outcome, true),
-            outcome = exit.accept() => (outcome, false),
+        let (outcome, used) = tokio::select! {
+            outcome = accepted => (outcome, intake.as_ref()),
+            outcome = exit.accept() => (outcome, None),
             () = &mut shutdown => break,
         };
         match outcome {
-            Ok((stream, slot)) => connect(stream, slot, is_intake, &proxy, &graceful),
+            Ok((stream, slot)) => {
+                let listener = used.unwrap_or(&exit);
+                connect(stream, slot, listener, used.is_some(), &proxy, &graceful);
+            }
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");
                 tokio::time::sleep(PAUSE).await;
@@ -107,7 +120,8 @@ pub(crate) async fn serve(
 
 fn connect(
     stream: TcpStream,
-    slot: OwnedSemaphorePermit,
+    own_slot: OwnedSemaphorePermit,
+    listener: &Listener,
     is_intake: bool,
     proxy: &Arc<Proxy>,
     graceful: &GracefulShutdown,
@@ -121,20 +135,40 @@ fn connect(
         Ok(described) => described,
         Err(error) => return tracing::debug!(%error, "failed to describe a connection"),
     };
+    let (slots, slot) = match peer.is_own {
+        true => (&listener.own, own_slot),
+        false => match Arc::clone(&listener.foreign).try_acquire_owned() {
+            Ok(slot) => (&listener.foreign, slot),
+            Err(_) => {
+                return tracing::debug!(caller = %peer.address, "closed a connection: too many from outside the pod");
+            }
+        },
+    };
     let proxy = Arc::clone(proxy);
-    let activity = Activity::default();
+    let activity = Activity::new(Arc::clone(slots));
     let requests = activity.clone();
     let service = service_fn(move |request| {
         let (proxy, in_progress) = (Arc::clone(&proxy), requests.begin());
         async move {
+            let Some(in_progress) = in_progress else {
+                let message = "too many requests are in progress; accepted fewer of them, or a later one";
+                return Ok::<_, Infallible>(refused((StatusCode::SERVICE_UNAVAILABLE, message.to_owned())));
+            };
             let answer = match destination {
                 Some(destination) => proxy.forward_to_chain(destination, peer, request).await,
                 None => proxy.forward_to_destination(peer, request).await,
             };
-            Ok::<_, Infallible>(hold(answer, in_progress))
+            Ok(hold(answer, in_progress))
         }
     });
-    let builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().max_buf_size(BUFFER);
+    let window = u32::try_from(BUFFER).ok();
+    builder.http2().max_concurrent_streams(STREAMS).max_send_buf_size(BUFFER);
+    builder
+        .http2()
+        .initial_stream_window_size(window)
+        .initial_connection_window_size(window.map(|it| 2 * it));
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     let connection = graceful.watch(connection);
     tokio::spawn(async move {

@@ -63,7 +63,7 @@ pub(crate) fn change(
     change: impl FnOnce(&str) -> Result<Option<String>, ParseError>,
 ) -> Result<(), FileError> {
     let target = target(path)?;
-    let directory = parent(&target);
+    let directory = lucid_shared::parent(&target);
     let locked = File::open(directory).context(DirectorySnafu { path: directory })?;
     locked.lock().context(ReplaceSnafu { path, step: "lock its directory" })?;
 
@@ -103,13 +103,8 @@ fn target(path: &Path) -> Result<PathBuf, FileError> {
         && found.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound)
         && !path.is_symlink()
     {
-        let directory = parent(path);
+        let directory = lucid_shared::parent(path);
         return Ok(fs::canonicalize(directory).context(DirectorySnafu { path: directory })?.join(name));
     }
     found.context(ReadSnafu { path })
-}
-
-/// Returns the directory of a file.
-pub(crate) fn parent(file: &Path) -> &Path {
-    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -7,7 +7,6 @@
 //! [`registry`] is the file format, [`edit`] edits its text, and [`file`](mod@file) reads and replaces the file.
 //! [`reload`] reloads the registry when its file changes, [`tls`] the serving certificate. [`http`] has the endpoints.
 
-mod changes;
 mod edit;
 mod file;
 mod http;

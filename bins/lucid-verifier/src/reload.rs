@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::changes;
 use crate::file::{self, FileError};
 use crate::registry::Registry;
 
@@ -41,7 +40,7 @@ impl RegistryFile {
     /// Reloads the file until the future is dropped: after each event in its directory, and at every `poll` interval.
     /// An invalid or unreadable version is logged once, and the last valid one stays in force.
     pub(crate) async fn follow(mut self, poll: Duration) {
-        changes::follow(&[self.path.clone()], poll, "registry", move || self.refresh()).await;
+        lucid_shared::follow(&[self.path.clone()], poll, "registry", move || self.refresh()).await;
     }
 
     fn refresh(&mut self) -> Result<(), FileError> {

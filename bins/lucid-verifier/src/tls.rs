@@ -9,8 +9,6 @@ use lucid_certs::{PairError, ServerTls, ServingCertificate, ServingCertificateRe
 use rustls::ServerConfig;
 use snafu::{ResultExt, Snafu};
 
-use crate::changes;
-
 /// The serving certificate cannot be used.
 #[derive(Debug, Snafu)]
 pub(crate) enum CertificateError {
@@ -54,7 +52,7 @@ impl CertificateFiles {
     /// writes of an update, the last valid certificate stays in force.
     pub(crate) async fn follow(self, poll: Duration) {
         let files = [self.certificate.clone(), self.key.clone()];
-        changes::follow(&files, poll, "certificate", move || self.load()).await;
+        lucid_shared::follow(&files, poll, "certificate", move || self.load()).await;
     }
 
     fn load(&self) -> Result<(), CertificateError> {

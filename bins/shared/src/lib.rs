@@ -4,6 +4,7 @@
 //! command line uses them as well, to read the options of a deployed program.
 
 mod arguments;
+mod changes;
 mod error;
 mod exit;
 mod logging;
@@ -15,6 +16,7 @@ pub mod serving;
 mod telemetry;
 
 pub use arguments::{parse, parse_address, try_parse_from, within};
+pub use changes::{follow, parent};
 pub use error::Error;
 pub use exit::{Output, complain, end, output};
 pub use logging::{LogArgs, LogFormat, init_logging};

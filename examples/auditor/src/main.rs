@@ -1,41 +1,23 @@
-//! The auditor as a process.
+//! An auditor of one's own: refuses texts that contain a phrase of `BLOCKED_PHRASES`.
 
-use std::error::Error;
-use std::net::{Ipv4Addr, Ipv6Addr};
-use std::process::ExitCode;
+use lucid_auditor::{Auditor, Judge, JudgeError, Passage, Verdict};
 
-use example_auditor::{Auditor, Settings, serve, stages};
-use tokio::net::TcpListener;
+struct Phrases(Vec<String>);
+
+impl Judge for Phrases {
+    async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
+        let text = passage.text.to_lowercase();
+        Ok(match self.0.iter().any(|phrase| text.contains(phrase)) {
+            true => Verdict::deny("phrase", "the text contains a blocked phrase"),
+            false => Verdict::Allow,
+        })
+    }
+}
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    tracing_subscriber::fmt().json().init();
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("example-auditor: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn run() -> Result<(), Box<dyn Error>> {
-    let settings = Settings::from(|name| std::env::var(name).ok())?;
-    let listener = listen(settings.port).await?;
-    tracing::info!(id = settings.id, port = settings.port, next = %settings.next, mode = ?settings.mode, "ready");
-    let stages = stages(&settings)?;
-    serve(listener, Auditor::new(settings), stages).await;
-    Ok(())
-}
-
-/// Listens on all addresses. Auditors call each other at `localhost`, which resolves to `::1` first; an unused address would
-/// leave the port to other processes of the pod.
-async fn listen(port: u16) -> std::io::Result<TcpListener> {
-    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-        // The pod has no IPv6.
-        Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
-        }
-        outcome => outcome,
-    }
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let phrases =
+        std::env::var("BLOCKED_PHRASES").unwrap_or_else(|_| "ignore previous instructions".to_owned());
+    let phrases = phrases.split(',').map(|phrase| phrase.trim().to_lowercase()).collect();
+    Ok(lucid_auditor::serve(Auditor::from_env()?.judge(Phrases(phrases))).await?)
 }

@@ -6,7 +6,7 @@ use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     process::{Child, Stdio},
-    sync::{Arc, mpsc},
+    sync::{Arc, LazyLock, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -24,6 +24,14 @@ pub(crate) const SETTINGS: &str = r#"{"intake":8084,"first":8081,"exit":8083,"mo
 
 /// Generous timeout for busy machines.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Hosts file of `lucid-egress`.
+static HOSTS: LazyLock<String> = LazyLock::new(|| {
+    let path = format!("{}/hosts-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let hosts = "127.0.0.1 localhost\n::1 localhost\n10.0.0.1 api.example.com\n10.0.0.3 llm.models.svc\n10.0.0.2 pod.models.svc\n";
+    fs::write(&path, hosts).unwrap();
+    path
+});
 
 /// Tool that installs the rules.
 #[derive(Debug, Clone, Copy)]
@@ -62,8 +70,16 @@ impl Pod {
             }
             Tool::None => {}
         }
-        let mut egress = network.pod.command("setpriv");
-        egress.args(["--reuid", "20003", "--clear-groups", "--", env!("CARGO_BIN_EXE_lucid-egress")]);
+        let mut egress = network.pod.command("unshare");
+        egress.args(["--mount", "sh", "-c", "mount --bind $0 /etc/hosts && exec \"$@\"", &HOSTS]);
+        egress.args([
+            "setpriv",
+            "--reuid",
+            "20003",
+            "--clear-groups",
+            "--",
+            env!("CARGO_BIN_EXE_lucid-egress"),
+        ]);
         egress.env("LUCID_EGRESS", settings).envs(variables.iter().copied());
         let egress = egress.spawn().unwrap();
         let pod = Self { network, egress };

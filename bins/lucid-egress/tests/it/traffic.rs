@@ -80,20 +80,47 @@ fn a_call_without_a_known_destination_is_refused() {
 }
 
 #[test]
-fn a_request_that_comes_back_is_refused() {
-    let first = "127.0.0.1:8081";
-    for port in [8081, 8082, 8083, 8084] {
-        let settings = with(&format!(r#""upstream":"http://10.0.0.2:{port}""#));
-        let Some(pod) = Pod::start(Tool::Nft, &settings, &[]) else { return };
-        let answer = pod.get(APP, first, "/", "a").unwrap();
-        assert!(answer.starts_with("508 ") && answer.contains("came back"), "port {port}: {answer}");
-    }
-    for port in [8081, 8082, 8083] {
-        let settings =
-            format!(r#"{{"first":8081,"exit":8083,"model":5000,"upstream":"http://10.0.0.2:{port}"}}"#);
+fn hosts_that_are_the_pod_itself_are_refused() {
+    // Without `Via`, which an auditor may drop.
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forget: yes\r\n";
+    let refused = |pod: &Pod, upstream: &str| {
+        let answer = get(&pod.network.pod, APP, "127.0.0.1:8081", head).unwrap();
+        assert!(answer.starts_with("508 ") && answer.contains("is this pod"), "{upstream}: {answer}");
+    };
+    for upstream in ["http://10.0.0.2:8081", "http://[fd00::2]:8082", "http://pod.models.svc:8083"] {
+        let settings = format!(r#"{{"first":8081,"exit":8083,"model":5000,"upstream":"{upstream}"}}"#);
         let Some(pod) = Pod::start(Tool::None, &settings, &[]) else { return };
-        let answer = pod.get(APP, first, "/", "a").unwrap();
-        assert!(answer.starts_with("508 ") && answer.contains("came back"), "port {port}: {answer}");
+        refused(&pod, upstream);
+    }
+    for upstream in ["http://10.0.0.2:8082", "https://[::ffff:10.0.0.2]:8084", "http://pod.models.svc:8081"] {
+        let settings = with(&format!(r#""upstream":"{upstream}""#));
+        let Some(pod) = Pod::start(Tool::Nft, &settings, &[]) else { return };
+        let answer = pod.get(APP, "127.0.0.1:8081", "/", "a").unwrap();
+        assert!(answer.starts_with("508 ") && answer.contains("is this pod"), "{upstream}: {answer}");
+    }
+}
+
+#[test]
+fn a_request_that_comes_back_through_another_host_is_refused() {
+    for (tool, status, part) in [(Tool::None, "508 ", "came back"), (Tool::Nft, "403 ", "is not in this pod")]
+    {
+        let settings = match tool {
+            Tool::None => {
+                r#"{"first":8081,"exit":8083,"model":5000,"upstream":"http://api.example.com:9000"}"#
+                    .to_owned()
+            }
+            _ => with(r#""upstream":"http://api.example.com:9000""#),
+        };
+        let Some(pod) = Pod::start(tool, &settings, &[]) else { return };
+        // A load balancer.
+        serve(&pod.network.node, APP, "10.0.0.1:9000", |mut stream: TcpStream| {
+            let mut forward = TcpStream::connect("10.0.0.2:8081")?;
+            let (mut from, mut to) = (stream.try_clone()?, forward.try_clone()?);
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::io::copy(&mut forward, &mut stream).map(drop)
+        });
+        let answer = pod.get(APP, "127.0.0.1:8081", "/", "a").unwrap();
+        assert!(answer.starts_with(status) && answer.contains(part), "{tool:?}: {answer}");
     }
 }
 
@@ -114,22 +141,25 @@ fn calls_to_a_link_local_host_get_no_answer() {
 
 #[test]
 fn hosts_outside_the_allow_list_are_refused() {
-    let settings = with(r#""allowedHosts":"10.0.0.3, localhost:8000, *.models.svc""#);
+    let settings = with(r#""allowedHosts":"10.0.0.9, *.models.svc:8000""#);
     let Some(pod) = Pod::start(Tool::Nft, &settings, &[]) else { return };
     server(&pod.network.node, "10.0.0.1:8000", "ONE");
     server(&pod.network.node, "10.0.0.3:8000", "TWO");
-    server(&pod.network.pod, "[::]:8000", "NAMED");
-    assert_eq!(pod.get(APP, "10.0.0.3:8000", "/", "anything"), ok("TWO anything/ AUD1 AUD2"));
+    pod.network.node.run("ip address add 10.0.0.9/24 dev pod");
+    server(&pod.network.node, "10.0.0.9:8000", "NINE");
+    server(&pod.network.pod, "[::]:8000", "OWN");
+    assert_eq!(pod.get(APP, "10.0.0.9:8000", "/", "anything"), ok("NINE anything/ AUD1 AUD2"));
     let answer = pod.get(APP, "10.0.0.1:8000", "/", "other.example").unwrap();
     assert!(answer.starts_with("403 ") && answer.contains("other.example"), "{answer}");
     // An allowed name leads to the addresses of this name, not to the address that the caller chose.
-    assert_eq!(pod.get(APP, "10.0.0.1:8000", "/", "localhost"), ok("NAMED localhost/ AUD1 AUD2"));
+    assert_eq!(pod.get(APP, "10.0.0.1:8000", "/", "llm.models.svc"), ok("TWO llm.models.svc/ AUD1 AUD2"));
+    let answer = pod.get(APP, "10.0.0.1:8000", "/", "pod.models.svc").unwrap();
+    assert!(answer.starts_with("508 ") && answer.contains("10.0.0.2 is this pod"), "{answer}");
 }
 
 #[test]
 fn calls_to_the_first_auditor_reach_the_upstream_by_tls() {
-    let key =
-        rcgen::generate_simple_self_signed(["api.example.com".to_owned(), "localhost".to_owned()]).unwrap();
+    let key = rcgen::generate_simple_self_signed(["api.example.com".to_owned()]).unwrap();
     let config = ServerConfig::builder_with_provider(rustls::crypto::aws_lc_rs::default_provider().into())
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -139,12 +169,12 @@ fn calls_to_the_first_auditor_reach_the_upstream_by_tls() {
             PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.signing_key.serialize_der())),
         );
     let config = Arc::new(config.unwrap());
-    let settings = with(r#""upstream":"https://localhost:8443/v1""#);
+    let settings = with(r#""upstream":"https://api.example.com:8443/v1""#);
     let pem = key.cert.pem();
     for (variables, is_trusted) in [(&[("LUCID_UPSTREAM_CA", pem.as_str())][..], true), (&[][..], false)] {
         let Some(pod) = Pod::start(Tool::Nft, &settings, variables) else { return };
         let config = Arc::clone(&config);
-        serve(&pod.network.pod, APP, "[::]:8443", move |stream: TcpStream| {
+        serve(&pod.network.node, APP, "10.0.0.1:8443", move |stream: TcpStream| {
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut stream = StreamOwned::new(connection, stream);
             let (first, headers) = request(&mut stream);
@@ -154,7 +184,7 @@ fn calls_to_the_first_auditor_reach_the_upstream_by_tls() {
         });
         let answer = pod.get(APP, "127.0.0.1:8081", "/v1/chat", "localhost:8081");
         match is_trusted {
-            true => assert_eq!(answer, ok("UPSTREAM localhost:8443/v1/chat AUD1 AUD2")),
+            true => assert_eq!(answer, ok("UPSTREAM api.example.com:8443/v1/chat AUD1 AUD2")),
             false => assert!(answer.as_ref().unwrap().starts_with("502 "), "{answer:?}"),
         }
         // Other pods cannot use the upstream in the name of this one.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use lucid_chain::{DEFAULT_CHAIN, DEFAULT_INIT_IMAGE};
+use lucid_chain::{Catalogue, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -42,6 +42,8 @@ pub(crate) fn resolved(settings: &Settings) -> Settings {
     let mut resolved = settings.clone();
     resolved.chain.get_or_insert_with(|| DEFAULT_CHAIN.map(str::to_owned).to_vec());
     resolved.init_image = resolved.init_image.or_else(|| DEFAULT_INIT_IMAGE.parse().ok());
+    let egress = || Some(Catalogue::builtin().egress()?.image_reference().clone());
+    resolved.egress_image = resolved.egress_image.or_else(egress);
     resolved
 }
 
@@ -228,6 +230,25 @@ mod tests {
         assert_ne!(id(&resolved), id(&Settings::default()));
         assert_eq!(resolved.init_image.unwrap().to_string(), DEFAULT_INIT_IMAGE);
         assert_eq!(resolved.chain.unwrap(), DEFAULT_CHAIN);
+    }
+
+    #[test]
+    fn generations_differ_in_the_image_of_lucid_egress() {
+        let settings = |image: &str| Settings { egress_image: image.parse().ok(), ..Settings::default() };
+        let planned = |settings: &Settings, catalogue: &Catalogue| {
+            let configuration = settings.configuration(catalogue.clone()).unwrap();
+            (
+                configuration.catalogue().egress().unwrap().image().to_owned(),
+                configuration.catalogue().clone(),
+            )
+        };
+        let default = Settings::default();
+        let before = planned(&default, &Catalogue::builtin()).0;
+        let (after, own) = planned(&settings("r.test/egress:2"), &Catalogue::builtin());
+        assert_eq!(after, "r.test/egress:2");
+        for (other, image) in [(settings("r.test/egress:1"), "r.test/egress:1"), (default, &*before)] {
+            assert_eq!(planned(&resolved(&other), &own).0, image);
+        }
     }
 
     #[test]

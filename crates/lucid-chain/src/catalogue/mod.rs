@@ -83,6 +83,8 @@ struct Entries {
     /// Catalogue below an [overlay](Catalogue::overlay), whose index is valid for the entries that were not replaced.
     /// Sharing it saves memory in clusters with thousands of namespace catalogues.
     base: Option<Catalogue>,
+    /// `true` if only the default image of `egress` differs from that in `base`.
+    has_egress_image: bool,
 }
 
 /// Positions of entries in the list of a catalogue.
@@ -148,7 +150,7 @@ impl Catalogue {
     fn new(mut auditors: Vec<Auditor>, defaults: Defaults) -> Self {
         let egress = auditors.extract_if(.., |auditor| is_egress(auditor.name())).last();
         let index = Index::from_entries(auditors.iter().enumerate());
-        Self(Arc::new(Entries { auditors, egress, defaults, index, base: None }))
+        Self(Arc::new(Entries { auditors, egress, defaults, index, base: None, has_egress_image: false }))
     }
 
     /// Returns the built-in catalogue: `lucid-guardrails-auditor` (8090), `lucid-injection-auditor` (8090) and
@@ -267,7 +269,8 @@ impl Catalogue {
         let index = Index::from_entries(places.into_iter().map(|place| (place, &auditors[place])));
         let defaults = self.defaults().clone().overlay(other.defaults().clone());
         let egress = other.0.egress.clone().or_else(|| self.0.egress.clone());
-        Self(Arc::new(Entries { auditors, egress, defaults, index, base: Some(self.clone()) }))
+        let base = Some(self.clone());
+        Self(Arc::new(Entries { auditors, egress, defaults, index, base, has_egress_image: false }))
     }
 
     /// Returns this catalogue without the auditors that `names` refer to.
@@ -333,6 +336,9 @@ impl Catalogue {
     /// Returns this catalogue with another default image of [`EGRESS_CONTAINER`]. An entry that names an image keeps it.
     #[must_use]
     pub fn with_egress_image(&self, image: &ImageReference) -> Self {
+        if let (true, Some(base)) = (self.0.has_egress_image, &self.0.base) {
+            return base.with_egress_image(image);
+        }
         let default = BUILTIN.0.egress.as_ref().map(Auditor::image_reference);
         let Some(egress) = self.egress().filter(|it| Some(it.image_reference()) == default) else {
             return self.clone();
@@ -345,6 +351,7 @@ impl Catalogue {
             defaults,
             index: Index::default(),
             base: Some(self.clone()),
+            has_egress_image: true,
         }))
     }
 

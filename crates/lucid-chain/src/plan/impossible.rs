@@ -82,6 +82,18 @@ pub enum ImpossibleReason {
         /// Its host.
         host: String,
     },
+    /// No server can be reached at the address of the upstream.
+    #[snafu(display(
+        "failed to send outbound traffic to {upstream} ({}): {host} is a link-local, multicast or broadcast address; accepted \
+         the name or another address of a host",
+        keys::UPSTREAM
+    ))]
+    UpstreamUnreachable {
+        /// Upstream of the pod.
+        upstream: String,
+        /// Its host.
+        host: String,
+    },
     /// The allow list does not contain the upstream.
     #[snafu(display(
         "failed to send outbound traffic to {upstream} ({}): it is not among the allowed hosts, accepted {allowed} ({})",
@@ -130,6 +142,7 @@ impl ImpossibleReason {
             Self::NoDestination => "NoDestination",
             Self::AmbiguousDestination { .. } => "AmbiguousDestination",
             Self::UpstreamInPod { .. } => "UpstreamInPod",
+            Self::UpstreamUnreachable { .. } => "UpstreamUnreachable",
             Self::UpstreamNotAllowed { .. } => "UpstreamNotAllowed",
             Self::Redirect { .. } => "RedirectImpossible",
             Self::PodResources { .. } => "PodResources",
@@ -166,6 +179,7 @@ pub(super) fn check_destination(
     if let Some(upstream) = upstream {
         let (host, _) = upstream.host_and_port();
         ensure!(!is_pod(pod, host), UpstreamInPodSnafu { upstream: upstream.to_string(), host });
+        ensure!(!is_unreachable(host), UpstreamUnreachableSnafu { upstream: upstream.to_string(), host });
     }
     if let (Some(upstream), Some(allowed)) = (upstream, &settings.allowed_hosts) {
         let (upstream_text, allowed_text) = (upstream.to_string(), allowed.value.to_string());
@@ -187,6 +201,15 @@ fn is_pod(pod: &PodView<'_>, host: &str) -> bool {
     is_local(host)
         || names.any(|name| name.eq_ignore_ascii_case(host))
         || aliases.any(|(address, _)| is_local(address))
+}
+
+/// Returns `true` for addresses that no connection can be made to. An upstream cannot name the interface that a link-local
+/// IPv6 address needs; link-local IPv4 addresses, such as those of proxies on the node, need none.
+fn is_unreachable(host: &str) -> bool {
+    host.parse::<IpAddr>().is_ok_and(|address| match address.to_canonical() {
+        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_multicast() || address.is_unicast_link_local(),
+    })
 }
 
 /// Fails if the `auditors` do not fit into `spec.resources` beside the `others` that run at the same time. The API

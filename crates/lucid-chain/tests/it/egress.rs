@@ -202,6 +202,27 @@ fn an_upstream_in_the_pod_is_refused_from_every_source() {
 }
 
 #[test]
+fn an_upstream_that_no_connection_reaches_is_refused() {
+    for upstream in [
+        "https://[fe80::1]",
+        "http://[febf::1]:8000/v1",
+        "http://[ff02::1]",
+        "http://[::ffff:224.0.0.1]",
+        "http://239.1.2.3:8000",
+        "http://255.255.255.255",
+    ] {
+        for configuration in [with_rules(), builtin()] {
+            let reason = refusal_in(&outbound(json!({keys::UPSTREAM: upstream})), &configuration);
+            assert_eq!(reason.reason(), "UpstreamUnreachable", "{reason}");
+            assert!(reason.to_string().contains(upstream), "{reason}");
+        }
+    }
+    for upstream in ["http://169.254.20.10:8000", "https://[fd00::1]", "http://[fec0::1]"] {
+        plan_in(&outbound(json!({keys::UPSTREAM: upstream})), &with_rules());
+    }
+}
+
+#[test]
 fn the_entry_of_the_catalogue_pins_the_image_and_is_no_auditor() {
     let image = format!("registry.example/lucid-egress@sha256:{}", "e".repeat(64));
     let configuration =
@@ -224,6 +245,8 @@ fn an_image_replaces_the_default_one_only() {
     assert_eq!(catalogue.auditors(), Catalogue::builtin().auditors());
     assert_eq!(catalogue.resolve("injection").unwrap().name(), "lucid-injection-auditor");
     assert_eq!(catalogue.auditor_of_image(&image).unwrap().name(), "lucid-egress");
+    let other = "other.example/lucid-egress:1".parse().unwrap();
+    assert_eq!(catalogue.with_egress_image(&other).egress().unwrap().image_reference(), &other);
 
     let entry = |rest: &str| {
         let yaml = format!("chain: [{{name: lucid-egress, {rest}}}]");

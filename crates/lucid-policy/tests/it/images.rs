@@ -174,6 +174,29 @@ fn lucid_egress_is_pinned_and_notarized_like_an_auditor() {
 }
 
 #[test]
+fn pods_planned_with_a_former_image_of_lucid_egress_can_be_updated() {
+    let mut pod = secured();
+    pod["metadata"]["annotations"] = json!({"lucid.computing/direction": "outbound"});
+    let old = injected(&pod);
+    let current = format!("other.test/lucid-egress@{REVOKED}");
+    let yaml = format!("chain: [{{name: lucid-egress, image: '{current}'}}]");
+    let catalogue = crate::common::catalogue().overlay(&Catalogue::parse("auditors.yaml", &yaml).unwrap());
+    let chain = ["first".to_owned(), "second".to_owned()];
+    let mut configuration = lucid_chain::Configuration::new(catalogue, Some(&chain)).unwrap();
+    configuration.init_image = crate::common::configuration().init_image;
+    let denial = |ask: Ask| ask.with(|ask| ask.configuration = configuration.clone()).denial();
+    let mut new = old.clone();
+    new["spec"]["containers"][0]["image"] = json!("shop/model:2");
+    new["metadata"]["labels"]["a"] = json!("b");
+    assert_eq!(denial(Ask::update(&old, &new)), "");
+    let message = denial(Ask::create(&old));
+    assert!(
+        message.contains("container lucid-egress") && message.contains("differs from the plan in image"),
+        "{message}"
+    );
+}
+
+#[test]
 fn the_configured_image_of_lucid_init_needs_no_digest() {
     let tagged = "reg.test/lucid-init:1";
     let ask =

@@ -3,8 +3,8 @@
 use lucid_chain::{Catalogue, Configuration};
 use serde_json::{Value, json};
 
-use super::{containers, injected, install, refused};
-use crate::common::{cluster, create, patch_pod, pod, with_chain};
+use super::{builtin, containers, injected, install, refused};
+use crate::common::{cluster, create, dry_run, eventually, patch_pod, pod, secured_with, with_chain};
 
 #[tokio::test]
 async fn strict_notarization_needs_digests_of_known_images() {
@@ -68,4 +68,38 @@ async fn strict_notarization_needs_digests_of_known_images() {
     create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
     let answer = change("plain", image("model", "example.com/good:2")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+#[tokio::test]
+async fn pods_with_a_former_image_of_lucid_egress_can_be_updated() {
+    let cluster = cluster().await;
+    install(&cluster, &[]).await;
+    let asking = secured_with("web", json!({"lucid.computing/direction": "outbound"}));
+    let former = injected(&asking, &builtin());
+    create(&cluster, "shop", &former).await.stored().unwrap();
+
+    let image = "example.com/lucid-egress:2";
+    install(&cluster, &["--egress-image", image]).await;
+    let catalogue = Catalogue::builtin().with_egress_image(&image.parse().unwrap());
+    let current = injected(&asking, &Configuration::new(catalogue, None).unwrap());
+    let named = |pod: &Value| {
+        let mut pod = pod.clone();
+        pod["metadata"]["name"] = json!("new");
+        pod
+    };
+    eventually(async || {
+        let answer = dry_run(&cluster, "shop", &named(&current)).await;
+        if answer.status == 201 { Ok(()) } else { Err(answer) }
+    })
+    .await;
+    let outdated = "no auditors as they are known here: lucid-egress (a newer configuration needs";
+    refused(&dry_run(&cluster, "shop", &named(&former)).await, &[outdated]);
+    let change = json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2"}]}});
+    let answer = patch_pod(&cluster, "web", &change).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    for (image, is_accepted) in [(image, true), ("example.com/other:1", false)] {
+        let change = json!({"spec": {"containers": [{"name": "lucid-egress", "image": image}]}});
+        let answer = patch_pod(&cluster, "web", &change).await;
+        assert_eq!(answer.status == 200, is_accepted, "{answer:?}");
+    }
 }

@@ -1,0 +1,314 @@
+//! Judges answers.
+
+use bytes::Bytes;
+use futures::{TryStreamExt as _, stream};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::{
+    HeaderMap, StatusCode, Version,
+    body::{Body as _, Frame},
+    header::CONTENT_LENGTH,
+    http::response::Parts,
+};
+use tower::BoxError;
+use tracing::{Instrument as _, Span};
+
+use crate::{
+    Direction, Mode, Unjudged,
+    auditor::{Asked, Auditor, BLOCKED, Response, as_text, content_type},
+    body::{Body, Unbuffered, copied, full},
+    json::Document,
+    stream::{Framing, Stream},
+    telemetry::Open,
+    verdict::{Denial, Panel},
+    whole,
+};
+
+/// Maximum length of the part of an answer that shows its structure.
+const BEGINNING: usize = 64;
+
+/// An answer that is to be judged.
+pub(crate) struct Answered<'a> {
+    pub(crate) auditor: &'a Auditor,
+    pub(crate) panel: Panel,
+    pub(crate) asked: Asked,
+    /// HTTP version of the request.
+    pub(crate) version: Version,
+}
+
+/// How an answer is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Whole,
+    Stream(Framing),
+    /// Images, sound and other content that is not text.
+    Unjudged,
+}
+
+impl Kind {
+    fn of(content_type: &str, beginning: &[u8]) -> Self {
+        let essence = content_type.split(';').next().unwrap_or_default().trim();
+        match essence {
+            "text/event-stream" => Self::Stream(Framing::Events),
+            "application/x-ndjson"
+            | "application/ndjson"
+            | "application/jsonl"
+            | "application/x-jsonlines"
+            | "application/json-seq"
+            | "application/stream+json" => Self::Stream(Framing::Lines),
+            _ if essence.ends_with("json") => Self::Whole,
+            _ if essence.is_empty() || essence.starts_with("text/") => {
+                let start = beginning.trim_ascii_start();
+                let begins = |prefix: &&str| start.starts_with(prefix.as_bytes());
+                Self::Stream(match () {
+                    () if start.starts_with(b"{") || start.starts_with(b"[") => Framing::Lines,
+                    () if ["data:", "event:", "id:", ":"].iter().any(begins) => Framing::Events,
+                    () => Framing::Text,
+                })
+            }
+            _ if essence.ends_with("xml") || essence.ends_with("javascript") || essence.ends_with("yaml") => {
+                Self::Stream(Framing::Text)
+            }
+            _ => Self::Unjudged,
+        }
+    }
+}
+
+impl Answered<'_> {
+    pub(crate) async fn judge(self, mut parts: Parts, mut body: Body) -> Response {
+        let content_type = content_type(&parts.headers);
+        if self.panel.mode == Mode::Observe {
+            return Response::from_parts(parts, self.observed(content_type, body));
+        }
+        let (length, max_bytes) = (body.size_hint().exact(), self.auditor.settings.max_bytes);
+        // The first piece shows the structure of text without a type.
+        let first = match body.frame().await {
+            Some(Ok(first)) => Some(first),
+            Some(Err(error)) => return self.failed("cut_off", &format!("no whole answer: {error}")),
+            None => None,
+        };
+        let beginning = first.as_ref().and_then(Frame::data_ref).cloned().unwrap_or_default();
+        let beginning = &beginning[..beginning.len().min(BEGINNING)];
+        let kind = match Kind::of(&content_type, beginning) {
+            // Text of a known length is not streamed.
+            Kind::Stream(Framing::Text) if length.is_some_and(|length| length <= max_bytes as u64) => {
+                Kind::Whole
+            }
+            kind => kind,
+        };
+        let body = with_first(first, body);
+        match kind {
+            Kind::Unjudged if self.auditor.settings.unjudged == Unjudged::Pass => {
+                Response::from_parts(parts, body)
+            }
+            Kind::Unjudged => {
+                let message = format!("the answer has the type {content_type:?}, which cannot be judged");
+                self.failed("unreadable", &message)
+            }
+            Kind::Whole => self.whole(parts, body, &content_type).await,
+            Kind::Stream(framing) => {
+                parts.headers.remove(CONTENT_LENGTH);
+                // In HTTP/1.0, a response without a length ends with the connection: an incomplete one would look complete.
+                let is_open_ended = self.version == Version::HTTP_10;
+                let mut body = Streamed::new(&self, framing, body).into_body();
+                if !is_open_ended {
+                    return Response::from_parts(parts, body);
+                }
+                match self.auditor.room().collect(&mut body).await {
+                    // HTTP/1.0 has no trailers.
+                    Ok(buffered) => Response::from_parts(parts, buffered.without_trailers().into_body()),
+                    Err(error) => {
+                        self.failed("cut_off", &format!("no whole answer for HTTP/1.0: {}", reason(&error)))
+                    }
+                }
+            }
+        }
+    }
+
+    async fn whole(&self, mut parts: Parts, mut body: Body, content_type: &str) -> Response {
+        let buffered = match self.auditor.room().collect(&mut body).await {
+            Ok(buffered) => buffered,
+            Err(error) => return self.failed("cut_off", &format!("no whole answer: {}", reason(&error))),
+        };
+        self.panel.telemetry.count_bytes("answer", buffered.data.len());
+        let Some(text) = as_text(&buffered.data) else {
+            return match self.auditor.settings.unjudged {
+                Unjudged::Pass => Response::from_parts(parts, buffered.into_body()),
+                Unjudged::Refuse => {
+                    self.failed("unreadable", "the answer is not UTF-8 text, which cannot be judged")
+                }
+            };
+        };
+        let document = Document::scan(text);
+        let rules = self.asked.format.answer;
+        match whole::judge(&self.panel, rules, Direction::Completion, content_type, &document).await {
+            Ok(None) => Response::from_parts(parts, buffered.into_body()),
+            Ok(Some(masked)) => {
+                parts.headers.remove(CONTENT_LENGTH);
+                Response::from_parts(parts, full(masked))
+            }
+            Err(denial) => self.denied(&denial),
+        }
+    }
+
+    /// Judges a copy of the answer.
+    fn observed(self, content_type: String, body: Body) -> Body {
+        let (body, mut pieces) = copied(body);
+        let max_bytes = self.auditor.settings.max_bytes;
+        let (panel, format) = (self.panel, self.asked.format);
+        let observed = async move {
+            let _open = Open::new(&panel.telemetry);
+            let Some(first) = pieces.recv().await else { return };
+            let kind = Kind::of(&content_type, &first[..first.len().min(BEGINNING)]);
+            let mut stream = match kind {
+                Kind::Stream(framing) => Some(Stream::new(panel.clone(), format, framing)),
+                Kind::Whole | Kind::Unjudged => None,
+            };
+            let mut whole = Vec::new();
+            let mut piece = Some(first);
+            while let Some(data) = piece {
+                panel.telemetry.count_bytes("answer", data.len());
+                if let Some(stream) = &mut stream {
+                    let _ = stream.push(&data).await;
+                } else if whole.len() < max_bytes {
+                    whole.extend_from_slice(&data);
+                }
+                piece = pieces.recv().await;
+            }
+            if let Some(stream) = &mut stream {
+                let _ = stream.finish().await;
+            } else if kind == Kind::Whole
+                && let Some(text) = as_text(&whole)
+            {
+                let document = Document::scan(text);
+                let judged =
+                    whole::judge(&panel, format.answer, Direction::Completion, &content_type, &document);
+                let _ = judged.await;
+            }
+        };
+        tokio::spawn(observed.in_current_span());
+        body
+    }
+
+    fn denied(&self, denial: &Denial) -> Response {
+        let (status, kind) = match denial.is_failure {
+            true => (StatusCode::BAD_GATEWAY, "judge_failed"),
+            false => (StatusCode::FORBIDDEN, BLOCKED),
+        };
+        self.auditor.refuse(&self.asked, status, kind, &denial.message)
+    }
+
+    fn failed(&self, kind: &'static str, message: &str) -> Response {
+        self.auditor.refuse(&self.asked, StatusCode::BAD_GATEWAY, kind, message)
+    }
+}
+
+fn reason(error: &Unbuffered) -> String {
+    match error {
+        Unbuffered::TooLarge => "it is too long".to_owned(),
+        Unbuffered::Busy => "no memory for one more body".to_owned(),
+        Unbuffered::Failed(error) => error.to_string(),
+    }
+}
+
+/// Returns a body whose first frame was read.
+fn with_first(first: Option<Frame<Bytes>>, body: Body) -> Body {
+    let first = stream::iter(first.map(Ok));
+    let rest = http_body_util::BodyStream::new(body);
+    StreamBody::new(futures::StreamExt::chain(first, rest)).boxed_unsync()
+}
+
+/// An answer that is judged while it is sent.
+struct Streamed {
+    stream: Stream,
+    /// `None` once the answer has ended.
+    body: Option<Body>,
+    trailers: Option<HeaderMap>,
+    /// Reason to cut the connection after what is sent already.
+    cut: Option<String>,
+    asked: Asked,
+    auditor_id: String,
+    span: Span,
+    _open: Open,
+}
+
+impl Streamed {
+    fn new(answered: &Answered<'_>, framing: Framing, body: Body) -> Self {
+        let panel = answered.panel.clone();
+        Self {
+            _open: Open::new(&panel.telemetry),
+            stream: Stream::new(panel, answered.asked.format, framing),
+            body: Some(body),
+            trailers: None,
+            cut: None,
+            asked: answered.asked.clone(),
+            auditor_id: answered.auditor.settings.id.clone(),
+            span: Span::current(),
+        }
+    }
+
+    fn into_body(self) -> Body {
+        let frames = stream::try_unfold(self, |mut this| {
+            let span = this.span.clone();
+            async move { Ok::<_, BoxError>(this.next().await?.map(|frame| (frame, this))) }.instrument(span)
+        });
+        StreamBody::new(frames.into_stream()).boxed_unsync()
+    }
+
+    /// Returns the next frame to send.
+    async fn next(&mut self) -> Result<Option<Frame<Bytes>>, BoxError> {
+        while let Some(body) = &mut self.body {
+            let (mut released, outcome) = match body.frame().await {
+                Some(frame) => match frame?.into_data() {
+                    Ok(data) => {
+                        self.stream.count_bytes(data.len());
+                        self.stream.push(&data).await
+                    }
+                    Err(frame) => {
+                        self.trailers = frame.into_trailers().ok();
+                        continue;
+                    }
+                },
+                None => {
+                    self.body = None;
+                    self.stream.finish().await
+                }
+            };
+            if let Err(denial) = outcome {
+                // The rest of the answer is not received.
+                (self.body, self.trailers) = (None, None);
+                let end = self.end(&denial);
+                if end.is_empty() && released.is_empty() {
+                    return Err(denial.message.into());
+                }
+                if end.is_empty() {
+                    // What precedes is sent before the connection is cut.
+                    self.cut = Some(denial.message);
+                }
+                released.extend_from_slice(end.as_bytes());
+            }
+            if !released.is_empty() {
+                return Ok(Some(Frame::data(released.into())));
+            }
+        }
+        match self.cut.take() {
+            Some(message) => Err(message.into()),
+            None => Ok(self.trailers.take().map(Frame::trailers)),
+        }
+    }
+
+    /// Returns the end of the protocol for an answer that is refused. Without one, the connection is cut: the status is
+    /// already sent, and only an incomplete message shows the caller that something is wrong.
+    fn end(&self, denial: &Denial) -> String {
+        let document = Document::scan(&self.stream.last);
+        let refusal = crate::format::Refusal {
+            auditor: &self.auditor_id,
+            kind: if denial.is_failure { "judge_failed" } else { BLOCKED },
+            status: StatusCode::FORBIDDEN,
+            message: &denial.message,
+            document: Some(&document),
+            id: self.asked.id.as_ref(),
+            choices: &self.stream.choices,
+        };
+        (self.asked.format.end)(&refusal).iter().map(|event| self.stream.frame(event)).collect()
+    }
+}

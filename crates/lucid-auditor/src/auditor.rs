@@ -1,0 +1,496 @@
+//! An auditor: its judges, and the path of a request.
+
+use std::{collections::BTreeSet, error::Error as _, iter, net::IpAddr, sync::Arc, time::Duration};
+
+use http_body_util::BodyExt as _;
+use hyper::{
+    Method, Request, StatusCode, Version,
+    body::{Body as _, Incoming},
+    header::{
+        ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RANGE,
+        UPGRADE,
+    },
+    http::request::Parts,
+};
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::timeout};
+use tracing::Instrument as _;
+
+use crate::{
+    Direction, Judge, Judges, Mode, Policy, SettingError, Settings, Unjudged,
+    answer::Answered,
+    body::{Body, Buffered, Room, Unbuffered, copied, discard, full, skip},
+    format::{self, Format, Refusal},
+    forward::{self, Next},
+    json::Document,
+    telemetry::{Metrics, Telemetry},
+    verdict::{Denial, Panel},
+    whole,
+};
+
+pub(crate) type Response = hyper::Response<Body>;
+
+/// Time for receiving a buffered request body.
+const BODY_LIMIT: Duration = Duration::from_secs(60);
+
+/// Number of bodies of maximum size that fit in memory at the same time.
+const MAX_BODIES: usize = 32;
+
+/// Kind of refusals by a judge.
+pub(crate) const BLOCKED: &str = "blocked";
+
+/// An auditor, for [`serve`](crate::serve()).
+#[derive(Debug)]
+pub struct Auditor {
+    pub(crate) settings: Settings,
+    judges: Source,
+    next: Next,
+    room: Room,
+    pub(crate) telemetry: Arc<Telemetry>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Fixed(Judges),
+    Reloaded(watch::Receiver<Judges>),
+}
+
+/// What is known of a request once it is forwarded.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) format: &'static Format,
+    /// Id of a JSON-RPC request.
+    pub(crate) id: Option<Value>,
+}
+
+impl Auditor {
+    /// Creates an auditor from the environment of its container: see [`Settings`].
+    ///
+    /// # Errors
+    ///
+    /// Returns [`SettingError`] if a variable is missing or invalid.
+    pub fn from_env() -> Result<Self, SettingError> {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// Creates an auditor from `variable`, which returns the value of an environment variable.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`SettingError`] if a variable is missing or invalid.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
+        let settings = Settings::from(&variable)?;
+        let key = variable("LUCID_HASH_KEY").filter(|key| !key.is_empty());
+        let telemetry = Telemetry::new(key.as_deref()).map_err(|_| SettingError::hash_key())?;
+        let telemetry = Arc::new(telemetry);
+        let next = Next::new(&settings.next, &settings.id);
+        let room = Room::new(settings.max_bytes, MAX_BODIES);
+        Ok(Self { settings, judges: Source::Fixed(Judges::new()), next, room, telemetry })
+    }
+
+    /// Adds a judge with the default policy.
+    #[must_use]
+    pub fn judge(self, judge: impl Judge) -> Self {
+        self.judge_with(judge, Policy::default())
+    }
+
+    /// Adds a judge. Replaces the source of [`Auditor::with_judges`].
+    #[must_use]
+    pub fn judge_with(mut self, judge: impl Judge, policy: Policy) -> Self {
+        let judges = match self.judges {
+            Source::Fixed(judges) => judges,
+            Source::Reloaded(_) => Judges::new(),
+        };
+        self.judges = Source::Fixed(judges.with_policy(judge, policy));
+        self
+    }
+
+    /// Sets the source of the judges. Exchanges in progress keep the judges with which they began.
+    #[must_use]
+    pub fn with_judges(mut self, judges: watch::Receiver<Judges>) -> Self {
+        self.judges = Source::Reloaded(judges);
+        self
+    }
+
+    /// Returns the settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Returns the metrics of the auditor, for programs that serve them themselves.
+    pub fn metrics(&self) -> Metrics {
+        Metrics(Arc::clone(&self.telemetry))
+    }
+
+    fn panel(&self, mode: Mode) -> Panel {
+        let judges = match &self.judges {
+            Source::Fixed(judges) => judges.clone(),
+            Source::Reloaded(judges) => judges.borrow().clone(),
+        };
+        Panel { judges, telemetry: Arc::clone(&self.telemetry), mode }
+    }
+
+    /// Returns the response to a request of `peer`.
+    pub(crate) async fn respond(&self, peer: IpAddr, request: Request<Incoming>) -> Response {
+        let trace_parent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
+        // Log lines of a request identify it.
+        let span = tracing::info_span!(
+            "request",
+            method = %request.method(),
+            path = request.uri().path(),
+            traceparent = trace_parent,
+        );
+        let response = self.dispatch(peer, request).instrument(span).await.unwrap_or_else(|refused| refused);
+        self.telemetry.count_request(response.status());
+        response
+    }
+
+    /// Returns the response, or as an error the one that refuses the request.
+    async fn dispatch(&self, peer: IpAddr, mut request: Request<Incoming>) -> Result<Response, Response> {
+        let upgrade = forward::is_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
+        let (parts, body) = request.into_parts();
+        let body = body.map_err(Into::into).boxed_unsync();
+        if let Some((status, message)) = self.unreadable(&parts) {
+            skip(&parts.headers, body).await;
+            return Err(self.refuse(&Asked::unknown(), status, "unreadable", &message));
+        }
+        match (&parts.method, parts.uri.path()) {
+            // The pod's network rules redirect the kubelet's probe of the model here as well. `Host` has the port that it
+            // was sent to.
+            (&Method::GET | &Method::HEAD, "/health")
+                if !self.settings.is_probe_of_the_model(&parts.method, &parts.uri, &parts.headers) =>
+            {
+                Ok(json_response(StatusCode::OK, &json!({"status": "ok"})))
+            }
+            (&Method::POST, "/audit") => self.audit(&parts.headers, body).await,
+            // Other methods on these paths belong to the model.
+            _ => match upgrade {
+                Some(upgrade) => {
+                    self.next.tunnel(peer, parts, upgrade).await.map_err(|error| self.unreachable(&error))
+                }
+                None => self.exchange(peer, parts, body).await,
+            },
+        }
+    }
+
+    /// Returns the reason why the content of a request cannot be judged, if it must be.
+    fn unreadable(&self, parts: &Parts) -> Option<(StatusCode, String)> {
+        if parts.method == Method::CONNECT {
+            let message = "found CONNECT, which requests a tunnel that cannot be audited";
+            return Some((StatusCode::METHOD_NOT_ALLOWED, message.to_owned()));
+        }
+        if let Some(coding) = forward::transfer_coding(&parts.headers) {
+            let message = format!("found a body that is transferred as {coding}, accepted chunked alone");
+            return Some((StatusCode::NOT_IMPLEMENTED, message));
+        }
+        if !self.refuses_unjudged() {
+            return None;
+        }
+        if forward::is_upgrade(&parts.headers) {
+            let protocol = parts.headers.get(UPGRADE).map(|value| String::from_utf8_lossy(value.as_bytes()));
+            let message =
+                format!("found an upgrade to {}, which cannot be judged", protocol.unwrap_or_default());
+            return Some((StatusCode::NOT_IMPLEMENTED, message));
+        }
+        forward::is_grpc(&parts.headers).then(|| {
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "found gRPC, whose messages cannot be judged".to_owned())
+        })
+    }
+
+    fn refuses_unjudged(&self) -> bool {
+        self.settings.mode == Mode::Enforce && self.settings.unjudged == Unjudged::Refuse
+    }
+
+    /// Judges the text of `POST /audit`.
+    async fn audit(&self, headers: &HeaderMap, body: Body) -> Result<Response, Response> {
+        let buffered = self.read(headers, body).await?;
+        let Some(text) = as_text(&buffered.data) else {
+            return Err(self.unjudged_request(&Asked::unknown()));
+        };
+        let document = Document::scan(text);
+        let format = format::of("", &document);
+        let panel = self.panel(Mode::Enforce);
+        let judged =
+            whole::judge(&panel, format.request, Direction::Prompt, &content_type(headers), &document).await;
+        let verdict = match judged {
+            Ok(None) => json!({"allowed": true}),
+            Ok(Some(masked)) => json!({"allowed": true, "text": masked}),
+            Err(denial) => json!({"allowed": false, "rule": denial.rule, "message": denial.message}),
+        };
+        Ok(json_response(StatusCode::OK, &verdict))
+    }
+
+    /// Judges and forwards a request, and returns the judged response.
+    async fn exchange(&self, peer: IpAddr, mut parts: Parts, body: Body) -> Result<Response, Response> {
+        let mut panel = self.panel(self.settings.mode);
+        if forward::is_grpc(&parts.headers) {
+            panel.judges = Judges::new();
+        }
+        let (asked, body) = match self.settings.mode {
+            _ if panel.judges.is_empty() => (Asked::unknown(), body),
+            Mode::Observe => self.observe_request(&panel, &parts, body),
+            Mode::Enforce => self.judge_request(&panel, &mut parts, body).await?,
+        };
+        // Compressed responses and parts of them cannot be judged.
+        if !panel.judges.is_empty() {
+            parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            parts.headers.remove(RANGE);
+        }
+        let version = parts.version;
+        let response = self.next.send(peer, parts, body).await.map_err(|error| self.unreachable(&error))?;
+        Ok(self.hand_back(panel, asked, version, response).await)
+    }
+
+    /// Buffers and judges a request: the model must not see any part of a denied one.
+    async fn judge_request(
+        &self,
+        panel: &Panel,
+        parts: &mut Parts,
+        body: Body,
+    ) -> Result<(Asked, Body), Response> {
+        let path = parts.uri.path().to_owned();
+        let denied = |asked: &Asked, denial: &Denial| {
+            let (status, kind) = match denial.is_failure {
+                true => (StatusCode::SERVICE_UNAVAILABLE, "judge_failed"),
+                false => (StatusCode::FORBIDDEN, BLOCKED),
+            };
+            self.refuse(asked, status, kind, &denial.message)
+        };
+        if let Some(query) = parts.uri.query().filter(|query| !query.is_empty()) {
+            let judged = whole::judge_query(panel, query).await;
+            judged.map_err(|denial| denied(&Asked::of(&path, ""), &denial))?;
+        }
+        if body.is_end_stream() {
+            return Ok((Asked::of(&path, ""), body));
+        }
+        let buffered = self.read(&parts.headers, body).await?;
+        self.telemetry.count_bytes("request", buffered.data.len());
+        let Some(text) = as_text(&buffered.data) else {
+            let asked = Asked::of(&path, "");
+            return match self.settings.unjudged {
+                Unjudged::Refuse => Err(self.unjudged_request(&asked)),
+                Unjudged::Pass => Ok((asked, buffered.into_body())),
+            };
+        };
+        let document = Document::scan(text);
+        let asked = Asked::in_document(&path, &document);
+        let content_type = content_type(&parts.headers);
+        let judged =
+            whole::judge(panel, asked.format.request, Direction::Prompt, &content_type, &document).await;
+        match judged {
+            Ok(None) => Ok((asked, buffered.into_body())),
+            Ok(Some(masked)) => {
+                parts.headers.remove(CONTENT_LENGTH);
+                Ok((asked, full(masked)))
+            }
+            Err(denial) => Err(denied(&asked, &denial)),
+        }
+    }
+
+    /// Judges a copy of the request.
+    fn observe_request(&self, panel: &Panel, parts: &Parts, body: Body) -> (Asked, Body) {
+        let asked = Asked::of(parts.uri.path(), "");
+        if body.is_end_stream() {
+            return (asked, body);
+        }
+        let (body, mut pieces) = copied(body);
+        let (panel, path, content_type) =
+            (panel.clone(), parts.uri.path().to_owned(), content_type(&parts.headers));
+        let max_bytes = self.settings.max_bytes;
+        let observed = async move {
+            let mut data = Vec::new();
+            while let Some(piece) = pieces.recv().await {
+                panel.telemetry.count_bytes("request", piece.len());
+                if data.len() < max_bytes {
+                    data.extend_from_slice(&piece);
+                }
+            }
+            let Some(text) = as_text(&data) else { return };
+            let document = Document::scan(text);
+            let format = format::of(&path, &document);
+            let _ = whole::judge(&panel, format.request, Direction::Prompt, &content_type, &document).await;
+        };
+        tokio::spawn(observed.in_current_span());
+        (asked, body)
+    }
+
+    /// Buffers a body if it is readable, within the limits of length and time, and there is memory for it.
+    async fn read(&self, headers: &HeaderMap, mut body: Body) -> Result<Buffered, Response> {
+        let refuse = |status, kind, message: &str| self.refuse(&Asked::unknown(), status, kind, message);
+        let max_bytes = self.room.max_bytes();
+        let too_large = || {
+            let message = format!("accepted a body of at most {max_bytes} bytes");
+            refuse(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message)
+        };
+        if let Some(encoding) = encoding(headers) {
+            let message =
+                format!("found a body that is encoded as {encoding}, accepted one that is not encoded");
+            skip(headers, body).await;
+            return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", &message));
+        }
+        if body.size_hint().lower() > max_bytes as u64 {
+            skip(headers, body).await;
+            return Err(too_large());
+        }
+        let refusal = match timeout(BODY_LIMIT, self.room.collect(&mut body)).await {
+            Ok(Ok(buffered)) => return Ok(buffered),
+            Ok(Err(Unbuffered::TooLarge)) => too_large(),
+            Ok(Err(Unbuffered::Busy)) => {
+                refuse(StatusCode::SERVICE_UNAVAILABLE, "busy", "no memory for one more body")
+            }
+            Ok(Err(Unbuffered::Failed(error))) => {
+                refuse(StatusCode::BAD_REQUEST, "cut_off", &error.to_string())
+            }
+            Err(_elapsed) => {
+                let message = format!("accepted a body that arrives within {} s", BODY_LIMIT.as_secs());
+                refuse(StatusCode::REQUEST_TIMEOUT, "too_slow", &message)
+            }
+        };
+        discard(body).await;
+        Err(refusal)
+    }
+
+    /// Returns the model's response to a request of `version`, judged.
+    async fn hand_back(
+        &self,
+        panel: Panel,
+        asked: Asked,
+        version: Version,
+        response: hyper::Response<Incoming>,
+    ) -> Response {
+        let (mut parts, body) = response.into_parts();
+        let refuse = |kind, message: &str| self.refuse(&asked, StatusCode::BAD_GATEWAY, kind, message);
+        if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+            return refuse(
+                "unreadable",
+                "the answer changes to another protocol, which nobody has asked for",
+            );
+        }
+        // Without a body, as after HEAD, the headers describe the one that GET would return.
+        let has_body = !body.is_end_stream();
+        if let Some(coding) = forward::transfer_coding(&parts.headers).filter(|_| has_body) {
+            return refuse(
+                "unreadable",
+                &format!("the answer is transferred as {coding} and cannot be read"),
+            );
+        }
+        let is_http2 = parts.version == Version::HTTP_2;
+        forward::remove_hop_by_hop(&mut parts.headers);
+        // The model's HTTP version does not affect the caller's connection.
+        parts.version = if is_http2 { Version::HTTP_2 } else { Version::HTTP_11 };
+        let body = body.map_err(Into::into).boxed_unsync();
+        if panel.judges.is_empty() || !has_body {
+            return Response::from_parts(parts, body);
+        }
+        if let Some(encoding) = encoding(&parts.headers) {
+            let message = format!("the answer is encoded as {encoding} and cannot be read");
+            match self.refuses_unjudged() {
+                false => {
+                    tracing::warn!("{message}");
+                    return Response::from_parts(parts, body);
+                }
+                true => return refuse("unreadable", &message),
+            }
+        }
+        let answered = Answered { auditor: self, panel, asked, version };
+        answered.judge(parts, body).await
+    }
+
+    fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> Response {
+        // hyper's own message omits the causes.
+        let causes = iter::successors(error.source(), |&cause| cause.source());
+        let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+        let message = format!("no answer from {}: {error}{causes}", self.settings.next);
+        self.refuse(&Asked::unknown(), StatusCode::BAD_GATEWAY, "next_unreachable", &message)
+    }
+
+    fn unjudged_request(&self, asked: &Asked) -> Response {
+        let message = "found a body that is not UTF-8 text, which cannot be judged";
+        self.refuse(asked, StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", message)
+    }
+
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// Returns a refusal in the protocol of the request.
+    pub(crate) fn refuse(
+        &self,
+        asked: &Asked,
+        status: StatusCode,
+        kind: &'static str,
+        message: &str,
+    ) -> Response {
+        // The verdict is logged already.
+        if kind != BLOCKED {
+            tracing::warn!(status = status.as_u16(), kind, "{message}");
+        }
+        let choices = BTreeSet::new();
+        let refusal = self.refusal(asked, status, kind, message, None, &choices);
+        let (status, body) = (asked.format.refusal)(&refusal);
+        json_response(status, &body)
+    }
+
+    pub(crate) fn refusal<'a>(
+        &'a self,
+        asked: &'a Asked,
+        status: StatusCode,
+        kind: &'static str,
+        message: &'a str,
+        document: Option<&'a Document<'a>>,
+        choices: &'a BTreeSet<u32>,
+    ) -> Refusal<'a> {
+        Refusal {
+            auditor: &self.settings.id,
+            kind,
+            status,
+            message,
+            document,
+            id: asked.id.as_ref(),
+            choices,
+        }
+    }
+}
+
+impl Asked {
+    /// Returns the protocol of a request that is unknown.
+    fn unknown() -> Self {
+        Self::of("", "")
+    }
+
+    fn of(path: &str, text: &str) -> Self {
+        Self::in_document(path, &Document::scan(text))
+    }
+
+    fn in_document(path: &str, document: &Document<'_>) -> Self {
+        let id = document.member(0, "id").filter(|_| document.member(0, "jsonrpc").is_some());
+        let id = id.map(|node| document.json_value(node));
+        Self { format: format::of(path, document), id }
+    }
+}
+
+pub(crate) fn json_response(status: StatusCode, body: &Value) -> Response {
+    let mut response = Response::new(full(body.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Returns a body as text, if it is UTF-8. JSON in UTF-16 contains NUL.
+pub(crate) fn as_text(data: &[u8]) -> Option<&str> {
+    str::from_utf8(data).ok().filter(|text| !text.contains('\0'))
+}
+
+pub(crate) fn content_type(headers: &HeaderMap) -> String {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default().to_ascii_lowercase()
+}
+
+/// Returns the content encoding, if any. An auditor that can decompress would do so here; this one reports an unsupported
+/// encoding.
+fn encoding(headers: &HeaderMap) -> Option<String> {
+    let encodings = headers.get_all(CONTENT_ENCODING).into_iter();
+    let encodings = encodings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let mut encodings = encodings.filter(|encoding| !encoding.eq_ignore_ascii_case("identity"));
+    encodings.next()
+}

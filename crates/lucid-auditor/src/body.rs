@@ -1,0 +1,179 @@
+//! Bodies: buffered, discarded, copied.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    HeaderMap,
+    body::{Body as _, Frame, SizeHint},
+    header::EXPECT,
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc},
+    time::timeout,
+};
+use tower::BoxError;
+
+pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Limits for draining an unwanted body: bytes and time.
+const DISCARDED: usize = 64 << 20;
+const DISCARD_LIMIT: Duration = Duration::from_secs(2);
+
+/// Number of pieces that a copy may be behind.
+const COPIED: usize = 256;
+
+/// Returns a body of one piece.
+pub(crate) fn full(data: impl Into<Bytes>) -> Body {
+    Full::new(data.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A buffered body.
+#[derive(Debug)]
+pub(crate) struct Buffered {
+    pub(crate) data: Vec<u8>,
+    trailers: Option<HeaderMap>,
+    /// Memory reserved for the data.
+    room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Buffered {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Buffered {
+    /// Converts it to a body, which holds its memory until it is sent.
+    pub(crate) fn into_body(mut self) -> Body {
+        let trailers = self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers)));
+        let data = Bytes::from_owner(self);
+        match trailers {
+            None => full(data),
+            Some(trailers) => StreamBody::new(stream::iter([Ok(Frame::data(data)), trailers])).boxed_unsync(),
+        }
+    }
+
+    pub(crate) fn without_trailers(self) -> Self {
+        Self { trailers: None, ..self }
+    }
+}
+
+/// Reason why a body is not buffered.
+#[derive(Debug)]
+pub(crate) enum Unbuffered {
+    TooLarge,
+    /// No memory is left for it.
+    Busy,
+    Failed(BoxError),
+}
+
+/// Memory for buffered bodies.
+#[derive(Debug)]
+pub(crate) struct Room {
+    max_bytes: usize,
+    free: Arc<Semaphore>,
+}
+
+impl Room {
+    /// Creates memory for `count` bodies of maximum size.
+    pub(crate) fn new(max_bytes: usize, count: usize) -> Self {
+        let bytes = max_bytes.saturating_mul(count).min(Semaphore::MAX_PERMITS);
+        Self { max_bytes, free: Arc::new(Semaphore::new(bytes)) }
+    }
+
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.max_bytes
+    }
+
+    /// Reads a whole body.
+    pub(crate) async fn collect(&self, body: &mut Body) -> Result<Buffered, Unbuffered> {
+        if body.size_hint().lower() > self.max_bytes as u64 {
+            return Err(Unbuffered::TooLarge);
+        }
+        self.read(body).await.map_err(|error| match () {
+            () if error.is::<LengthLimitError>() => Unbuffered::TooLarge,
+            () if error.is::<TryAcquireError>() => Unbuffered::Busy,
+            () => Unbuffered::Failed(error),
+        })
+    }
+
+    async fn read(&self, body: &mut Body) -> Result<Buffered, BoxError> {
+        let take = |bytes| Arc::clone(&self.free).try_acquire_many_owned(bytes);
+        let mut body = Limited::new(body, self.max_bytes);
+        let mut buffered = Buffered { data: Vec::new(), trailers: None, room: take(0)? };
+        while let Some(frame) = body.frame().await {
+            match frame?.into_data() {
+                Ok(data) => {
+                    buffered.room.merge(take(data.len().try_into()?)?);
+                    buffered.data.extend_from_slice(&data);
+                }
+                Err(frame) => buffered.trailers = frame.into_trailers().ok(),
+            }
+        }
+        Ok(buffered)
+    }
+}
+
+/// Discards the body of a request that is refused unread. Clients that wait for `100 Continue` have sent none.
+pub(crate) async fn skip(headers: &HeaderMap, body: Body) {
+    if !headers.contains_key(EXPECT) {
+        discard(body).await;
+    }
+}
+
+/// Reads and discards the rest of a body. Otherwise a client that is still sending sees a connection reset instead of the
+/// response.
+pub(crate) async fn discard(body: Body) {
+    let mut body = Limited::new(body, DISCARDED);
+    let end = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = timeout(DISCARD_LIMIT, end).await;
+}
+
+/// A body whose pieces are copied as they pass. A copy that falls behind ends early; the body is never delayed.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    body: Body,
+    copy: Option<mpsc::Sender<Bytes>>,
+}
+
+/// Returns a body and its copy.
+pub(crate) fn copied(body: Body) -> (Body, mpsc::Receiver<Bytes>) {
+    let (copy, pieces) = mpsc::channel(COPIED);
+    (Copied { body, copy: Some(copy) }.boxed_unsync(), pieces)
+}
+
+impl hyper::body::Body for Copied {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref())
+            && let Some(copy) = &self.copy
+            && copy.try_send(data.clone()).is_err()
+        {
+            tracing::warn!("the judges are behind: the rest of a message is not judged");
+            self.copy = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,178 @@
+//! Protocols of model servers: where their texts are, and how they report a refusal.
+//!
+//! A protocol that is recognised wrongly hides no text: strings that no rule names are judged as well.
+
+mod anthropic;
+mod generic;
+mod kserve;
+mod mcp;
+mod ollama;
+mod openai;
+mod tgi;
+
+use std::{borrow::Cow, collections::BTreeSet};
+
+use hyper::StatusCode;
+use serde_json::Value;
+
+use crate::{
+    Direction,
+    json::{Document, Step},
+};
+
+/// A protocol.
+#[derive(Debug)]
+pub(crate) struct Format {
+    /// Texts of a request.
+    pub(crate) request: &'static [Rule],
+    /// Texts of a whole answer.
+    pub(crate) answer: &'static [Rule],
+    /// Texts of an event of a streamed answer that continue those of earlier events. Other texts of an event are whole.
+    pub(crate) events: &'static [Rule],
+    /// Returns status and body of a refusal.
+    pub(crate) refusal: fn(&Refusal<'_>) -> (StatusCode, Value),
+    /// Returns the events that end a refused stream. Without any, the connection is cut.
+    pub(crate) end: fn(&Refusal<'_>) -> Vec<Event>,
+}
+
+/// Strings of a JSON document that are texts of one kind.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    /// Names of members, `*` for any element of an array, and `**` at the end for everything below.
+    path: &'static str,
+    /// Number of leading steps of the path that lead to the message. Strings of one message are one text.
+    message: usize,
+    pub(crate) direction: Direction,
+    /// Part of the document's member `type`, or of `method`.
+    only: &'static str,
+}
+
+impl Rule {
+    const fn new(direction: Direction, path: &'static str, message: usize) -> Self {
+        Self { path, message, direction, only: "" }
+    }
+
+    const fn only(mut self, part: &'static str) -> Self {
+        self.only = part;
+        self
+    }
+}
+
+const fn prompt(path: &'static str, message: usize) -> Rule {
+    Rule::new(Direction::Prompt, path, message)
+}
+
+const fn completion(path: &'static str, message: usize) -> Rule {
+    Rule::new(Direction::Completion, path, message)
+}
+
+const fn call(path: &'static str, message: usize) -> Rule {
+    Rule::new(Direction::ToolCall, path, message)
+}
+
+const fn result(path: &'static str, message: usize) -> Rule {
+    Rule::new(Direction::ToolResult, path, message)
+}
+
+impl Rule {
+    /// Returns the message that the string at `path` belongs to, if the rule covers it.
+    pub(crate) fn message(&self, document: &Document<'_>, path: &[usize]) -> Option<usize> {
+        if !self.only.is_empty() {
+            let kind = document.member_value(0, "type").or_else(|| document.member_value(0, "method"))?;
+            kind.contains(self.only).then_some(())?;
+        }
+        let mut pattern = self.path.split('/');
+        for &node in path {
+            match (pattern.next()?, &document.nodes[node].step) {
+                ("**", _) => return path.get(self.message.checked_sub(1)?).or(path.last()).copied(),
+                ("*", Step::Index(_)) => {}
+                (name, Step::Name(found)) if name == found => {}
+                _ => return None,
+            }
+        }
+        match pattern.next() {
+            None | Some("**") => self.message.checked_sub(1).map_or(Some(0), |last| path.get(last).copied()),
+            Some(_) => None,
+        }
+    }
+
+    /// Returns `true` if the strings of a message are separate texts, which are joined by line breaks.
+    pub(crate) fn is_structure(&self) -> bool {
+        self.path.ends_with("**")
+    }
+
+    /// Returns `true` if the strings are JSON themselves, whose escapes are decoded too.
+    pub(crate) fn is_nested(&self) -> bool {
+        matches!(self.direction, Direction::ToolCall | Direction::ToolResult)
+    }
+}
+
+/// A refused request or answer.
+#[derive(Debug)]
+pub(crate) struct Refusal<'a> {
+    pub(crate) auditor: &'a str,
+    pub(crate) kind: &'static str,
+    pub(crate) status: StatusCode,
+    pub(crate) message: &'a str,
+    /// Last event of the stream.
+    pub(crate) document: Option<&'a Document<'a>>,
+    /// Id of the request (JSON-RPC).
+    pub(crate) id: Option<&'a Value>,
+    /// Choices that the stream has begun.
+    pub(crate) choices: &'a BTreeSet<u32>,
+}
+
+impl Refusal<'_> {
+    fn member(&self, name: &'static str) -> Option<Value> {
+        let document = self.document?;
+        document.member(0, name).map(|node| document.json_value(node))
+    }
+}
+
+/// An event of a stream.
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// Name of a server-sent event, for protocols that have them.
+    pub(crate) name: Option<&'static str>,
+    pub(crate) data: Cow<'static, str>,
+}
+
+impl Event {
+    fn json(value: &Value) -> Self {
+        Self { name: None, data: value.to_string().into() }
+    }
+}
+
+/// Returns the protocol of a request.
+pub(crate) fn of(path: &str, document: &Document<'_>) -> &'static Format {
+    let path = path.trim_end_matches('/');
+    let by_path: [(&str, &'static Format); 14] = [
+        ("/chat/completions", &openai::CHAT),
+        ("/completions", &openai::COMPLETIONS),
+        ("/responses", &openai::RESPONSES),
+        ("/embeddings", &openai::EMBEDDINGS),
+        ("/v1/messages", &anthropic::MESSAGES),
+        ("/v1/complete", &anthropic::MESSAGES),
+        ("/api/chat", &ollama::CHAT),
+        ("/api/generate", &ollama::CHAT),
+        ("/api/embed", &ollama::CHAT),
+        (":predict", &kserve::V1),
+        (":explain", &kserve::V1),
+        ("/infer", &kserve::V2),
+        ("/generate", &tgi::GENERATE),
+        ("/generate_stream", &tgi::GENERATE),
+    ];
+    let named = by_path.iter().find(|(suffix, _)| path.ends_with(suffix)).map(|(_, format)| *format);
+    let has = |name| document.member(0, name).is_some();
+    named.unwrap_or_else(|| match () {
+        () if is_rpc(document) => &mcp::RPC,
+        () if has("messages") => &openai::CHAT,
+        () if has("inputs") => &tgi::GENERATE,
+        () => &generic::JSON,
+    })
+}
+
+fn is_rpc(document: &Document<'_>) -> bool {
+    // In a batch, the first element.
+    [0, 1].into_iter().any(|node| document.member(node, "jsonrpc").is_some())
+}

@@ -1,0 +1,384 @@
+//! Finds the strings of a JSON text and their places.
+//!
+//! This is not a parser: it accepts lone surrogates, any depth, duplicate members, trailing documents and errors of syntax.
+//! The parser of a model may accept what a parser here would reject.
+
+use std::{borrow::Cow, collections::HashMap, ops::Range};
+
+use memchr::{memchr, memchr2};
+use serde::de::IgnoredAny;
+
+/// Depth from which containers have no node of their own. The strings in them belong to the one at this depth.
+const MAX_DEPTH: usize = 64;
+
+/// Names of members that protocols look up.
+const MARKS: [&str; 13] = [
+    "role",
+    "type",
+    "index",
+    "output_index",
+    "content_index",
+    "summary_index",
+    "id",
+    "model",
+    "created",
+    "method",
+    "messages",
+    "inputs",
+    "jsonrpc",
+];
+
+/// A scanned text. Its first node is the root; every other node follows its parent.
+#[derive(Debug)]
+pub(crate) struct Document<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) nodes: Vec<Node<'a>>,
+    /// Names of members, as ranges of the text without quotes.
+    pub(crate) names: Vec<Range<usize>>,
+    marks: HashMap<(usize, &'static str), usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node<'a> {
+    pub(crate) parent: usize,
+    pub(crate) step: Step<'a>,
+    pub(crate) kind: Kind,
+    /// Range of the value in the text; of a string, what is between its quotes.
+    pub(crate) range: Range<usize>,
+}
+
+/// Way from a container to a value in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step<'a> {
+    Name(Cow<'a, str>),
+    Index(u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Container,
+    String,
+    /// A number, `true`, `false` or `null` that is the value of a member. Those in arrays have no nodes.
+    Scalar,
+}
+
+/// A container that is open.
+struct Open<'a> {
+    node: usize,
+    next: u32,
+    name: Option<Cow<'a, str>>,
+}
+
+impl<'a> Document<'a> {
+    pub(crate) fn scan(text: &'a str) -> Self {
+        let bytes = text.as_bytes();
+        let root = Node { parent: 0, step: Step::Index(0), kind: Kind::Container, range: 0..text.len() };
+        let mut document = Self { text, nodes: vec![root], names: Vec::new(), marks: HashMap::new() };
+        let mut open: Vec<Open<'a>> = vec![Open { node: 0, next: 0, name: None }];
+        // Number of open containers without a node.
+        let mut deeper = 0_usize;
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            match byte {
+                b'"' => {
+                    let content = at + 1..end_of_string(bytes, at + 1);
+                    at = content.end + 1;
+                    if next_token(bytes, at) == Some(b':') {
+                        let name = decode(&text[content.clone()]).text;
+                        document.names.push(content);
+                        if let Some(open) = open.last_mut().filter(|_| deeper == 0) {
+                            open.name = Some(name);
+                        }
+                    } else {
+                        document.add(&mut open, Kind::String, content);
+                    }
+                    continue;
+                }
+                b'{' | b'[' if open.len() > MAX_DEPTH => deeper += 1,
+                b'{' | b'[' => {
+                    // The first container of the text is the root.
+                    let node = match document.nodes.len() {
+                        1 if open.len() == 1 && open.iter().all(|open| open.next == 0) => {
+                            open[0].next = 1;
+                            0
+                        }
+                        _ => document.add(&mut open, Kind::Container, at..text.len()),
+                    };
+                    open.push(Open { node, next: 0, name: None });
+                }
+                b'}' | b']' if deeper > 0 => deeper -= 1,
+                b'}' | b']' => {
+                    if open.len() > 1
+                        && let Some(closed) = open.pop()
+                        && closed.node > 0
+                    {
+                        document.nodes[closed.node].range.end = at + 1;
+                    }
+                }
+                b',' | b':' | b' ' | b'\t' | b'\r' | b'\n' => {}
+                _ => {
+                    let is_end = |byte: &u8| {
+                        matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':')
+                            || byte.is_ascii_whitespace()
+                    };
+                    let length = bytes[at..].iter().position(is_end).unwrap_or(bytes.len() - at);
+                    let scalar = at..at + length;
+                    at = scalar.end;
+                    match open.last().is_some_and(|open| open.name.is_some()) {
+                        true => drop(document.add(&mut open, Kind::Scalar, scalar)),
+                        false => open.last_mut().into_iter().for_each(|open| open.next += 1),
+                    }
+                    continue;
+                }
+            }
+            at += 1;
+        }
+        document
+    }
+
+    fn add(&mut self, open: &mut [Open<'a>], kind: Kind, range: Range<usize>) -> usize {
+        let (parent, step) = match open.last_mut() {
+            Some(open) => {
+                let index = open.next;
+                open.next += 1;
+                (open.node, open.name.take().map_or(Step::Index(index), Step::Name))
+            }
+            None => (0, Step::Index(0)),
+        };
+        let node = self.nodes.len();
+        if let Step::Name(name) = &step
+            && let Some(mark) = MARKS.iter().find(|mark| **mark == name)
+        {
+            self.marks.insert((parent, mark), node);
+        }
+        self.nodes.push(Node { parent, step, kind, range });
+        node
+    }
+
+    /// Returns the steps from the root to a node.
+    pub(crate) fn path(&self, node: usize) -> Vec<usize> {
+        let mut path = Vec::new();
+        let mut at = node;
+        while at > 0 {
+            path.push(at);
+            at = self.nodes[at].parent;
+        }
+        path.reverse();
+        path
+    }
+
+    /// Returns a JSON Pointer (RFC 6901) to a node.
+    pub(crate) fn pointer(&self, node: usize) -> String {
+        let steps = self.path(node).into_iter().map(|node| match &self.nodes[node].step {
+            Step::Name(name) => format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+            Step::Index(index) => format!("/{index}"),
+        });
+        steps.collect()
+    }
+
+    /// Returns the last member with this name of a container. `name` is one of [`MARKS`].
+    pub(crate) fn member(&self, container: usize, name: &'static str) -> Option<usize> {
+        self.marks.get(&(container, name)).copied()
+    }
+
+    /// Returns the value of such a member.
+    pub(crate) fn member_value(&self, container: usize, name: &'static str) -> Option<Cow<'a, str>> {
+        self.member(container, name).map(|node| self.value(node))
+    }
+
+    /// Returns the text of a string or scalar.
+    pub(crate) fn value(&self, node: usize) -> Cow<'a, str> {
+        let raw = &self.text[self.nodes[node].range.clone()];
+        match self.nodes[node].kind {
+            Kind::String => decode(raw).text,
+            Kind::Container | Kind::Scalar => Cow::Borrowed(raw),
+        }
+    }
+
+    /// Returns a string or scalar as a value.
+    pub(crate) fn json_value(&self, node: usize) -> serde_json::Value {
+        match self.nodes[node].kind {
+            Kind::String => self.value(node).into(),
+            Kind::Container | Kind::Scalar => serde_json::from_str(&self.value(node)).unwrap_or_default(),
+        }
+    }
+}
+
+/// Returns `true` if a text is one JSON value, apart from duplicate members and lone surrogates.
+pub(crate) fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// Returns the position of the quote that ends the string, or the end of the text.
+fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
+    loop {
+        match memchr2(b'"', b'\\', &bytes[at.min(bytes.len())..]) {
+            Some(found) if bytes[at + found] == b'"' => return at + found,
+            Some(found) => at += found + 2,
+            None => return bytes.len(),
+        }
+    }
+}
+
+fn next_token(bytes: &[u8], at: usize) -> Option<u8> {
+    bytes.get(at..)?.iter().copied().find(|byte| !byte.is_ascii_whitespace())
+}
+
+/// A text without escapes, with the way back to the escaped one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Decoded<'a> {
+    pub(crate) text: Cow<'a, str>,
+    pub(crate) offsets: Offsets,
+    /// Length of the escaped text that is decoded. The rest is the beginning of an escape.
+    pub(crate) complete: usize,
+}
+
+/// Offsets after each escape: in the decoded text, and in the escaped one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Offsets(Vec<(usize, usize)>);
+
+impl Offsets {
+    /// Returns the offset in the escaped text.
+    pub(crate) fn escaped(&self, decoded: usize) -> usize {
+        let after = self.0.partition_point(|(offset, _)| *offset <= decoded);
+        match after.checked_sub(1).and_then(|last| self.0.get(last)) {
+            Some((offset, escaped)) => escaped + (decoded - offset),
+            None => decoded,
+        }
+    }
+}
+
+/// Decodes the escapes of JSON strings (RFC 8259 section 7). Unpaired surrogates and other invalid escapes become U+FFFD.
+pub(crate) fn decode(text: &str) -> Decoded<'_> {
+    let mut decoded = String::new();
+    let mut offsets = Vec::new();
+    let mut at = 0;
+    while let Some(found) = memchr(b'\\', &text.as_bytes()[at..]) {
+        decoded.push_str(&text[at..at + found]);
+        at += found;
+        let Some((character, length)) = escape(&text[at..]) else { break };
+        decoded.push(character);
+        at += length;
+        offsets.push((decoded.len(), at));
+    }
+    if offsets.is_empty() {
+        // A backslash that was found begins an incomplete escape.
+        let complete = memchr(b'\\', text.as_bytes()).unwrap_or(text.len());
+        let offsets = Offsets::default();
+        return Decoded { text: Cow::Borrowed(&text[..complete]), offsets, complete };
+    }
+    let rest = memchr(b'\\', &text.as_bytes()[at..]).unwrap_or(text.len() - at);
+    decoded.push_str(&text[at..at + rest]);
+    Decoded { text: Cow::Owned(decoded), offsets: Offsets(offsets), complete: at + rest }
+}
+
+/// Decodes the escape at the beginning of `text`. Returns the character and the length of the escape, or nothing if it is
+/// incomplete.
+fn escape(text: &str) -> Option<(char, usize)> {
+    let kind = text[1..].chars().next()?;
+    let simple = match kind {
+        'b' => '\u{8}',
+        'f' => '\u{c}',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'u' => return unicode_escape(text),
+        other => other,
+    };
+    Some((simple, 1 + kind.len_utf8()))
+}
+
+fn unicode_escape(text: &str) -> Option<(char, usize)> {
+    const LENGTH: usize = 6;
+    let unit = |text: &str| u16::from_str_radix(text.get(2..LENGTH)?, 16).ok();
+    let is_possible = |text: &str| text.chars().skip(2).take(4).all(|digit| digit.is_ascii_hexdigit());
+    let Some(first) = unit(text) else {
+        // With fewer than four digits at the end of the text, the rest may follow.
+        return (!is_possible(text)).then_some((char::REPLACEMENT_CHARACTER, 2));
+    };
+    if !matches!(first, 0xD800..0xDC00) {
+        return Some((char::from_u32(first.into()).unwrap_or(char::REPLACEMENT_CHARACTER), LENGTH));
+    }
+    let rest = &text[LENGTH..];
+    if rest.len() < LENGTH && (r"\u".starts_with(rest) || rest.starts_with(r"\u") && is_possible(rest)) {
+        return None;
+    }
+    let second = rest.starts_with(r"\u").then(|| unit(rest)).flatten();
+    match second.and_then(|second| char::decode_utf16([first, second]).next()?.ok()) {
+        Some(character) => Some((character, 2 * LENGTH)),
+        None => Some((char::REPLACEMENT_CHARACTER, LENGTH)),
+    }
+}
+
+/// Encodes a text for a JSON string, without quotes.
+pub(crate) fn encode(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(text: &str) -> Vec<(String, String)> {
+        let document = Document::scan(text);
+        let strings = (0..document.nodes.len()).filter(|&node| document.nodes[node].kind == Kind::String);
+        strings.map(|node| (document.pointer(node), document.value(node).into_owned())).collect()
+    }
+
+    #[test]
+    fn escapes_are_decoded_wherever_a_text_ends() {
+        let escaped = r#"\"\\\/\b\f\n\r\t\u0041\u00E9\u20ac\ud83d\ude00\ud800!\ude00\u00é"#;
+        let whole = "\"\\/\u{8}\u{c}\n\r\tA\u{e9}\u{20ac}\u{1f600}\u{fffd}!\u{fffd}\u{fffd}00é";
+        assert_eq!(decode(escaped).text, whole);
+        for cut in (0..=escaped.len()).filter(|cut| escaped.is_char_boundary(*cut)) {
+            let start = decode(&escaped[..cut]);
+            let rest = decode(&escaped[start.complete..]);
+            assert_eq!(format!("{}{}", start.text, rest.text), whole, "{cut}");
+        }
+    }
+
+    #[test]
+    fn offsets_lead_back_to_the_escaped_text() {
+        let escaped = r"a\u0069gnore\n\ud83d\ude00 b";
+        let decoded = decode(escaped);
+        for (part, original) in
+            [("i", r"\u0069"), ("gnore", "gnore"), ("\u{1f600}", r"\ud83d\ude00"), (" b", " b")]
+        {
+            let at = decoded.text.find(part).unwrap();
+            let range = decoded.offsets.escaped(at)..decoded.offsets.escaped(at + part.len());
+            assert_eq!(&escaped[range], original);
+        }
+    }
+
+    #[test]
+    fn strings_are_found_with_their_places() {
+        for (text, expected) in [
+            (
+                r#"{"a":"x","b":{"c/d":["y",1,{"e":"z"}]}}"#,
+                &[("/a", "x"), ("/b/c~1d/0", "y"), ("/b/c~1d/2/e", "z")][..],
+            ),
+            (r#"["x",[["y"]],-1.5e3,"z"]"#, &[("/0", "x"), ("/1/0/0", "y"), ("/3", "z")]),
+            (r#"{"\u0061":"\u0069gnore"}"#, &[("/a", "ignore")]),
+            (r#" "only" "#, &[("/0", "only")]),
+            // Duplicate members, other documents and errors of syntax hide nothing.
+            (r#"{"a":"x","a":"y"} {"b":"z"}"#, &[("/a", "x"), ("/a", "y"), ("/1/b", "z")]),
+            (r#"{"a":"x""#, &[("/a", "x")]),
+            (r#"}]{"a":NaN,"b":"x"#, &[("/b", "x")]),
+        ] {
+            let found = strings(text);
+            let found: Vec<_> = found.iter().map(|(place, text)| (place.as_str(), text.as_str())).collect();
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn any_depth_is_scanned() {
+        let depth = 100_000;
+        let text = format!("{}\"x\"{},\"y\"]", "[".repeat(depth), "]".repeat(depth - 1));
+        let found = strings(&text);
+        assert_eq!(found.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(found[1].0, "/1");
+        assert!(is_json(&text));
+    }
+}

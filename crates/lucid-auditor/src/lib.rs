@@ -1,0 +1,103 @@
+//! Auditors in front of AI models: write a [`Judge`], this crate does the rest.
+//!
+//! An auditor is an HTTP proxy between the callers of a model and the model. It finds the texts of requests and answers in
+//! the protocols of model servers, asks judges about them, and forwards, masks or refuses accordingly. Lucid chains auditors
+//! in the pods of models, but the crate needs neither Lucid nor Kubernetes.
+//!
+//! ```no_run
+//! use lucid_auditor::{Auditor, Judge, JudgeError, Passage, Verdict};
+//!
+//! struct NoCompetitors;
+//!
+//! impl Judge for NoCompetitors {
+//!     async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
+//!         Ok(match passage.text.contains("Initech") {
+//!             true => Verdict::deny("competitor", "the text names a competitor"),
+//!             false => Verdict::Allow,
+//!         })
+//!     }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     Ok(lucid_auditor::serve(Auditor::from_env()?.judge(NoCompetitors)).await?)
+//! }
+//! ```
+//!
+//! ```toml
+//! [dependencies]
+//! lucid-auditor = "0.1"
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//! ```
+//!
+//! [`Settings`] are environment variables, which Lucid sets. [`Policy`] makes a judge observe only, or limits its time.
+//! Judges that are ready made are in the crate `lucid-guardrails`.
+//!
+//! # Requests
+//!
+//! `GET /health` is answered, `POST /audit` judges the text in the body, and everything else is forwarded. In
+//! [`Mode::Enforce`], a request is buffered and judged before the model sees any part of it. In [`Mode::Observe`], copies of
+//! requests and answers are judged, and nothing is delayed.
+//!
+//! # Texts
+//!
+//! | protocol | recognised by |
+//! |---|---|
+//! | OpenAI chat completions, completions, responses, embeddings | path, `messages` |
+//! | Anthropic messages | `/v1/messages` |
+//! | Ollama generate, chat, embed | `/api/…` |
+//! | KServe V1 and V2 | `:predict`, `/infer` |
+//! | Text Generation Inference | `/generate`, `inputs` |
+//! | Model Context Protocol | `jsonrpc` |
+//!
+//! These determine [`Passage::direction`], [`Passage::role`], which strings form one text, and how a refusal is reported. They do
+//! not limit the search: other strings of JSON are joined by the name of their member and judged too, as are names of members,
+//! text that is not JSON, and queries.
+//!
+//! # Streams
+//!
+//! Server-sent events, lines of JSON and plain text are judged as they arrive. Strings that continue, such as the words of
+//! an answer, are joined for each choice and each tool call. An event is released once the judges have decided on its text:
+//! see [`Judge::undecided`]. A stream that is refused ends as its protocol provides (`finish_reason: "content_filter"`,
+//! `stop_reason: "refusal"`); without such an end, the connection is cut.
+//!
+//! # Telemetry
+//!
+//! `GET /metrics` on [`Settings::metrics_port`] has the metrics `lucid_auditor_…`. Each denial and each replacement is one log
+//! line with judge, rule and an HMAC of the text, under the key of the variable `LUCID_HASH_KEY`. The spans `request` and `verdict` are those of
+//! `tracing`; `traceparent` is forwarded.
+
+mod answer;
+mod auditor;
+mod body;
+mod format;
+mod forward;
+mod json;
+mod judge;
+mod serve;
+mod settings;
+mod stream;
+mod telemetry;
+mod text;
+mod track;
+mod verdict;
+mod whole;
+
+pub use auditor::Auditor;
+pub use judge::{
+    Direction, Judge, JudgeError, JudgeService, Judges, Layered, OnFailure, Passage, Policy, Span, Verdict,
+};
+pub use serve::{ServeError, Stage, serve, serve_on};
+pub use settings::{SettingError, Settings, Unjudged};
+pub use telemetry::Metrics;
+
+/// Action on a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// A refused text does not pass.
+    #[default]
+    Enforce,
+    /// A refused text is reported and passes. Nothing is delayed.
+    Observe,
+}

@@ -1,0 +1,241 @@
+//! Settings from the container's environment.
+
+use std::fmt;
+use std::num::NonZeroU16;
+use std::str::FromStr;
+use std::time::Duration;
+
+use hyper::header::{HOST, HeaderMap};
+use hyper::http::uri::{Authority, PathAndQuery};
+use hyper::{Method, Uri};
+use snafu::Snafu;
+
+use crate::Mode;
+
+/// Settings of an auditor, from environment variables. Lucid sets the first five.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Settings {
+    /// `LUCID_AUDITOR_ID`: name of the container.
+    pub id: String,
+    /// `LUCID_AUDITOR_PORT`, or `PORT`: port to listen on.
+    pub port: u16,
+    /// `LUCID_CHAIN_NEXT`, or `AUDITOR_URL`: the next auditor, or the model.
+    pub next: Authority,
+    /// `LUCID_AUDIT_MODE`.
+    pub mode: Mode,
+    /// `LUCID_PROBE_PATHS`: paths of the kubelet's probes of the model.
+    pub probe_paths: Vec<String>,
+    /// `LUCID_UNJUDGED`, `refuse` or `pass`: content that cannot be judged.
+    pub unjudged: Unjudged,
+    /// `LUCID_METRICS_PORT`: port of the metrics; 0 for none. Default: `port` + 10000.
+    pub metrics_port: Option<NonZeroU16>,
+    /// `MAX_BODY_BYTES`: maximum length of a buffered body: a request, a JSON answer, or an answer to HTTP/1.0. In `observe`,
+    /// length of the judged part.
+    pub max_bytes: usize,
+    /// `LAME_DUCK_SECONDS`: how long to keep serving after SIGTERM.
+    pub lame_duck: Duration,
+}
+
+/// Treatment of content that cannot be judged: bodies that are not UTF-8, gRPC, WebSocket, compressed answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unjudged {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It passes.
+    Pass,
+}
+
+/// A variable is invalid or missing.
+#[derive(Snafu)]
+#[snafu(display("{name}: found {}, accepted {accepted}", found.as_deref().unwrap_or("nothing")))]
+pub struct SettingError {
+    name: &'static str,
+    found: Option<String>,
+    accepted: &'static str,
+}
+
+/// Like `Display`: a program whose `main` returns the error prints it so.
+impl fmt::Debug for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl SettingError {
+    pub(crate) fn hash_key() -> Self {
+        Self { name: "LUCID_HASH_KEY", found: None, accepted: "a key; the system has no random numbers" }
+    }
+}
+
+/// Distance of the default port of metrics from the auditor's.
+const METRICS_PORT_OFFSET: u16 = 10_000;
+
+impl Settings {
+    /// Reads the settings from `variable`, which returns the value of a variable.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`SettingError`] if a variable is invalid.
+    pub fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let first = |names: [&'static str; 2]| {
+            let name = names.into_iter().find(|name| variable(name).is_some()).unwrap_or(names[0]);
+            (name, variable(name))
+        };
+
+        let (name, found) = first(["LUCID_CHAIN_NEXT", "AUDITOR_URL"]);
+        let next = found.as_deref().and_then(authority);
+        let next = next.ok_or(SettingError { name, found, accepted: "http://HOST:PORT" })?;
+        let (name, found) = first(["LUCID_AUDITOR_PORT", "PORT"]);
+        let port: u16 = number(name, found, 8080, 1, "a port, 1 to 65535")?;
+        let (name, accepted) = ("LUCID_AUDIT_MODE", "enforce or observe");
+        let found = variable(name);
+        let mode = match found.as_deref() {
+            None | Some("enforce") => Mode::Enforce,
+            Some("observe") => Mode::Observe,
+            _ => return Err(SettingError { name, found, accepted }),
+        };
+        let (name, accepted) = ("LUCID_UNJUDGED", "refuse or pass");
+        let found = variable(name);
+        let unjudged = match found.as_deref() {
+            None | Some("refuse") => Unjudged::Refuse,
+            Some("pass") => Unjudged::Pass,
+            _ => return Err(SettingError { name, found, accepted }),
+        };
+        let name = "LUCID_METRICS_PORT";
+        let beside = port.checked_add(METRICS_PORT_OFFSET).unwrap_or(0);
+        let metrics_port = number(name, variable(name), beside, 0, "a port, or 0")?;
+        let name = "MAX_BODY_BYTES";
+        let max_bytes = number(name, variable(name), 1 << 20, 1, "a number of bytes")?;
+        let name = "LAME_DUCK_SECONDS";
+        let lame_duck: u16 = number(name, variable(name), 10, 0, "0 to 65535")?;
+        let probe_paths = variable("LUCID_PROBE_PATHS").unwrap_or_default();
+        Ok(Self {
+            id: variable("LUCID_AUDITOR_ID").unwrap_or_else(|| "lucid-auditor".to_owned()),
+            port,
+            next,
+            mode,
+            probe_paths: probe_paths.split(',').filter(|path| !path.is_empty()).map(str::to_owned).collect(),
+            unjudged,
+            metrics_port: NonZeroU16::new(metrics_port),
+            max_bytes,
+            lame_duck: Duration::from_secs(lame_duck.into()),
+        })
+    }
+
+    /// Returns `true` for a probe of the model: GET of exactly one of the probes' paths, including the query, on a port other
+    /// than this auditor's.
+    pub(crate) fn is_probe_of_the_model(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+        let path = uri.path_and_query().map_or("", PathAndQuery::as_str);
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        let port = host.and_then(|host| host.parse::<Authority>().ok()?.port_u16());
+        method == Method::GET
+            && port.is_some_and(|port| port != self.port)
+            && self.probe_paths.iter().any(|probe| probe == path)
+    }
+}
+
+fn authority(url: &str) -> Option<Authority> {
+    let uri: Uri = url.parse().ok()?;
+    let is_plain =
+        uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/") && uri.query().is_none();
+    uri.authority().filter(|_| is_plain).cloned()
+}
+
+fn number<N: FromStr + PartialOrd>(
+    name: &'static str,
+    found: Option<String>,
+    default: N,
+    least: N,
+    accepted: &'static str,
+) -> Result<N, SettingError> {
+    let Some(text) = found else { return Ok(default) };
+    let number = text.parse().ok().filter(|number| *number >= least);
+    number.ok_or(SettingError { name, found: Some(text), accepted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
+        Settings::from(|name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn lucids_variables_are_parsed() {
+        let settings = settings(&[
+            ("LUCID_AUDITOR_ID", "lucid-injection-auditor"),
+            ("LUCID_CHAIN_NEXT", "http://localhost:8093"),
+            ("LUCID_AUDITOR_PORT", "8090"),
+            ("LUCID_AUDIT_MODE", "observe"),
+            ("LUCID_PROBE_PATHS", "/health,/ready"),
+        ])
+        .unwrap();
+        assert_eq!((settings.id.as_str(), settings.port), ("lucid-injection-auditor", 8090));
+        assert_eq!((settings.next.as_str(), settings.mode), ("localhost:8093", Mode::Observe));
+        assert_eq!(settings.probe_paths, ["/health", "/ready"]);
+    }
+
+    #[test]
+    fn the_older_names_do_and_the_rest_has_defaults() {
+        let settings = settings(&[("AUDITOR_URL", "http://localhost:5000/"), ("PORT", "8093")]).unwrap();
+        assert_eq!((settings.next.as_str(), settings.port), ("localhost:5000", 8093));
+        assert_eq!((settings.mode, settings.max_bytes), (Mode::Enforce, 1 << 20));
+        assert_eq!(settings.lame_duck, Duration::from_secs(10));
+        assert_eq!((settings.metrics_port, settings.unjudged), (NonZeroU16::new(18093), Unjudged::Refuse));
+    }
+
+    #[test]
+    fn invalid_settings_name_variable_value_and_accepted_values() {
+        let next = ("LUCID_CHAIN_NEXT", "http://localhost:5000");
+        for (variables, told) in [
+            (&[][..], "LUCID_CHAIN_NEXT: found nothing, accepted http://HOST:PORT"),
+            (&[("LUCID_CHAIN_NEXT", "https://model")], "found https://model"),
+            (&[("LUCID_CHAIN_NEXT", "localhost:5000")], "found localhost:5000"),
+            (&[next, ("PORT", "0")], "PORT: found 0, accepted a port"),
+            (&[next, ("LUCID_AUDITOR_PORT", "x")], "LUCID_AUDITOR_PORT: found x"),
+            (&[next, ("LUCID_AUDIT_MODE", "off")], "found off, accepted enforce or observe"),
+            (&[next, ("LUCID_UNJUDGED", "on")], "LUCID_UNJUDGED: found on, accepted refuse or pass"),
+            (&[next, ("MAX_BODY_BYTES", "-1")], "MAX_BODY_BYTES: found -1"),
+            (&[next, ("MAX_BODY_BYTES", "0")], "MAX_BODY_BYTES: found 0"),
+            (&[next, ("LAME_DUCK_SECONDS", "10s")], "LAME_DUCK_SECONDS: found 10s, accepted 0 to 65535"),
+        ] {
+            let message = settings(variables).unwrap_err().to_string();
+            assert!(message.contains(told), "{message}");
+        }
+    }
+
+    #[test]
+    fn probes_of_model_and_auditor_differ_by_port() {
+        let variables = [
+            ("LUCID_CHAIN_NEXT", "http://localhost:5000"),
+            ("PORT", "8090"),
+            ("LUCID_PROBE_PATHS", "/health,/ready?deep=1"),
+        ];
+        let settings = settings(&variables).unwrap();
+        for (host, method, path, is_probe) in [
+            ("10.0.0.7:5000", Method::GET, "/health", true),
+            ("[fd00::7]:5000", Method::GET, "/health", true),
+            ("10.0.0.7:5000", Method::GET, "/ready?deep=1", true),
+            ("10.0.0.7:8090", Method::GET, "/health", false),
+            ("10.0.0.7:5000", Method::GET, "/ready", false),
+            ("10.0.0.7:5000", Method::GET, "/health?deep=1", false),
+            ("10.0.0.7:5000", Method::GET, "/health/", false),
+            ("10.0.0.7:5000", Method::GET, "/%68ealth", false),
+            ("10.0.0.7:5000", Method::POST, "/health", false),
+            ("10.0.0.7:5000", Method::HEAD, "/health", false),
+            ("model", Method::GET, "/health", false),
+        ] {
+            let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
+            let found = settings.is_probe_of_the_model(&method, &path.parse().unwrap(), &headers);
+            assert_eq!(found, is_probe, "{host} {method} {path}");
+        }
+        let health = Uri::from_static("/health");
+        assert!(!settings.is_probe_of_the_model(&Method::GET, &health, &HeaderMap::new()));
+    }
+}

@@ -1,0 +1,250 @@
+//! A text that arrives in pieces, and how far the judges have decided on it.
+
+use std::{borrow::Cow, ops::Range, sync::Arc};
+
+use futures::future::{BoxFuture, join_all};
+
+use crate::{
+    Mode, Passage, Span,
+    json::{Offsets, decode},
+    judge::Member,
+    text::{Edit, Source},
+    verdict::{Denial, Outcome, Panel},
+};
+
+/// Length from which a word may be cut at the beginning of a window.
+const LONG_WORD: usize = 64;
+
+/// Surplus of old text from which it is dropped.
+const SURPLUS: usize = 4 << 10;
+
+/// One text of a stream. Positions count bytes from its beginning.
+#[derive(Debug)]
+pub(crate) struct Track {
+    /// Describes the text; without the text itself.
+    passage: Passage<'static>,
+    /// The text is JSON in a JSON string.
+    is_nested: bool,
+    /// The last part of the text.
+    tail: String,
+    /// Position of the tail.
+    base: usize,
+    /// Judges that the text concerns.
+    seats: Vec<(Arc<Member>, Seat)>,
+    /// Parts to replace.
+    masks: Vec<Span>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Seat {
+    /// The judge has seen the text up to here.
+    judged: usize,
+    /// Its verdict on the text up to here is final.
+    decided: usize,
+    /// Windows begin here at the earliest.
+    from: usize,
+}
+
+/// Part of the text that a judge is asked about.
+struct Window<'a> {
+    start: usize,
+    passage: Passage<'a>,
+    /// Way back to the escaped text.
+    offsets: Offsets,
+    /// The end of the text is an incomplete escape.
+    is_cut: bool,
+}
+
+impl Track {
+    pub(crate) fn new(passage: Passage<'static>, is_nested: bool, panel: &Panel) -> Self {
+        let concerned = panel.judges.iter().filter(|member| member.concerns(passage.direction));
+        let seats = concerned.map(|member| (Arc::clone(member), Seat::default())).collect();
+        Self { passage, is_nested, tail: String::new(), base: 0, seats, masks: Vec::new() }
+    }
+
+    /// Appends a piece and returns its place.
+    pub(crate) fn push(&mut self, piece: &str) -> Range<usize> {
+        let start = self.end();
+        self.tail.push_str(piece);
+        start..self.end()
+    }
+
+    fn end(&self) -> usize {
+        self.base + self.tail.len()
+    }
+
+    /// Returns the position up to which the text may be released.
+    pub(crate) fn settled(&self, panel: &Panel) -> usize {
+        let seats = self.seats.iter().filter(|(member, _)| panel.enforces(member));
+        seats.map(|(_, seat)| seat.decided).min().unwrap_or_else(|| self.end())
+    }
+
+    /// Asks the judges for whom there is enough new text, or all if the text ends here.
+    pub(crate) async fn judge(&mut self, panel: &Panel, is_end: bool) -> Result<(), Denial> {
+        let windows = self.seats.iter().enumerate().filter_map(|(index, (member, seat))| {
+            Some((index, member, *seat, self.window(panel, member, *seat, is_end)?))
+        });
+        let windows: Vec<_> = windows.collect();
+        let asked = windows.iter().map(|(_, member, _, window)| ask(panel, member, window));
+        let outcomes = join_all(asked.collect::<Vec<_>>()).await;
+        let end = self.end();
+        let mut denied = None;
+        let mut progress = Vec::new();
+        let mut masks = Vec::new();
+        for ((index, member, seat, window), outcome) in windows.iter().zip(outcomes) {
+            let mut seat = Seat { judged: end, ..*seat };
+            let mut limit = if is_end || panel.observes_aside(member) { end } else { window.limit(member) };
+            let outcome = match outcome {
+                Outcome::Mask(spans) => {
+                    let accepted = window.accept(spans, &mut limit, seat.decided, end);
+                    masks.extend(accepted.iter().map(|span| window.in_text(span, seat.decided)));
+                    if accepted.is_empty() { Outcome::Allow } else { Outcome::Mask(accepted) }
+                }
+                Outcome::Deny(denial) => {
+                    if panel.enforces(member) {
+                        // Nothing more is released.
+                        limit = seat.decided;
+                        denied = denied.or(Some(denial.clone()));
+                    } else {
+                        // It shall not be reported again.
+                        (limit, seat.from) = (end, end);
+                    }
+                    Outcome::Deny(denial)
+                }
+                Outcome::Allow => Outcome::Allow,
+            };
+            if !panel.observes_aside(member) {
+                panel.report(member, &window.passage, &outcome);
+            }
+            seat.decided = seat.decided.max(limit);
+            progress.push((*index, seat));
+        }
+        drop(windows);
+        for (index, seat) in progress {
+            self.seats[index].1 = seat;
+        }
+        if panel.mode == Mode::Enforce {
+            self.masks.extend(masks);
+        }
+        self.trim();
+        denied.map_or(Ok(()), Err)
+    }
+
+    /// Returns the window that a judge is to be asked about now, if any.
+    fn window(&self, panel: &Panel, member: &Member, seat: Seat, is_end: bool) -> Option<Window<'_>> {
+        let end = self.end();
+        let stride = match panel.observes_aside(member) {
+            // Few windows report a finding twice.
+            true => member.stride().max(8 * member.overlap()),
+            false => member.stride(),
+        };
+        let is_due = end - seat.judged >= stride.max(1) || is_end && seat.decided < end;
+        is_due.then_some(())?;
+        let start = seat.decided.saturating_sub(member.overlap()).max(seat.from).max(self.base);
+        let start = (self.base + start_of_word(&self.tail, start - self.base)).max(seat.from);
+        let text = &self.tail[start - self.base..];
+        let (text, offsets, is_cut) = match self.is_nested && text.contains('\\') {
+            true => {
+                let decoded = decode(text);
+                (decoded.text, decoded.offsets, decoded.complete < text.len())
+            }
+            false => (Cow::Borrowed(text), Offsets::default(), false),
+        };
+        Some(Window {
+            start,
+            passage: Passage { text, has_more: !is_end, ..self.passage.clone() },
+            offsets,
+            is_cut,
+        })
+    }
+
+    /// Drops text that no window needs any more.
+    fn trim(&mut self) {
+        let needed = self.seats.iter().map(|(member, seat)| {
+            seat.decided.min(seat.judged).saturating_sub(member.overlap() + LONG_WORD).max(seat.from)
+        });
+        let needed = needed.min().unwrap_or_else(|| self.end()).saturating_sub(self.base);
+        if needed > SURPLUS || needed == self.tail.len() {
+            let cut = self.tail.floor_char_boundary(needed);
+            self.tail.drain(..cut);
+            self.base += cut;
+        }
+    }
+
+    /// Returns the edits of a piece, which consists of the string `source`.
+    pub(crate) fn edits(&self, piece: &Range<usize>, source: &Source) -> Vec<Edit> {
+        let masks =
+            self.masks.iter().filter(|mask| mask.range.start < piece.end && piece.start < mask.range.end);
+        let edits = masks.map(|mask| {
+            let range = &mask.range;
+            let part = range.start.max(piece.start) - piece.start..range.end.min(piece.end) - piece.start;
+            source.edit(part, if range.start >= piece.start { &mask.replacement } else { "" })
+        });
+        edits.collect()
+    }
+
+    /// Forgets replacements in text that is released.
+    pub(crate) fn release(&mut self, end: usize) {
+        self.masks.retain(|mask| mask.range.end > end);
+    }
+}
+
+fn ask<'a>(panel: &'a Panel, member: &'a Arc<Member>, window: &'a Window<'_>) -> BoxFuture<'a, Outcome> {
+    Box::pin(async move {
+        if panel.observes_aside(member) {
+            panel.observe(member, &window.passage);
+            return Outcome::Allow;
+        }
+        panel.ask(member, &window.passage).await
+    })
+}
+
+impl Window<'_> {
+    /// Returns the position of an offset of the judged text.
+    fn position(&self, offset: usize) -> usize {
+        self.start + self.offsets.escaped(offset)
+    }
+
+    /// Returns the position up to which the verdict is final.
+    fn limit(&self, member: &Member) -> usize {
+        let text = &*self.passage.text;
+        let undecided = member.undecided(text).min(text.len());
+        let limit = self.position(text.floor_char_boundary(text.len() - undecided));
+        // What follows an incomplete escape is undecided too.
+        if self.is_cut { limit.min(self.position(text.len())) } else { limit }
+    }
+
+    /// Returns the spans that are new and end before the limit, which is moved in front of a span that it cuts.
+    fn accept(&self, mut spans: Vec<Span>, limit: &mut usize, decided: usize, end: usize) -> Vec<Span> {
+        spans.sort_by_key(|span| std::cmp::Reverse(span.range.start));
+        for span in &spans {
+            let (from, to) = (self.position(span.range.start), self.position(span.range.end));
+            if *limit < end && from < *limit && *limit < to {
+                *limit = from;
+            }
+        }
+        let is_new = |span: &Span| {
+            let to = self.position(span.range.end);
+            decided < to && to <= *limit
+        };
+        spans.retain(is_new);
+        spans
+    }
+
+    /// Returns the span by positions of the text. What is released already cannot be replaced.
+    fn in_text(&self, span: &Span, decided: usize) -> Span {
+        let range = self.position(span.range.start).max(decided)..self.position(span.range.end);
+        Span { range, ..span.clone() }
+    }
+}
+
+/// Returns the beginning of the word at an offset: in the middle of one, a window would show another word.
+fn start_of_word(text: &str, at: usize) -> usize {
+    let at = text.floor_char_boundary(at);
+    let from = text.ceil_char_boundary(at.saturating_sub(LONG_WORD));
+    match from == 0 {
+        _ if at == 0 => 0,
+        true => text[..at].rfind(char::is_whitespace).unwrap_or(0),
+        false => text[from..at].rfind(char::is_whitespace).map_or(at, |space| from + space),
+    }
+}

@@ -1,0 +1,186 @@
+//! Asks the judges about a text.
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
+    time::Instant,
+};
+
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, join_all},
+};
+use tokio::sync::Semaphore;
+use tracing::Instrument as _;
+
+use crate::{Judges, Mode, OnFailure, Passage, Span, Verdict, judge::Member, telemetry::Telemetry};
+
+/// Maximum number of verdicts in progress that nobody waits for. Beyond it, observing judges are not asked.
+static OBSERVED: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(256)));
+
+/// The judges of one exchange. A reload affects the next one.
+#[derive(Debug, Clone)]
+pub(crate) struct Panel {
+    pub(crate) judges: Judges,
+    pub(crate) telemetry: Arc<Telemetry>,
+    /// Mode of the auditor.
+    pub(crate) mode: Mode,
+}
+
+/// Consequence of the verdicts on a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Allow,
+    Deny(Denial),
+    Mask(Vec<Span>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Denial {
+    /// The judge failed.
+    pub(crate) is_failure: bool,
+    pub(crate) rule: Cow<'static, str>,
+    pub(crate) message: String,
+}
+
+impl Panel {
+    /// Judges a whole text.
+    pub(crate) fn judge<'a>(&'a self, passage: &'a Passage<'_>) -> BoxFuture<'a, Outcome> {
+        let concerned = self.judges.iter().filter(|member| member.concerns(passage.direction));
+        let asked: Vec<_> = concerned.map(|member| self.ask_and_report(member, passage)).collect();
+        Box::pin(join_all(asked).map(Outcome::join))
+    }
+
+    /// Returns the consequence of one judge's verdict.
+    fn ask_and_report<'a>(
+        &'a self,
+        member: &'a Arc<Member>,
+        passage: &'a Passage<'_>,
+    ) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            if self.observes_aside(member) {
+                self.observe(member, passage);
+                return Outcome::Allow;
+            }
+            let outcome = self.ask(member, passage).await;
+            self.report(member, passage, &outcome);
+            if self.enforces(member) { outcome } else { Outcome::Allow }
+        })
+    }
+
+    /// Returns `true` if verdicts of this judge have consequences.
+    pub(crate) fn enforces(&self, member: &Member) -> bool {
+        self.mode == Mode::Enforce && member.policy.mode == Mode::Enforce
+    }
+
+    /// Returns `true` for a judge that observes while others enforce: nothing waits for it.
+    pub(crate) fn observes_aside(&self, member: &Member) -> bool {
+        self.mode == Mode::Enforce && member.policy.mode == Mode::Observe
+    }
+
+    /// Asks a judge that nothing waits for, and reports its verdict.
+    pub(crate) fn observe(&self, member: &Arc<Member>, passage: &Passage<'_>) {
+        let Ok(permit) = Arc::clone(&OBSERVED).try_acquire_owned() else {
+            self.telemetry.count_failure(&member.name);
+            return;
+        };
+        let (panel, member, passage) = (self.clone(), Arc::clone(member), passage.clone().into_owned());
+        let asked = async move {
+            let outcome = panel.ask(&member, &passage).await;
+            panel.report(&member, &passage, &outcome);
+            drop(permit);
+        };
+        tokio::spawn(asked.in_current_span());
+    }
+
+    /// Asks one judge.
+    pub(crate) async fn ask(&self, member: &Member, passage: &Passage<'_>) -> Outcome {
+        let name = member.name.as_str();
+        let span = tracing::info_span!(
+            "verdict",
+            judge = name,
+            direction = passage.direction.as_str(),
+            bytes = passage.text.len(),
+            action = tracing::field::Empty,
+        );
+        let begun = Instant::now();
+        let verdict = member.judge(passage).instrument(span.clone()).await;
+        self.telemetry.observe_duration(name, begun.elapsed());
+        let outcome = match verdict {
+            Ok(Verdict::Allow) => Outcome::Allow,
+            Ok(Verdict::Mask(spans)) if spans.is_empty() => Outcome::Allow,
+            Ok(Verdict::Mask(spans)) => {
+                Outcome::Mask(spans.into_iter().map(|span| on_boundaries(span, &passage.text)).collect())
+            }
+            Ok(Verdict::Deny { rule, message }) => {
+                Outcome::Deny(Denial { is_failure: false, rule, message: format!("{name}: {message}") })
+            }
+            Err(error) => {
+                self.telemetry.count_failure(name);
+                tracing::warn!(judge = name, %error, "judge failed");
+                match member.policy.on_failure {
+                    OnFailure::Deny => {
+                        let message = format!("{name}: the judge failed, so the text must not pass");
+                        Outcome::Deny(Denial { is_failure: true, rule: Cow::Borrowed("failure"), message })
+                    }
+                    OnFailure::Allow => Outcome::Allow,
+                }
+            }
+        };
+        span.record("action", outcome.action());
+        outcome
+    }
+
+    /// Counts an outcome, and logs what it changes.
+    pub(crate) fn report(&self, member: &Member, passage: &Passage<'_>, outcome: &Outcome) {
+        let (name, action, is_enforced) = (&member.name, outcome.action(), self.enforces(member));
+        let count = |rule: &Cow<'static, str>| {
+            self.telemetry.count_verdict(name, passage.direction, (action, rule), is_enforced);
+        };
+        let log =
+            |rule: &str, text: &str| self.telemetry.log(name, passage, (action, rule), text, is_enforced);
+        match outcome {
+            Outcome::Allow => count(&Cow::Borrowed("")),
+            Outcome::Deny(denial) => {
+                count(&denial.rule);
+                log(&denial.rule, &passage.text);
+            }
+            Outcome::Mask(spans) => {
+                for span in spans {
+                    count(&span.rule);
+                    log(&span.rule, &passage.text[span.range.clone()]);
+                }
+            }
+        }
+    }
+}
+
+impl Outcome {
+    /// Returns the consequence of several verdicts on a text.
+    fn join(outcomes: Vec<Self>) -> Self {
+        let mut spans = Vec::new();
+        for outcome in outcomes {
+            match outcome {
+                Self::Allow => {}
+                Self::Deny(denial) => return Self::Deny(denial),
+                Self::Mask(masked) => spans.extend(masked),
+            }
+        }
+        if spans.is_empty() { Self::Allow } else { Self::Mask(spans) }
+    }
+
+    const fn action(&self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny(_) => "deny",
+            Self::Mask(_) => "mask",
+        }
+    }
+}
+
+/// Moves the bounds of a span outwards to the boundaries of characters.
+fn on_boundaries(mut span: Span, text: &str) -> Span {
+    let (start, end) = (span.range.start.min(text.len()), span.range.end.min(text.len()));
+    span.range = text.floor_char_boundary(start)..text.ceil_char_boundary(end.max(start));
+    span
+}

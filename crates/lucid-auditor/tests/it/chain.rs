@@ -1,0 +1,130 @@
+//! Requests and responses across the chain.
+
+use axum::Router;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::routing::any;
+use serde_json::{Value, json};
+
+use crate::{NOBODY, auditor, chain, client, get, serve};
+
+#[tokio::test]
+async fn the_model_gets_the_request_as_it_was_sent() {
+    let second = auditor(serve(example_model::router()).await, &[]).await;
+    let first = auditor(second, &[("LUCID_AUDITOR_ID", "first")]).await;
+    let request = client()
+        .put(format!("http://{first}/v1/a%20b?x=1&x=2&y"))
+        .header("host", "model.shop.svc:5000")
+        .header("authorization", "Bearer a")
+        .header("x-many", "one")
+        .header("x-many", "two")
+        .header("accept-encoding", "gzip")
+        .header("connection", "x-mine, x-forwarded-for")
+        .header("x-mine", "1")
+        .header("via", "1.0 proxy")
+        .body("hello");
+    let asked: Value = request.send().await.unwrap().json().await.unwrap();
+    assert_eq!(asked["method"], "PUT");
+    assert_eq!(asked["uri"], "/v1/a%20b?x=1&x=2&y");
+    assert_eq!(asked["body"], "hello");
+    let headers = &asked["headers"];
+    assert_eq!(headers["host"], json!(["model.shop.svc:5000"]));
+    assert_eq!(headers["authorization"], json!(["Bearer a"]));
+    assert_eq!(headers["x-many"], json!(["one", "two"]));
+    assert_eq!(headers["accept-encoding"], json!(["identity"]), "the answer is to be readable");
+    assert_eq!(headers["content-length"], json!(["5"]));
+    assert_eq!(headers["x-forwarded-for"], json!(["127.0.0.1"]), "nobody can have it removed");
+    let way = json!(["1.0 proxy", "1.1 first", "1.1 lucid-auditor"]);
+    assert_eq!(headers["via"], way, "each auditor, in the order of the chain");
+    assert_eq!(headers["x-mine"], Value::Null, "named by Connection, it is for the first neighbour alone");
+}
+
+#[tokio::test]
+async fn the_callers_address_is_forwarded_once() {
+    let first = chain(serve(example_model::router()).await, &[]).await;
+    let asked: Value = get(first).await.json().await.unwrap();
+    assert_eq!(asked["headers"]["x-forwarded-for"], json!(["127.0.0.1"]));
+}
+
+#[tokio::test]
+async fn the_caller_gets_status_and_headers_of_the_model() {
+    let model = Router::new().fallback(any(|| async {
+        let mut headers = HeaderMap::new();
+        for cookie in ["a=1", "b=2"] {
+            headers.append("set-cookie", HeaderValue::from_static(cookie));
+        }
+        headers.insert("x-model", HeaderValue::from_static("yes"));
+        (StatusCode::IM_A_TEAPOT, headers, "short and stout")
+    }));
+    let first = chain(serve(model).await, &[]).await;
+    let answer = get(first).await;
+    assert_eq!(answer.status().as_u16(), 418);
+    let cookies: Vec<_> =
+        answer.headers().get_all("set-cookie").iter().map(|value| value.to_str().unwrap()).collect();
+    assert_eq!(cookies, ["a=1", "b=2"]);
+    assert_eq!(answer.headers()["x-model"], "yes");
+    assert_eq!(answer.headers()["content-length"], "15");
+    assert_eq!(answer.text().await.unwrap(), "short and stout");
+}
+
+#[tokio::test]
+async fn an_answer_without_a_body_comes_back_so() {
+    let first = chain(serve(example_model::router()).await, &[]).await;
+    let answer = client().head(format!("http://{first}/anything")).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(answer.headers().contains_key("content-length"));
+    assert_eq!(answer.bytes().await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn health_is_the_auditors_but_for_the_probe_of_the_model() {
+    let probes = [("LUCID_AUDITOR_PORT", "8090"), ("LUCID_PROBE_PATHS", "/health")];
+    let without_model = auditor(NOBODY.parse().unwrap(), &probes).await;
+    let ask = |host: &'static str| {
+        client().get(format!("http://{without_model}/health")).header("host", host).send()
+    };
+    let own = ask("10.0.0.7:8090").await.unwrap();
+    assert_eq!((own.status().as_u16(), own.text().await.unwrap().as_str()), (200, r#"{"status":"ok"}"#));
+    assert_eq!(
+        ask("10.0.0.7:5000").await.unwrap().status(),
+        502,
+        "the model is not up, and its probe says so"
+    );
+}
+
+#[tokio::test]
+async fn requests_at_the_paths_of_probes_are_judged() {
+    let probes = [("LUCID_AUDITOR_PORT", "8090"), ("LUCID_PROBE_PATHS", "/health,/v1/chat")];
+    let first = chain(serve(example_model::router()).await, &probes).await;
+    for (method, path) in [
+        (Method::POST, "/health"),
+        (Method::PUT, "/v1/chat"),
+        (Method::GET, "/v1/chat"),
+        (Method::GET, "/v1/chat?x=1"),
+        (Method::GET, "/v1/chat/more"),
+        (Method::GET, "/v1/%63hat"),
+    ] {
+        let ask = |text: &'static str| {
+            let request = client().request(method.clone(), format!("http://{first}{path}"));
+            request.header("host", "10.0.0.7:5000").body(text).send()
+        };
+        assert_eq!(ask("the secret word").await.unwrap().status(), 403, "{method} {path}");
+        let passed = ask("hello").await.unwrap();
+        // The example model takes only GET at /health.
+        if path == "/health" {
+            assert_eq!(passed.status(), 405, "the model's answer");
+        } else {
+            let passed: Value = passed.json().await.unwrap();
+            assert_eq!((&passed["uri"], &passed["body"]), (&json!(path), &json!("hello")), "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_next_one_that_is_not_there_is_named() {
+    let first = auditor(NOBODY.parse().unwrap(), &[("LUCID_AUDITOR_ID", "lucid-injection-auditor")]).await;
+    let answer = get(first).await;
+    assert_eq!(answer.status(), 502);
+    let told: Value = answer.json().await.unwrap();
+    assert_eq!(told["error"]["auditor"], "lucid-injection-auditor");
+    assert!(told["error"]["message"].as_str().unwrap().contains(NOBODY), "{told}");
+}

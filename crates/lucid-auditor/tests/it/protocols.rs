@@ -1,0 +1,462 @@
+//! The protocols of models: texts are found, refused and masked.
+
+use std::convert::Infallible;
+
+use axum::{Router, body::Body, http::HeaderMap};
+use futures::stream;
+use lucid_auditor::{Auditor, Direction, Judge, JudgeError, Mode, OnFailure, Passage, Policy, Span, Verdict};
+use serde_json::{Value, json};
+
+use crate::{Phrase, auditor_with, client, serve, within};
+
+/// Replaces each word of 16 digits. Words that are still incomplete are withheld.
+struct Cards;
+
+impl Judge for Cards {
+    async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
+        let mut spans = Vec::new();
+        let mut at = 0;
+        for word in passage.text.split_inclusive(|c: char| !c.is_ascii_digit()) {
+            let digits = word.trim_end_matches(|c: char| !c.is_ascii_digit());
+            if digits.len() == 16 {
+                spans.push(Span::new(at..at + 16, "card", "<CARD>"));
+            }
+            at += word.len();
+        }
+        Ok(Verdict::Mask(spans))
+    }
+
+    fn undecided(&self, text: &str) -> usize {
+        text.len() - text.trim_end_matches(|c: char| c.is_ascii_digit()).len()
+    }
+}
+
+/// Records the passages.
+struct Recorder(std::sync::Arc<std::sync::Mutex<Vec<Passage<'static>>>>);
+
+impl Judge for Recorder {
+    async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
+        self.0.lock().unwrap().push(passage.clone().into_owned());
+        Ok(Verdict::Allow)
+    }
+}
+
+fn both(auditor: Auditor) -> Auditor {
+    auditor.judge(Phrase("secret word")).judge(Cards)
+}
+
+const CARD: &str = "4111111111111111";
+
+/// A model that sends the pieces, whatever it is asked.
+fn streaming(content_type: &'static str, pieces: Vec<String>) -> Router {
+    Router::new().fallback(move || {
+        let pieces = pieces.clone();
+        async move {
+            let pieces = stream::iter(pieces.into_iter().map(Ok::<_, Infallible>));
+            ([("content-type", content_type)], Body::from_stream(pieces))
+        }
+    })
+}
+
+/// Returns the content of the answer to `POST path`, and whether it is whole.
+async fn streamed(path: &str, content_type: &'static str, pieces: Vec<String>) -> (String, bool) {
+    let address = auditor_with(serve(streaming(content_type, pieces)).await, &[], both).await;
+    let request = client().post(format!("http://{address}{path}")).json(&json!({"stream": true}));
+    let mut answer = within(request.send()).await.unwrap();
+    let mut content = Vec::new();
+    loop {
+        match within(answer.chunk()).await {
+            Ok(Some(piece)) => content.extend(piece),
+            end => return (String::from_utf8(content).unwrap(), end.is_ok()),
+        }
+    }
+}
+
+/// The text of a stream: one event of each protocol with a piece of text.
+type Event = fn(&str) -> Value;
+
+/// Path, content type, event, and what a refused stream ends with.
+const STREAMS: [(&str, &str, Event, &[&str]); 9] = [
+    (
+        "/v1/chat/completions",
+        "text/event-stream",
+        |text| json!({"id": "c1", "model": "m", "choices": [{"index": 0, "delta": {"content": text}}]}),
+        &["\"finish_reason\":\"content_filter\"", "data: [DONE]"],
+    ),
+    (
+        "/v1/chat/completions",
+        "text/event-stream",
+        |text| {
+            let function = json!({"arguments": text});
+            json!({"choices": [{"index": 1, "delta": {"tool_calls": [{"index": 0, "function": function}]}}]})
+        },
+        &["\"index\":1", "\"finish_reason\":\"content_filter\"", "data: [DONE]"],
+    ),
+    (
+        "/v1/chat/completions",
+        "text/event-stream",
+        |text| json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]}),
+        &["\"finish_reason\":\"content_filter\"", "data: [DONE]"],
+    ),
+    (
+        "/v1/completions",
+        "text/event-stream",
+        |text| json!({"choices": [{"index": 0, "text": text}]}),
+        &["\"text_completion\"", "\"finish_reason\":\"content_filter\"", "data: [DONE]"],
+    ),
+    (
+        "/v1/responses",
+        "text/event-stream",
+        |text| json!({"type": "response.output_text.delta", "item_id": "i", "output_index": 0, "delta": text}),
+        &["event: response.incomplete", "\"reason\":\"content_filter\""],
+    ),
+    (
+        "/v1/messages",
+        "text/event-stream",
+        |text| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
+        &["event: content_block_stop", "\"stop_reason\":\"refusal\"", "event: message_stop"],
+    ),
+    (
+        "/api/chat",
+        "application/x-ndjson",
+        |text| json!({"model": "m", "message": {"role": "assistant", "content": text}, "done": false}),
+        &["\"done\":true", "\"done_reason\":\"content_filter\""],
+    ),
+    (
+        "/api/generate",
+        "application/x-ndjson",
+        |text| json!({"model": "m", "response": text, "done": false}),
+        &["\"done_reason\":\"content_filter\"", "\"response\":\"\""],
+    ),
+    (
+        "/generate_stream",
+        "text/event-stream",
+        |text| json!({"token": {"id": 1, "text": text}}),
+        &["\"error_type\":\"content_filter\""],
+    ),
+];
+
+fn frame(content_type: &str, event: &Value) -> String {
+    match content_type {
+        "text/event-stream" => format!("data: {event}\n\n"),
+        _ => format!("{event}\n"),
+    }
+}
+
+/// Returns the events of a stream.
+fn events(content: &str) -> Vec<Value> {
+    let lines = content.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// Joins the strings of the events at `pointer`.
+fn joined(content: &str, sample: &Value) -> String {
+    fn pointer_to(value: &Value, text: &str) -> Option<String> {
+        match value {
+            Value::String(found) => (found == text).then(String::new),
+            Value::Array(items) => items
+                .iter()
+                .enumerate()
+                .find_map(|(index, item)| Some(format!("/{index}{}", pointer_to(item, text)?))),
+            Value::Object(members) => {
+                members.iter().find_map(|(name, item)| Some(format!("/{name}{}", pointer_to(item, text)?)))
+            }
+            _ => None,
+        }
+    }
+    let pointer = pointer_to(sample, "SAMPLE").unwrap();
+    events(content).iter().filter_map(|event| event.pointer(&pointer)?.as_str().map(str::to_owned)).collect()
+}
+
+#[tokio::test]
+async fn streamed_texts_are_masked_wherever_they_are_cut() {
+    for (path, content_type, event, _) in STREAMS {
+        for size in [1, 5, 16, 100] {
+            let text = format!("your card {CARD} and 12345, thanks");
+            let pieces = text.as_bytes().chunks(size).map(|piece| str::from_utf8(piece).unwrap());
+            let pieces: Vec<_> = pieces.map(|piece| frame(content_type, &event(piece))).collect();
+            let count = pieces.len();
+            let (content, is_whole) = streamed(path, content_type, pieces).await;
+            assert!(is_whole, "{path}: {content}");
+            assert_eq!(
+                joined(&content, &event("SAMPLE")),
+                "your card <CARD> and 12345, thanks",
+                "{path} {size}"
+            );
+            assert_eq!(events(&content).len(), count, "every event stays: {content}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn refused_streams_end_as_their_protocol_does() {
+    for (path, content_type, event, end) in STREAMS {
+        let pieces = ["the ", "secr", "et word", " is fish"].map(|piece| frame(content_type, &event(piece)));
+        let (content, is_whole) = streamed(path, content_type, pieces.to_vec()).await;
+        assert!(is_whole, "{path}: {content}");
+        assert_eq!(joined(&content, &event("SAMPLE")), "the secr", "{path}: {content}");
+        for part in end {
+            assert!(content.contains(part), "{path}: {part} is missing: {content}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn choices_are_separate_texts() {
+    let event = |index: u32, text: &str| {
+        format!("data: {}\n\n", json!({"choices": [{"index": index, "delta": {"content": text}}]}))
+    };
+    let pieces = vec![
+        event(0, "the secret "),
+        event(1, "word"),
+        event(0, "4111111111"),
+        event(1, "1"),
+        event(0, "111111!"),
+    ];
+    let (content, is_whole) = streamed("/v1/chat/completions", "text/event-stream", pieces).await;
+    let texts = events(&content).into_iter().map(|event| event["choices"][0]["delta"]["content"].clone());
+    assert_eq!(texts.collect::<Vec<_>>(), ["the secret ", "word", "<CARD>", "1", "!"]);
+    assert!(is_whole);
+}
+
+#[tokio::test]
+async fn escapes_of_nested_json_are_decoded() {
+    // The arguments are JSON in a JSON string: their escapes are escaped again, and cut.
+    let event = |text: &str| {
+        let delta = json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]});
+        format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}))
+    };
+    let pieces = vec![event(r#"{"q":"the s\u00"#), event(r"65cret wo"), event(r#"\u0072d"}"#)];
+    let (content, _) = streamed("/v1/chat/completions", "text/event-stream", pieces).await;
+    assert!(content.contains("content_filter") && !content.contains("0072"), "{content}");
+}
+
+#[tokio::test]
+async fn other_events_pass_unchanged_and_in_order() {
+    let sent = "retry: 10\n\n: comment\r\n\r\nevent: ping\ndata: {\"type\":\"ping\"}\n\ndata: one\ndata: two\n\ndata: [DONE]\n\n";
+    let (content, is_whole) =
+        streamed("/v1/chat/completions", "text/event-stream", vec![sent.to_owned()]).await;
+    assert_eq!((content.as_str(), is_whole), (sent, true));
+}
+
+/// Requests of each protocol with a text.
+const REQUESTS: [(&str, Event); 16] = [
+    ("/v1/chat/completions", |text| json!({"model": "m", "messages": [{"role": "user", "content": text}]})),
+    (
+        "/v1/chat/completions",
+        |text| json!({"messages": [{"role": "user", "content": [{"type": "text", "text": text}]}]}),
+    ),
+    ("/v1/chat/completions", |text| {
+        let call = json!({"id": "1", "function": {"name": "f", "arguments": json!({"q": text}).to_string()}});
+        json!({"messages": [{"role": "assistant", "tool_calls": [call]}]})
+    }),
+    (
+        "/v1/chat/completions",
+        |text| json!({"messages": [], "tools": [{"function": {"name": "f", "description": text}}]}),
+    ),
+    ("/v1/completions", |text| json!({"prompt": [text]})),
+    ("/v1/responses", |text| json!({"input": text})),
+    (
+        "/v1/responses",
+        |text| json!({"input": [{"role": "user", "content": [{"type": "input_text", "text": text}]}]}),
+    ),
+    ("/v1/embeddings", |text| json!({"input": ["a", text]})),
+    ("/v1/messages", |text| json!({"system": text, "messages": []})),
+    ("/v1/messages", |text| {
+        let result =
+            json!({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": text}]});
+        json!({"messages": [{"role": "user", "content": [result]}]})
+    }),
+    ("/api/generate", |text| json!({"model": "m", "prompt": text})),
+    ("/v1/models/m:predict", |text| json!({"instances": [{"text": text}]})),
+    (
+        "/v2/models/m/infer",
+        |text| json!({"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": [text]}]}),
+    ),
+    ("/generate", |text| json!({"inputs": text, "parameters": {}})),
+    ("/mcp", |text| {
+        let params = json!({"name": "search", "arguments": {"query": text}});
+        json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params})
+    }),
+    ("/other", |text| json!({"deep": [[{"er": {"still": text}}]]})),
+];
+
+#[tokio::test]
+async fn requests_are_refused_and_masked_in_every_protocol() {
+    // Answers with the request, as text that is not judged again.
+    let model = Router::new().fallback(|headers: HeaderMap, body: String| async move {
+        assert_eq!(headers["content-length"], body.len().to_string());
+        ([("content-type", "text/plain")], body.replace("<CARD>", "<card>"))
+    });
+    let address = auditor_with(serve(model).await, &[("LUCID_AUDITOR_ID", "guard")], both).await;
+    for (path, request) in REQUESTS {
+        let post = |text: &str| client().post(format!("http://{address}{path}")).json(&request(text)).send();
+        let answer = post("The Secret Word").await.unwrap();
+        let (status, error) = (answer.status().as_u16(), answer.json::<Value>().await.unwrap());
+        let (expected, message) = match path {
+            "/mcp" => (200, &error["error"]["message"]),
+            "/v1/chat/completions" | "/v1/completions" | "/v1/responses" | "/v1/embeddings" | "/other" => {
+                assert_eq!(error["error"]["code"], "content_filter");
+                (403, &error["error"]["message"])
+            }
+            "/v1/messages" => {
+                assert_eq!(error["type"], "error");
+                (403, &error["error"]["message"])
+            }
+            _ => (403, &error["error"]),
+        };
+        assert_eq!(status, expected, "{path}: {error}");
+        assert_eq!(message, "Phrase: the text contains \"secret word\"", "{path}: {error}");
+        if path == "/mcp" {
+            assert_eq!((&error["jsonrpc"], &error["id"]), (&json!("2.0"), &json!(7)));
+        }
+        let answer = post(&format!("card \"{CARD}\"\n")).await.unwrap().json::<Value>().await.unwrap();
+        assert_eq!(answer, request("card \"<card>\"\n"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn whole_answers_are_refused_and_masked() {
+    for (path, event) in [
+        (
+            "/v1/chat/completions",
+            (|text| json!({"choices": [{"index": 0, "message": {"content": text}}]})) as Event,
+        ),
+        ("/v1/chat/completions", |text| {
+            let call = json!({"function": {"name": "f", "arguments": json!({"q": text}).to_string()}});
+            json!({"choices": [{"index": 0, "message": {"tool_calls": [call]}}]})
+        }),
+        ("/v1/messages", |text| json!({"content": [{"type": "tool_use", "input": {"q": [text]}}]})),
+        ("/api/chat", |text| json!({"message": {"role": "assistant", "content": text}})),
+        (
+            "/v2/models/m/infer",
+            |text| json!({"outputs": [{"name": "o", "datatype": "BYTES", "data": [text]}]}),
+        ),
+        ("/generate", |text| json!([{"generated_text": text}])),
+        (
+            "/mcp",
+            |text| json!({"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": text}]}}),
+        ),
+        ("/other", |text| json!({"anything": text})),
+    ] {
+        for (text, masked) in [("the secret word", None), (CARD, Some("<CARD>"))] {
+            let body = event(text).to_string();
+            let model = streaming("application/json", vec![body]);
+            let address = auditor_with(serve(model).await, &[], both).await;
+            let request = client().post(format!("http://{address}{path}"));
+            let answer = request.json(&json!({"jsonrpc": "2.0", "id": 1})).send().await.unwrap();
+            match masked {
+                Some(masked) => assert_eq!(answer.json::<Value>().await.unwrap(), event(masked), "{path}"),
+                None => {
+                    let error = answer.text().await.unwrap();
+                    assert!(
+                        error.contains("Phrase: ") && !error.contains("the secret word\\"),
+                        "{path}: {error}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn tokens_of_a_masked_answer_are_removed() {
+    let logprobs = json!({"content": [{"token": CARD, "bytes": [52]}]});
+    let body = json!({"choices": [{"index": 0, "message": {"content": CARD}, "logprobs": logprobs}]});
+    let model = streaming("application/json", vec![body.to_string()]);
+    let address = auditor_with(serve(model).await, &[], both).await;
+    let answer =
+        client().post(format!("http://{address}/v1/chat/completions")).json(&json!({})).send().await.unwrap();
+    let expected = json!({"choices": [{"index": 0, "message": {"content": "<CARD>"}, "logprobs": null}]});
+    assert_eq!(answer.json::<Value>().await.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn passages_say_where_they_come_from() {
+    let seen = std::sync::Arc::default();
+    let recorder = Recorder(std::sync::Arc::clone(&seen));
+    let answer = json!({"choices": [{"index": 2, "message": {"role": "assistant", "content": "fine"}}]});
+    let model = serve(streaming("application/json", vec![answer.to_string()])).await;
+    let address = auditor_with(model, &[], |auditor| auditor.judge(recorder)).await;
+    let request = json!({"model": "m", "messages": [
+        {"role": "system", "content": "be kind"},
+        {"role": "user", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]},
+        {"role": "tool", "tool_call_id": "x", "content": "22 degrees"},
+    ]});
+    client().post(format!("http://{address}/v1/chat/completions")).json(&request).send().await.unwrap();
+    let seen = seen.lock().unwrap();
+    let told = seen.iter().map(|passage| {
+        (&*passage.text, passage.direction, passage.role.as_deref(), passage.choice, &*passage.location)
+    });
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            ("be kind", Direction::Prompt, Some("system"), None, "/messages/0"),
+            ("one two", Direction::Prompt, Some("user"), None, "/messages/1"),
+            ("22 degrees", Direction::ToolResult, Some("tool"), None, "/messages/2"),
+            ("fine", Direction::Completion, Some("assistant"), Some(2), "/choices/0/message"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn judges_are_asked_about_their_directions_and_fail_as_their_policy_says() {
+    struct Broken;
+    impl Judge for Broken {
+        async fn judge(&self, _: &Passage<'_>) -> Result<Verdict, JudgeError> {
+            Err(JudgeError::new("the service is away"))
+        }
+    }
+    let event =
+        |text: &str| format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": text}}]}));
+    let model = serve(streaming("text/event-stream", ["fine ", "words"].map(event).to_vec())).await;
+    let policy = || Policy::default().with_name("remote");
+    for (policy, status, end) in [
+        (policy(), 503, "judge_failed"),
+        (policy().with_on_failure(OnFailure::Allow), 200, "words"),
+        (policy().with_mode(Mode::Observe), 200, "words"),
+        (policy().with_directions([Direction::ToolCall]), 200, "words"),
+        (policy().with_directions([Direction::Completion]), 200, "content_filter"),
+    ] {
+        let address = auditor_with(model, &[], |auditor| auditor.judge_with(Broken, policy.clone())).await;
+        let request = client().post(format!("http://{address}/v1/chat/completions"));
+        let request = request.json(&json!({"messages": [{"role": "user", "content": "hello"}]}));
+        let answer = within(request.send()).await.unwrap();
+        assert_eq!(answer.status(), status, "{policy:?}");
+        let content = within(answer.text()).await.unwrap();
+        assert!(content.contains(end), "{policy:?}: {content}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_count_verdicts_without_text() {
+    let event = json!({"choices": [{"index": 0, "message": {"content": CARD}}]});
+    let model = serve(streaming("application/json", vec![event.to_string()])).await;
+    let (address, metrics) = crate::auditor_with_metrics(model, both).await;
+    client().post(format!("http://{address}/v1/chat/completions")).body("hello").send().await.unwrap();
+    client().post(format!("http://{address}/")).body("the secret word").send().await.unwrap();
+    let text = metrics();
+    for line in [
+        r#"lucid_auditor_verdicts_total{judge="Cards",direction="completion",action="mask",rule="card",enforced="true"} 1"#,
+        r#"lucid_auditor_verdicts_total{judge="Phrase",direction="prompt",action="deny",rule="phrase",enforced="true"} 1"#,
+        r#"lucid_auditor_requests_total{code="403"} 1"#,
+        r#"lucid_auditor_forwarded_bytes_total{message="request"} 20"#,
+    ] {
+        assert!(text.contains(line), "{line} is missing: {text}");
+    }
+    assert!(!text.contains("secret") && !text.contains("4111"), "{text}");
+}
+
+#[tokio::test]
+async fn json_in_other_encodings_is_not_judged_as_if_it_were_text() {
+    let (model, count) = crate::counting_model().await;
+    let address = auditor_with(model, &[], both).await;
+    let body: Vec<u8> = r#"{"prompt":"the secret word"}"#.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for body in [body, vec![0xff, 0xfe, 0xfd]] {
+        let answer = client().post(format!("http://{address}/")).body(body).send().await.unwrap();
+        assert_eq!(answer.status(), 415);
+    }
+    let query = client().get(format!("http://{address}/?q=the+%73ecret+word")).send().await.unwrap();
+    assert_eq!(query.status(), 403);
+    assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 0);
+}

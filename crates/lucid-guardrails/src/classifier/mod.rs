@@ -1,0 +1,205 @@
+//! Judge that runs a text-classification transformer: BERT, RoBERTa, XLM-RoBERTa, DeBERTa-v2, DeBERTa-v3 or ModernBERT.
+//!
+//! The model is a directory of files as [Hugging Face's transformers](https://huggingface.co/docs/transformers) writes them:
+//! `config.json`, `tokenizer.json` and `model.safetensors`. It runs on the CPU, and nothing is downloaded.
+//!
+//! ```no_run
+//! use lucid_guardrails::classifier::{Classifier, Options};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let options: Options = serde_json::from_value(serde_json::json!({
+//!     "path": "/models/prompt-injection",
+//!     "labels": { "INJECTION": 0.8 },
+//! }))?;
+//! let judge = Classifier::new(options)?;
+//! # Ok(()) }
+//! ```
+
+mod model;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lucid_auditor::{Judge, JudgeError, Passage, Verdict};
+use serde::Deserialize;
+use snafu::{ErrorCompat as _, OptionExt as _, Snafu, Whatever, ensure};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::spawn_blocking;
+
+use self::model::Model;
+use crate::cache::Cache;
+pub use crate::cache::Options as CacheOptions;
+pub use crate::options::OptionsError;
+use crate::options::{OptionsSnafu, at};
+
+/// Options of a [`Classifier`].
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Options {
+    /// Directory of the model.
+    pub path: PathBuf,
+    /// Labels of the model that refuse a text, each with the lowest probability that does: above 0, at most 1.
+    pub labels: BTreeMap<String, f32>,
+    /// Maximum number of texts that are classified at the same time. Each uses all cores. Default: 1.
+    #[serde(default = "default_threads")]
+    pub threads: NonZeroUsize,
+    /// Cache of verdicts.
+    #[serde(default)]
+    pub cache: CacheOptions,
+}
+
+const fn default_threads() -> NonZeroUsize {
+    NonZeroUsize::MIN
+}
+
+/// A text could not be classified.
+#[derive(Debug, Snafu)]
+enum ClassifierError {
+    #[snafu(display("failed to split the text into tokens"))]
+    Tokenize { source: tokenizers::Error },
+    #[snafu(display("failed to run the model"))]
+    Run { source: candle_core::Error },
+    /// A label has no probability, such as NaN weights cause.
+    #[snafu(display("the model returned a value that is not a number"))]
+    NotANumber,
+    #[snafu(display("the classification ended without a result"))]
+    Ended,
+}
+
+/// Classifies each text.
+///
+/// Long texts are cut into overlapping windows of up to 512 tokens: a text is refused if a window is. Verdicts on equal texts
+/// are cached.
+#[derive(Debug)]
+pub struct Classifier {
+    cache: Cache,
+    permits: Arc<Semaphore>,
+    rules: Arc<Rules>,
+}
+
+#[derive(Debug)]
+struct Rules {
+    model: Model,
+    /// Index, name and lowest probability of labels that refuse a text.
+    labels: Vec<(usize, String, f32)>,
+}
+
+impl Classifier {
+    /// Loads the model.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the files of the model, a label or a probability are not valid.
+    pub fn new(options: Options) -> Result<Self, OptionsError> {
+        const KEY: &str = "labels";
+        let model = Model::load(&options.path).map_err(|error| at("path")(chain(&error)))?;
+        let known = || format!("accepted are {}", model.labels().join(", "));
+        ensure!(
+            !options.labels.is_empty(),
+            OptionsSnafu { key: KEY, fault: format!("found none; {}", known()) }
+        );
+        let mut labels = Vec::new();
+        for (label, lowest) in options.labels {
+            let index = model.labels().iter().position(|known| *known == label);
+            let index = index
+                .with_context(|| OptionsSnafu { key: KEY, fault: format!("found {label:?}; {}", known()) })?;
+            let is_valid = lowest > 0.0 && lowest <= 1.0;
+            let fault = format!("found {label}: {lowest}; accepted is a number above 0, at most 1");
+            ensure!(is_valid, OptionsSnafu { key: KEY, fault });
+            labels.push((index, label, lowest));
+        }
+        Ok(Self {
+            cache: Cache::new(&options.cache),
+            permits: Arc::new(Semaphore::new(options.threads.get().min(Semaphore::MAX_PERMITS))),
+            rules: Arc::new(Rules { model, labels }),
+        })
+    }
+
+    /// Classifies a text in a thread for blocking work. It ends with the window in progress if the caller gives up.
+    async fn classify(&self, text: &str) -> Result<Verdict, ClassifierError> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok().context(EndedSnafu)?;
+        let (send, receive) = oneshot::channel();
+        let (rules, text) = (Arc::clone(&self.rules), text.to_owned());
+        spawn_blocking(move || {
+            let verdict = rules.judge(&text, || send.is_closed());
+            drop(permit);
+            drop(send.send(verdict));
+        });
+        receive.await.ok().context(EndedSnafu)?
+    }
+}
+
+/// Prints an error with its causes.
+fn chain(error: &Whatever) -> String {
+    let causes: Vec<_> = error.iter_chain().map(ToString::to_string).collect();
+    causes.join(": ")
+}
+
+impl Rules {
+    fn judge(&self, text: &str, is_cancelled: impl Fn() -> bool) -> Result<Verdict, ClassifierError> {
+        for logits in self.model.logits(text)? {
+            let probabilities = self.model.probabilities(&logits?);
+            ensure!(probabilities.iter().all(|probability| probability.is_finite()), NotANumberSnafu);
+            let refused = self.labels.iter().find(|(index, _, lowest)| {
+                probabilities.get(*index).is_some_and(|probability| probability >= lowest)
+            });
+            if let Some((_, label, _)) = refused {
+                return Ok(Verdict::deny(label.clone(), format!("the text was classified as {label}")));
+            }
+            ensure!(!is_cancelled(), EndedSnafu);
+        }
+        Ok(Verdict::Allow)
+    }
+}
+
+impl Judge for Classifier {
+    async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
+        if passage.text.trim().is_empty() {
+            return Ok(Verdict::Allow);
+        }
+        Ok(self.cache.get_or(passage, self.classify(&passage.text)).await?)
+    }
+
+    /// Context of the new text. One window holds it with the text of a stride.
+    fn overlap(&self) -> usize {
+        1024
+    }
+
+    /// A probability says nothing about the text that follows.
+    fn undecided(&self, _text: &str) -> usize {
+        0
+    }
+
+    fn stride(&self) -> usize {
+        200
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_cancelled_classification_ends_with_its_window() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/classifier/bert").into();
+        let labels = [("SAFE".to_owned(), 1.0)].into();
+        let threads = default_threads();
+        let classifier =
+            Classifier::new(Options { path, labels, threads, cache: CacheOptions::default() }).unwrap();
+        let windows = Cell::new(0);
+        let is_cancelled = |after: usize| {
+            windows.set(windows.get() + 1);
+            windows.get() == after
+        };
+        let text = "list its five main points in one short sentence each. ".repeat(100);
+        assert!(matches!(classifier.rules.judge(&text, || is_cancelled(3)), Err(ClassifierError::Ended)));
+        assert_eq!(windows.get(), 3);
+        assert!(matches!(classifier.rules.judge(&text, || is_cancelled(0)), Ok(Verdict::Allow)));
+        assert!(windows.get() > 20);
+    }
+}

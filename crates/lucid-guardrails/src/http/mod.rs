@@ -1,0 +1,305 @@
+//! Judge that asks a remote service.
+//!
+//! ```
+//! use lucid_guardrails::http::{Http, Options};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let options: Options = serde_json::from_value(serde_json::json!({
+//!     "api": "presidio",
+//!     "url": "http://presidio-analyzer.guardrails.svc:3000",
+//!     "parameters": { "entities": ["CREDIT_CARD", "PERSON"] },
+//!     "threshold": 0.6,
+//! }))?;
+//! let judge = Http::new(options)?;
+//! # Ok(()) }
+//! ```
+//!
+//! The texts leave the pod: `https` keeps them confidential on their way. Redirects are not followed, the system's proxy
+//! settings are ignored, and responses are limited to 1 MiB.
+
+mod api;
+mod breaker;
+mod client;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable};
+use lucid_auditor::{Judge, JudgeError, Passage, Verdict};
+use lucid_notary::client::ReloadingFiles;
+use reqwest::header::HeaderMap;
+use reqwest::{StatusCode, Url};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use snafu::{ResultExt, Snafu, ensure};
+use tokio::time::timeout;
+
+pub use self::api::Api;
+use self::api::{Fault, Rules};
+use self::breaker::Breaker;
+pub use self::breaker::Options as BreakerOptions;
+use crate::Action;
+use crate::cache::Cache;
+pub use crate::cache::Options as CacheOptions;
+pub use crate::options::OptionsError;
+use crate::options::{OptionsSnafu, at};
+
+/// Maximum length of a response in bytes.
+const RESPONSE_LIMIT: usize = 1024 * 1024;
+
+/// Options of an [`Http`] judge.
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Options {
+    /// URL of the service. Without a path, it is the one of [`Options::api`].
+    pub url: String,
+    /// Protocol. Default: `plain`.
+    #[serde(default)]
+    pub api: Api,
+    /// Further fields of each request's JSON body, such as `language` and `entities` for Presidio, `detector_params` for
+    /// FMS, `model` and `guardrails: {config_ids: […]}` for NeMo.
+    #[serde(default)]
+    pub parameters: Map<String, Value>,
+    /// Further headers of each request, such as `detector-id` for FMS.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Files with the values of further headers. They are read again when they change, and require https or a loopback
+    /// address.
+    #[serde(default)]
+    pub header_files: BTreeMap<String, PathBuf>,
+    /// File with a bearer token, with the properties of [`Options::header_files`].
+    #[serde(default)]
+    pub token_file: Option<PathBuf>,
+    /// File with trusted root certificates in PEM, in place of the system's. It is read again when it changes.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// Findings with a lower score are ignored, from 0 to 1. Default: 0.5. Presidio and FMS only.
+    #[serde(default)]
+    pub threshold: Option<f64>,
+    /// Action on findings with a place in the text. Default: `deny` for FMS, whose classifiers return the whole text as their
+    /// finding, otherwise `mask`.
+    #[serde(default)]
+    pub action: Option<Action>,
+    /// Time for an answer, including retries. Default: `2s`. It should be less than the judge's timeout: the circuit breaker
+    /// does not see a request that the judge's timeout cancels.
+    #[serde(
+        default = "default_timeout",
+        with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required"
+    )]
+    pub timeout: Duration,
+    /// Maximum number of retries of failed connections and of status 502, 503 and 504. Default: 2.
+    #[serde(default = "default_retries")]
+    pub retries: usize,
+    /// Circuit breaker.
+    #[serde(default)]
+    pub breaker: BreakerOptions,
+    /// Cache of verdicts.
+    #[serde(default)]
+    pub cache: CacheOptions,
+}
+
+const fn default_timeout() -> Duration {
+    Duration::from_secs(2)
+}
+
+const fn default_retries() -> usize {
+    2
+}
+
+// Headers, parameters and the URL may contain credentials.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("api", &self.api).finish_non_exhaustive()
+    }
+}
+
+/// A service gave no verdict.
+#[derive(Debug, Snafu)]
+enum RequestError {
+    #[snafu(display("requests to {origin} are paused after repeated failures (circuit breaker open)"))]
+    Paused { origin: String },
+    #[snafu(display("{origin} gave no answer within {timeout:?}"))]
+    Timeout { origin: String, timeout: Duration },
+    #[snafu(display("request to {origin} failed"))]
+    Transport { origin: String, source: reqwest::Error },
+    #[snafu(display("{origin} answered with status {status}; accepted is 2xx"))]
+    Status { origin: String, status: StatusCode },
+    #[snafu(display("the answer of {origin} is longer than {RESPONSE_LIMIT} bytes"))]
+    TooLong { origin: String },
+    #[snafu(display("malformed answer of {origin}; accepted is {accepted}"))]
+    Malformed { origin: String, accepted: &'static str },
+    #[snafu(display("{origin} answered with a span of {start} to {end} in a text of {length} characters"))]
+    OutOfRange { origin: String, start: usize, end: usize, length: usize },
+}
+
+impl RequestError {
+    /// Returns `true` if the service is unavailable, whatever the text.
+    const fn is_outage(&self) -> bool {
+        match self {
+            Self::Timeout { .. } | Self::Transport { .. } => true,
+            Self::Status { status, .. } => matches!(status.as_u16(), 502..=504),
+            _ => false,
+        }
+    }
+
+    fn is_retryable(&self) -> bool {
+        match self {
+            Self::Transport { source, .. } => source.is_connect(),
+            _ => self.is_outage(),
+        }
+    }
+}
+
+/// Asks a remote service about each text.
+///
+/// The answers to equal texts are cached, and concurrent requests for them are sent once. Blank texts pass.
+#[derive(Debug)]
+pub struct Http {
+    cache: Cache,
+    service: Service,
+}
+
+impl Http {
+    /// Creates the judge and reads its files. No request is sent.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an option or a file is not valid.
+    pub fn new(options: Options) -> Result<Self, OptionsError> {
+        let api = options.api;
+        let url = client::url(&options)?;
+        let headers = client::headers(&options)?;
+        let is_set = |name: &str| {
+            options
+                .headers
+                .keys()
+                .chain(options.header_files.keys())
+                .any(|key| key.eq_ignore_ascii_case(name))
+        };
+        ensure!(
+            api != Api::Fms || is_set("detector-id"),
+            OptionsSnafu {
+                key: "headers",
+                fault: "detector-id is missing; accepted is the name of a detector"
+            }
+        );
+        ensure!(
+            api != Api::Nemo || options.parameters.get("model").is_some_and(Value::is_string),
+            OptionsSnafu { key: "parameters", fault: "model is missing; accepted is the name of a model" }
+        );
+        if let Some(threshold) = options.threshold {
+            let fault = format!("found {threshold}; accepted are 0 to 1, for the APIs presidio and fms");
+            ensure!(
+                api.has_scores() && (0.0..=1.0).contains(&threshold),
+                OptionsSnafu { key: "threshold", fault }
+            );
+        }
+        let threshold = options.threshold.unwrap_or(0.5);
+        let mut parameters = api.defaults(threshold);
+        parameters.extend(options.parameters);
+        Ok(Self {
+            cache: Cache::new(&options.cache),
+            service: Service {
+                origin: url.origin().ascii_serialization(),
+                url,
+                api,
+                parameters,
+                threshold,
+                action: options.action.unwrap_or(if api == Api::Fms { Action::Deny } else { Action::Mask }),
+                rules: Rules::default(),
+                client: client::client(options.ca_file).map_err(at("caFile"))?,
+                headers,
+                timeout: options.timeout,
+                retries: options.retries,
+                breaker: Breaker::new(options.breaker),
+            },
+        })
+    }
+}
+
+impl Judge for Http {
+    async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
+        if passage.text.trim().is_empty() {
+            return Ok(Verdict::Allow);
+        }
+        Ok(self.cache.get_or(passage, self.service.ask(passage)).await?)
+    }
+
+    /// Services judge words in their context.
+    fn overlap(&self) -> usize {
+        1024
+    }
+
+    /// Long enough for names, addresses and numbers.
+    fn undecided(&self, text: &str) -> usize {
+        text.len().min(128)
+    }
+
+    fn stride(&self) -> usize {
+        200
+    }
+}
+
+#[derive(Debug)]
+struct Service {
+    origin: String,
+    url: Url,
+    api: Api,
+    parameters: Map<String, Value>,
+    threshold: f64,
+    action: Action,
+    rules: Rules,
+    client: ReloadingFiles<reqwest::Client>,
+    headers: ReloadingFiles<HeaderMap>,
+    timeout: Duration,
+    retries: usize,
+    breaker: Breaker,
+}
+
+impl Service {
+    /// Asks the service, unless the circuit breaker is open.
+    async fn ask(&self, passage: &Passage<'_>) -> Result<Verdict, RequestError> {
+        let origin = &self.origin;
+        ensure!(self.breaker.admits(), PausedSnafu { origin });
+        let backoff = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(50))
+            .with_jitter()
+            .with_max_times(self.retries);
+        let request = (|| self.request(passage)).retry(backoff).when(RequestError::is_retryable);
+        let result = match timeout(self.timeout, request).await {
+            Ok(result) => result,
+            Err(_) => TimeoutSnafu { origin, timeout: self.timeout }.fail(),
+        };
+        self.breaker.report(result.as_ref().is_err_and(RequestError::is_outage));
+        result
+    }
+
+    async fn request(&self, passage: &Passage<'_>) -> Result<Verdict, RequestError> {
+        let origin = &self.origin;
+        let mut body = self.parameters.clone();
+        body.extend(self.api.text(passage));
+        let client = self.client.get().await;
+        let headers = HeaderMap::clone(&*self.headers.get().await);
+        let request = client.post(self.url.clone()).headers(headers).json(&body);
+        let mut response =
+            request.send().await.map_err(reqwest::Error::without_url).context(TransportSnafu { origin })?;
+        let status = response.status();
+        ensure!(status.is_success(), StatusSnafu { origin, status });
+
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.context(TransportSnafu { origin })? {
+            ensure!(body.len() + chunk.len() <= RESPONSE_LIMIT, TooLongSnafu { origin });
+            body.extend_from_slice(&chunk);
+        }
+        match self.api.read(&body, &passage.text, self.threshold, &self.rules) {
+            Ok(finding) => Ok(finding.into_verdict(self.action)),
+            Err(Fault::Malformed) => MalformedSnafu { origin, accepted: self.api.accepted() }.fail(),
+            Err(Fault::OutOfRange { start, end, length }) => {
+                OutOfRangeSnafu { origin, start, end, length }.fail()
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Rules that come with the crate.
+
+use serde::Deserialize;
+
+use super::{Rule, RulesError, parse};
+
+/// A rule file that comes with the crate.
+///
+/// Such rules are a first line of defence: they find known wording at little cost, and miss what is worded differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum Builtin {
+    /// Prompt injection and jailbreaks: `rules/injection.yaml`.
+    Injection,
+    /// Threats, slurs and harassment: `rules/toxicity.yaml`.
+    Toxicity,
+}
+
+impl Builtin {
+    /// Parses the rules.
+    ///
+    /// # Errors
+    ///
+    /// None for the files of the crate, which its tests parse.
+    pub fn rules(self) -> Result<Vec<Rule>, RulesError> {
+        match self {
+            Self::Injection => parse(include_str!("../../rules/injection.yaml"), "injection.yaml"),
+            Self::Toxicity => parse(include_str!("../../rules/toxicity.yaml"), "toxicity.yaml"),
+        }
+    }
+}

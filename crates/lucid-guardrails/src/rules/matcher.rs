@@ -1,0 +1,72 @@
+//! Search for phrases and patterns.
+
+mod patterns;
+mod phrases;
+
+use std::ops::Range;
+
+use self::{patterns::Patterns, phrases::Phrases};
+use super::{Rule, RulesError};
+use crate::normalize::Normalized;
+
+/// Folded text is at most this many times shorter, except for white space and invisible characters.
+const MAX_SHRINKAGE: usize = 4;
+
+pub(super) struct Finding {
+    /// Index of the rule.
+    pub(super) rule: usize,
+    /// Bytes of the text. Empty for patterns that deny.
+    pub(super) range: Range<usize>,
+}
+
+pub(super) struct Matcher {
+    phrases: Phrases,
+    folded: Option<Patterns>,
+    exact: Option<Patterns>,
+    overlap: usize,
+}
+
+impl Matcher {
+    pub(super) fn new(rules: &[Rule]) -> Result<Self, RulesError> {
+        let phrases = Phrases::new(rules)?;
+        let folded = Patterns::new(rules, false)?;
+        let exact = Patterns::new(rules, true)?;
+        let longest = |patterns: &Option<Patterns>| patterns.as_ref().map_or(0, Patterns::longest);
+        let longest_folded = phrases.longest().max(longest(&folded));
+        // The character before a finding decides whether it is a whole word.
+        let overlap = (longest_folded * MAX_SHRINKAGE).max(longest(&exact)) + char::MAX.len_utf8();
+        Ok(Self { phrases, folded, exact, overlap })
+    }
+
+    pub(super) fn overlap(&self) -> usize {
+        self.overlap
+    }
+
+    /// Calls `found` for findings until it returns `false`. With `has_more`, other text may follow.
+    pub(super) fn find(&self, text: &str, has_more: bool, mut found: impl FnMut(Finding) -> bool) {
+        let normalized = Normalized::new(text);
+        let mut in_folded = |rule, range| found(Finding { rule, range: normalized.original(range) });
+        let more = self.phrases.find(&normalized.text, has_more, &mut in_folded)
+            && self.folded.as_ref().is_none_or(|patterns| patterns.find(&normalized.text, &mut in_folded));
+        if let Some(patterns) = self.exact.as_ref().filter(|_| more) {
+            patterns.find(text, |rule, range| found(Finding { rule, range }));
+        }
+    }
+
+    /// Length of the longest end of `text` that may be the beginning of a phrase, or of a pattern to mask.
+    pub(super) fn undecided(&self, text: &str) -> usize {
+        let tail = tail(text, self.overlap);
+        let normalized = Normalized::new(tail);
+        let in_phrases = self.phrases.unfinished(&normalized.text);
+        let in_patterns = self.folded.as_ref().and_then(|patterns| patterns.unfinished(&normalized.text));
+        let in_folded = in_phrases.into_iter().chain(in_patterns).min();
+        let in_folded = in_folded.map(|at| normalized.original(at..at + 1).start);
+        let in_exact = self.exact.as_ref().and_then(|patterns| patterns.unfinished(tail));
+        in_folded.into_iter().chain(in_exact).min().map_or(0, |at| tail.len() - at)
+    }
+}
+
+/// At most `len` bytes at the end of `text`.
+fn tail(text: &str, len: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(len))..]
+}

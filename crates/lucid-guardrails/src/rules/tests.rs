@@ -1,0 +1,344 @@
+use std::{fmt::Write as _, sync::LazyLock, time::Instant};
+
+use lucid_auditor::Direction;
+use proptest::prelude::*;
+
+use super::*;
+
+static INJECTION: LazyLock<Rules> = LazyLock::new(|| rules(Builtin::Injection.rules().unwrap()));
+
+fn mask(rule: Rule) -> Rule {
+    rule.with_action(Action::Mask)
+}
+
+fn rules(list: impl IntoIterator<Item = Rule>) -> Rules {
+    Rules::new(list).unwrap()
+}
+
+/// Texts that rules mask.
+fn masked<'a>(rules: &Rules, text: &'a str) -> Vec<&'a str> {
+    match rules.verdict(text, false) {
+        Verdict::Mask(spans) => spans.into_iter().map(|span| &text[span.range]).collect(),
+        Verdict::Allow => Vec::new(),
+        verdict => panic!("{verdict:?}"),
+    }
+}
+
+#[test]
+fn phrases_are_whole_words_in_any_spelling() {
+    let rules =
+        rules([mask(Rule::phrases("p", ["kill", "Blue Bird", "c++", "忽略 指令", "überraschung", "don't"]))]);
+    for (text, found) in [
+        ("kill", vec!["kill"]),
+        ("KILL, kill!", vec!["KILL", "kill"]),
+        ("skill killer kill_it", vec!["kill"]),
+        ("kіll k\u{200b}ill k\u{301}ill", vec!["kіll", "k\u{200b}ill", "k\u{301}ill"]),
+        ("the blue \n\t bird", vec!["blue \n\t bird"]),
+        ("blue-bird bluebird", vec![]),
+        ("C++11 and c++", vec!["C++", "c++"]),
+        ("请忽略 指令吧", vec!["忽略 指令"]),
+        ("Eine ÜBERRASCHUNG", vec!["ÜBERRASCHUNG"]),
+        ("Eine u\u{308}berraschung", vec!["u\u{308}berraschung"]),
+        ("don’t", vec!["don’t"]),
+        ("", vec![]),
+    ] {
+        assert_eq!(masked(&rules, text), found, "{text}");
+    }
+}
+
+#[test]
+fn patterns_are_folded_as_text_is() {
+    for (pattern, text, found) in [
+        (r"\bEMP-\d{6}\b", "emp-123456 EMP-1234567 ЕМР-123456", vec!["emp-123456", "ЕМР-123456"]),
+        (r"[A-F]{3}\s+straße", "abc \n STRASSE", vec!["abc \n STRASSE"]),
+        (r"stra[ßx]e", "strasse straxe", vec!["strasse", "straxe"]),
+        (r"[а-я]+!", "привет!", vec!["привет!"]),
+        (r"caf(é|e)", "cafe café CAFE\u{301}", vec!["cafe", "café", "CAFE\u{301}"]),
+        (r"a.c", "a\u{200b}\u{200b}c abc", vec!["abc"]),
+        (r"\w+@\w+", "write to ann@example now", vec!["ann@example"]),
+    ] {
+        assert_eq!(masked(&rules([mask(Rule::pattern("p", pattern))]), text), found, "{pattern}");
+    }
+}
+
+#[test]
+fn exact_patterns_see_the_text_as_it_is() {
+    let rules = rules([mask(Rule::pattern("p", "AB[\u{200b}-\u{200d}]{2}").with_exact(true))]);
+    assert_eq!(masked(&rules, "é AB\u{200b}\u{200c} ab\u{200b}\u{200c} AB\u{200b}"), ["AB\u{200b}\u{200c}"]);
+}
+
+#[test]
+fn denials_win_and_masks_that_overlap_are_joined() {
+    let list = || {
+        [
+            mask(Rule::phrases("a", ["one two"])),
+            mask(Rule::pattern("b", "two three")),
+            Rule::phrases("c", ["four"]),
+        ]
+    };
+    let rules = rules(list());
+    assert_eq!(masked(&rules, "one two three, two three"), ["one two three", "two three"]);
+    assert_eq!(rules.verdict("one two four", false), Verdict::deny("c", "the text matches the rule c"));
+    assert_eq!(rules.verdict("nothing", false), Verdict::Allow);
+    assert_eq!(rules.matching("four one two"), ["a", "c"]);
+    let Verdict::Mask(spans) = rules.verdict("one two", false) else { panic!() };
+    assert_eq!((&*spans[0].rule, &*spans[0].replacement), ("a", "<A>"));
+}
+
+#[test]
+fn only_beginnings_of_findings_are_undecided() {
+    let rules = rules([
+        Rule::phrases("deny", ["ignore previous", "ignore", "blue bird song"]),
+        mask(Rule::pattern("card", r"\bEMP-\d{3}")),
+        mask(Rule::pattern("token", "TOK[a-z]{2}").with_exact(true)),
+        Rule::pattern("denied", "never .{0,40} held"),
+    ]);
+    for (text, undecided) in [
+        ("", ""),
+        ("hello", ""),
+        ("hello ", ""),
+        ("say b", "b"),
+        ("say Blue", "Blue"),
+        ("say Blue ", "Blue "),
+        ("say вlue  bi", "вlue  bi"),
+        ("say blue\u{200b}", "blue\u{200b}"),
+        ("say blue birds", ""),
+        ("noblue", ""),
+        ("ignore", "ignore"),
+        ("ignore pre", "ignore pre"),
+        ("ignore presents", ""),
+        ("x EMP-1", "EMP-1"),
+        ("x emp", "emp"),
+        ("xEMP-1", ""),
+        ("é TOK", "TOK"),
+        ("é tok", ""),
+        ("never mind", ""),
+    ] {
+        assert_eq!(&text[text.len() - rules.undecided(text)..], undecided, "{text}");
+    }
+}
+
+#[test]
+fn invalid_rules_are_named_with_what_is_accepted() {
+    for (rule, error) in [
+        (
+            Rule::phrases("a b", ["x"]),
+            r#"invalid rule "a b": name: accepted: 1 to 63 letters, digits, "-" and "_""#,
+        ),
+        (
+            Rule::phrases("r", ["a", " \u{200b} "]),
+            r#"invalid rule "r": phrases[1]: found 0 visible bytes, accepted: 1 to 1024"#,
+        ),
+        (
+            Rule::phrases("r", [""; 0]),
+            r#"invalid rule "r": found neither of phrases and pattern, accepted: one of them"#,
+        ),
+        (Rule::pattern("r", "a*"), r#"invalid rule "r": pattern matches the empty text"#),
+        (
+            Rule::pattern("r", r"\bж"),
+            r#"invalid rule "r": pattern has letters other than Latin next to a boundary of ASCII words: accepted: phrases"#,
+        ),
+        (
+            Rule::pattern("r", r"(\w{50}){500}"),
+            r#"invalid rule "r": pattern is larger than 1048576 bytes when compiled: use shorter repetitions"#,
+        ),
+    ] {
+        assert_eq!(Rules::new([rule]).unwrap_err().to_string(), error);
+    }
+    let unclosed = Rules::new([Rule::pattern("r", "(a")]).unwrap_err().to_string();
+    assert!(unclosed.contains("unclosed group"), "{unclosed}");
+    for (examples, counterexamples, error) in [
+        (vec!["b"], vec![], r#"invalid rule "r": examples[0] does not match"#),
+        (vec!["a"], vec!["b", "a"], r#"invalid rule "r": counterexamples[1] matches"#),
+    ] {
+        let own = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
+        let rule = Rule {
+            examples: own(examples),
+            counterexamples: own(counterexamples),
+            ..Rule::phrases("r", ["a"])
+        };
+        assert_eq!(Rules::new([rule]).unwrap_err().to_string(), error);
+    }
+}
+
+#[test]
+fn hostile_patterns_and_texts_take_linear_time() {
+    let patterns = ["(a+)+b", "(a|aa)+c", "(.*)(.*)(.*)d", "(x+x+)+y", "a.{0,200}e", "([a-z]{1,30} ){0,20}f"];
+    let rules = rules(patterns.iter().enumerate().map(|(i, pattern)| {
+        let rule = Rule::pattern(format!("r{i}"), *pattern);
+        if i % 2 == 0 { mask(rule) } else { rule }
+    }));
+    // A backtracking search would never end.
+    for text in ["a".repeat(100_000), "ax ".repeat(30_000), "x".repeat(100_000), "ö\u{301} a".repeat(20_000)]
+    {
+        assert_eq!(rules.verdict(&text, false), Verdict::Allow);
+        assert!(rules.undecided(&text) <= rules.overlap());
+    }
+}
+
+#[tokio::test]
+async fn verdicts_of_a_judge_repeat_no_text() {
+    let rules = rules([Rule::phrases("secret", ["bluebird"])]);
+    let verdict = rules.judge(&Passage::new(Direction::Prompt, "say bluebird")).await.unwrap();
+    assert_eq!(verdict, Verdict::deny("secret", "the text matches the rule secret"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn spans_cut_from_the_text_spell_a_phrase(
+        around in ("(\\PC|[a-c \u{200b}é]){0,20}", "(\\PC|[a-c \u{200b}é]){0,20}"),
+        spelled in prop::sample::select(vec!["a secret", "A  SECRET", "а ѕесrет", "a\n\u{200b}s\u{200b}ecr\u{301}et", "𝐚 𝐬ecret"]),
+    ) {
+        let rules = Rules::new([mask(Rule::phrases("p", ["a secret", "b", "ab c", "é é"]))]).unwrap();
+        let text = format!("{} {spelled} {}", around.0, around.1);
+        let found = masked(&rules, &text);
+        let folded: Vec<_> = found.iter().map(|found| crate::normalize::Normalized::new(found).text).collect();
+        prop_assert!(folded.iter().any(|found| found.contains("a secret")), "{text:?} {found:?}");
+        for phrase in folded {
+            prop_assert!(["a secret", "b", "ab c", "e e", "e e e"].iter().any(|p| phrase.contains(p)), "{phrase:?}");
+        }
+    }
+
+    #[test]
+    fn text_that_may_begin_a_finding_is_withheld(
+        text in "(\\PC|[a-c \u{200b}é]){0,20}",
+        spelled in prop::sample::select(vec!["a secret place", "EMP-12345", "𝐚 ѕecret  place"]),
+    ) {
+        let rules = Rules::new([
+            mask(Rule::phrases("p", ["a secret place"])), mask(Rule::pattern("e", r"EMP-\d{5}")),
+        ]).unwrap();
+        let whole = format!("{text} {spelled}");
+        let from = text.len() + 1;
+        for (cut, _) in spelled.char_indices().skip(1) {
+            let undecided = rules.undecided(&whole[..from + cut]);
+            prop_assert!(undecided >= cut && undecided <= rules.overlap());
+        }
+    }
+
+    #[test]
+    fn any_text_is_judged(text in "\\PC*") {
+        INJECTION.verdict(&text, false);
+        INJECTION.undecided(&text);
+    }
+}
+
+#[test]
+fn examples_of_built_in_rules_match_and_counterexamples_do_not() {
+    for builtin in [Builtin::Injection, Builtin::Toxicity] {
+        let list = builtin.rules().unwrap();
+        for rule in &list {
+            let is_documented = rule.source.as_ref().is_some_and(|source| source.starts_with("https://"));
+            assert!(
+                is_documented && !rule.examples.is_empty() && !rule.counterexamples.is_empty(),
+                "{}",
+                rule.name
+            );
+            assert_eq!(list.iter().filter(|other| other.name == rule.name).count(), 1, "{}", rule.name);
+        }
+        let wrong: Vec<_> = list.iter().filter_map(|rule| Rules::new([rule.clone()]).err()).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        let rules = rules(list);
+        let benign = include_str!("../../testdata/benign.txt").lines();
+        let wrong: Vec<_> = benign.filter(|prompt| !rules.matching(prompt).is_empty()).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+}
+
+/// Prints figures: `cargo test --release -p lucid-guardrails -- --ignored --nocapture figures`.
+#[test]
+#[ignore = "measures"]
+fn figures() {
+    let word = |i: usize| {
+        ["lorem", "ipsum", "dolor", "system", "prompt", "the", "of", "amet", "elit", "you"][i * 7 % 10]
+    };
+    let text = |len: usize| {
+        let mut text = String::new();
+        for i in 0.. {
+            if text.len() >= len {
+                break;
+            }
+            let _ = write!(text, "{} {}{}", word(i), word(i / 3), if i % 12 == 0 { ".\n" } else { " " });
+        }
+        text
+    };
+    let phrases =
+        |n: usize| Rule::phrases("p", (0..n).map(|i| format!("{} {} code{i}", word(i), word(i / 10))));
+    let judges = [
+        ("1,000 phrases", rules([phrases(1000)])),
+        ("10,000 phrases", rules([phrases(10_000)])),
+        ("injection", rules(Builtin::Injection.rules().unwrap())),
+    ];
+    let texts = [
+        ("10 KB", text(10 << 10)),
+        ("100 KB", text(100 << 10)),
+        ("1 MB", text(1 << 20)),
+        ("1 MB of beginnings", "ignore all of the you are act as send your ".repeat((1 << 20) / 43)),
+        ("10 KB of Russian", "съешь ещё этих мягких французских булок ".repeat(140)),
+        ("10 KB of Chinese", "请用中文总结这篇文章的主要内容，".repeat(213)),
+    ];
+    // The fastest round: other programs disturb the rest.
+    let measure = |name: &str, rounds: usize, work: &dyn Fn()| {
+        let time = || {
+            let start = Instant::now();
+            work();
+            start.elapsed()
+        };
+        println!("{name}: {:?}", (0..rounds.max(10)).map(|_| time()).min().unwrap_or_default());
+    };
+    measure("injection, compiled", 10, &|| drop(rules(Builtin::Injection.rules().unwrap())));
+    for (name, text) in &texts {
+        let rounds = (20 << 20) / text.len();
+        measure(&format!("folding, {name}"), rounds, &|| drop(crate::normalize::Normalized::new(text)));
+        for (judge, rules) in &judges {
+            measure(&format!("{judge}, {name}"), rounds, &|| {
+                assert_eq!(rules.verdict(text, false), Verdict::Allow)
+            });
+            measure(&format!("{judge}, end of {name}"), 1000, &|| assert!(rules.undecided(text) < 20));
+        }
+    }
+}
+
+/// Prints precision and recall of the built-in rules, and the texts in error. The file has a label (`attack` or `benign`), a text
+/// with JSON escapes, and a source per line, separated by tabs:
+/// `QUALITY=injection.tsv cargo test --release -p lucid-guardrails -- --ignored --nocapture quality`.
+#[test]
+#[ignore = "measures"]
+fn quality() {
+    let file = fs::read_to_string(std::env::var("QUALITY").expect("QUALITY names a file")).unwrap();
+    let mut counts = std::collections::BTreeMap::<_, [usize; 2]>::new();
+    for line in file.lines() {
+        let [label, text, source] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let text: String = serde_json::from_str(&format!("\"{text}\"")).unwrap();
+        let found = INJECTION.matching(&text);
+        let is_found = !found.is_empty();
+        for source in [source, "all"] {
+            counts.entry((label, source)).or_default()[usize::from(is_found)] += 1;
+        }
+        if is_found != (label == "attack") && std::env::var_os("VERBOSE").is_some() {
+            println!("{label} {found:?} {}", text.chars().take(400).collect::<String>().replace('\n', " "));
+        }
+    }
+    for ((label, source), [missed, found]) in &counts {
+        println!("{label}: {found} of {} found, {source}", missed + found);
+    }
+    let [missed, hits] = counts[&("attack", "all")];
+    let [_, alarms] = counts[&("benign", "all")];
+    println!(
+        "recall {:.3}, precision {:.3}",
+        hits as f64 / (hits + missed) as f64,
+        hits as f64 / (hits + alarms) as f64
+    );
+}
+
+#[test]
+fn a_word_that_may_go_on_is_not_complete() {
+    let rules = Rules::new([Rule::phrases("threat", ["kill"])]).unwrap();
+    assert_eq!(rules.verdict("they kill", true), Verdict::Allow);
+    assert_eq!(rules.undecided("they kill"), 4);
+    assert_eq!(rules.verdict("they killing", true), Verdict::Allow);
+    for (text, has_more) in [("they kill", false), ("they kill ", true), ("they kill.", true)] {
+        assert!(matches!(rules.verdict(text, has_more), Verdict::Deny { .. }), "{text}");
+    }
+}

@@ -1,0 +1,274 @@
+//! Cases of testdata/pii.tsv and testdata/secrets.tsv, and streams.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+
+use std::{collections::BTreeMap, fmt::Write as _, ops::Range, sync::LazyLock};
+
+use futures::FutureExt as _;
+use lucid_auditor::{Direction, Judge, Passage, Verdict};
+use lucid_guardrails::{EntityOptions, Pii, Secrets};
+use proptest::prelude::*;
+
+/// A line of a test-data file.
+struct Case {
+    entity: String,
+    text: String,
+    expected: Vec<Range<usize>>,
+    /// Reason for a different result.
+    deviation: Option<String>,
+}
+
+fn cases(file: &str) -> Vec<Case> {
+    let lines = file.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let columns: Vec<_> = line.split('\t').collect();
+            let text =
+                columns[1].replace("\\|", "").replace("\\n", "\n").replace("\\t", "\t").replace("\\\\", "\\");
+            let spans = columns[2].split(' ').filter(|span| *span != "-");
+            let expected = spans
+                .map(|span| {
+                    let (start, end) = span.split_once('-').unwrap();
+                    start.parse().unwrap()..end.parse().unwrap()
+                })
+                .collect();
+            assert!(!columns[3].is_empty(), "no source: {line}");
+            let deviation = columns.get(4).map(|reason| (*reason).to_owned());
+            Case { entity: columns[0].to_owned(), text, expected, deviation }
+        })
+        .collect()
+}
+
+fn spans(judge: &impl Judge, text: &str) -> Vec<(Range<usize>, String)> {
+    match judge.judge(&Passage::new(Direction::Prompt, text)).now_or_never().unwrap().unwrap() {
+        Verdict::Allow => Vec::new(),
+        Verdict::Mask(spans) => spans.into_iter().map(|span| (span.range, span.rule.into_owned())).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ranges(judge: &impl Judge, text: &str) -> Vec<Range<usize>> {
+    spans(judge, text).into_iter().map(|(range, _)| range).collect()
+}
+
+fn only(entity: &str) -> EntityOptions {
+    EntityOptions::default().with_entities([entity])
+}
+
+/// Judges each case for its entity alone, as the recognizers' own tests do.
+fn verify<J: Judge>(file: &str, judge: impl Fn(&str) -> J) {
+    let mut failures = String::new();
+    let mut judges = BTreeMap::new();
+    for case in cases(file) {
+        let judge = judges.entry(case.entity.clone()).or_insert_with_key(|entity| judge(entity));
+        let found = ranges(judge, &case.text);
+        if (found == case.expected) == case.deviation.is_some() {
+            let Case { entity, text, expected, deviation } = case;
+            writeln!(failures, "{entity}\t{text}\texpected {expected:?}\tfound {found:?}\t{deviation:?}")
+                .unwrap();
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+#[test]
+fn personal_data_of_public_test_cases_is_found() {
+    verify(include_str!("../testdata/pii.tsv"), |entity| Pii::new(&only(entity)).unwrap());
+}
+
+#[test]
+fn secrets_of_public_test_cases_are_found() {
+    verify(include_str!("../testdata/secrets.tsv"), |entity| Secrets::new(&only(entity)).unwrap());
+}
+
+/// Masks a text that arrives in pieces, as an auditor does. Returns the texts it releases.
+fn stream(judge: &impl Judge, pieces: &[&str]) -> Vec<String> {
+    let (mut text, mut released) = (String::new(), 0_usize);
+    let mut outputs = Vec::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        text.push_str(piece);
+        let start = text.floor_char_boundary(released.saturating_sub(judge.overlap()));
+        let window = &text[start..];
+        let undecided = judge.undecided(window);
+        assert!(undecided <= judge.overlap() && window.is_char_boundary(window.len() - undecided));
+        let until =
+            if index + 1 == pieces.len() { text.len() } else { (text.len() - undecided).max(released) };
+        let mut output = String::new();
+        for (range, entity) in spans(judge, window) {
+            let range = (range.start + start).max(released)..(range.end + start).min(until);
+            if !range.is_empty() {
+                output.push_str(&text[released..range.start]);
+                write!(output, "<{entity}>").unwrap();
+                released = range.end;
+            }
+        }
+        output.push_str(&text[released..until]);
+        released = until;
+        outputs.push(output);
+    }
+    outputs
+}
+
+#[test]
+fn findings_in_two_pieces_are_masked_whole() {
+    let pii = Pii::new(&EntityOptions::default()).unwrap();
+    let secrets = Secrets::new(&EntityOptions::default()).unwrap();
+    for (before, finding, entity) in [
+        ("Your card ", "4111 1111 1111 1111", "CREDIT_CARD"),
+        ("Your card ", "4111111111111111", "CREDIT_CARD"),
+        ("Your card ", "3782-822463-10005", "CREDIT_CARD"),
+        ("Pay to ", "DE89 3704 0044 0532 0130 00", "IBAN_CODE"),
+        ("Pay to ", "GB29NWBK60161331926819", "IBAN_CODE"),
+        ("My email is ", "john@example.com", "EMAIL_ADDRESS"),
+        ("At ", "192.168.100.200", "IP_ADDRESS"),
+        ("At ", "2001:db8::8a2e:370:7334", "IP_ADDRESS"),
+        ("SSN ", "856-45-6789", "US_SSN"),
+        ("SSN ", "856456789", "US_SSN"),
+        ("Dial ", "+44 20 7946 0958", "PHONE_NUMBER"),
+        ("Dial ", "202-555-0143", "PHONE_NUMBER"),
+    ] {
+        let text = format!("{before}{finding} today");
+        for (at, _) in text.char_indices().skip(1) {
+            let masked = stream(&pii, &[&text[..at], &text[at..]]).concat();
+            assert_eq!(masked, format!("{before}<{entity}> today"), "{:?}", text.split_at(at));
+        }
+    }
+    for (finding, entity) in [
+        (format!("ghp_{}", "a1B2c3".repeat(6)), "GITHUB_TOKEN"),
+        (format!("AKIA{}", "ABCD2345".repeat(2)), "AWS_ACCESS_KEY"),
+        (format!("eyJ{0}.eyJ{0}.{0}", "a1B2c3".repeat(6)), "JWT"),
+        (
+            format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----", "aB3+".repeat(16)),
+            "PRIVATE_KEY",
+        ),
+    ] {
+        let text = format!("The key {finding} leaked");
+        for at in 8..text.len() {
+            let masked = stream(&secrets, &[&text[..at], &text[at..]]).concat();
+            // Up to two characters of the fixed part are no secret.
+            let shown = if at <= 10 { at } else { 8 };
+            assert_eq!(
+                masked,
+                format!("{}<{entity}> leaked", &text[..shown.max(8)]),
+                "{:?}",
+                text.split_at(at)
+            );
+        }
+    }
+}
+
+#[test]
+fn card_numbers_in_any_pieces_are_masked_whole() {
+    let pii = Pii::new(&EntityOptions::default()).unwrap();
+    let card = "4111 1111 1111 1111";
+    for at in 1..card.len() {
+        for then in at + 1..card.len() {
+            let pieces = ["Your card ", &card[..at], &card[at..then], &card[then..], ", thanks"];
+            assert_eq!(stream(&pii, &pieces).concat(), "Your card <CREDIT_CARD>, thanks", "{pieces:?}");
+        }
+    }
+    let mut pieces: Vec<_> = card.split("").filter(|piece| !piece.is_empty()).collect();
+    pieces.push(".");
+    assert_eq!(stream(&pii, &pieces).concat(), "<CREDIT_CARD>.");
+}
+
+#[test]
+fn ordinary_words_are_released_at_once() {
+    let pii = Pii::new(&EntityOptions::default()).unwrap();
+    let secrets = Secrets::new(&EntityOptions::default()).unwrap();
+    let text = "Sure! A well-known answer (see below) isn't hard: I think, e.g., that it's fine. Ça va? 你好。\n\n- **Bold** and `code`";
+    let pieces: Vec<_> = text.split_inclusive(' ').collect();
+    assert_eq!(stream(&pii, &pieces), pieces);
+    assert_eq!(stream(&secrets, &pieces), pieces);
+    for (text, undecided) in [
+        ("Hello", 0),
+        ("It was in 2024", 4),
+        ("It was in 2024,", 0),
+        ("It was in 2024 or", 0),
+        ("card 4111 1111", 9),
+        ("john.doe", 8),
+        ("mail john", 4),
+        ("fe80::", 6),
+    ] {
+        assert_eq!(pii.undecided(text), undecided, "{text}");
+    }
+}
+
+#[test]
+fn weak_formats_need_context_or_a_name() {
+    let all = Pii::new(&EntityOptions::default()).unwrap();
+    assert!(ranges(&all, "The order 856456789 has 3 items").is_empty());
+    let ssn = "US_SSN".to_owned();
+    assert_eq!(spans(&all, "His social security number: 856456789"), [(28..37, ssn.clone())]);
+    assert_eq!(
+        spans(&Pii::new(&only("US_SSN")).unwrap(), "The order 856456789 has 3 items"),
+        [(10..19, ssn)]
+    );
+}
+
+#[test]
+fn entities_are_masked_denied_or_left_alone() {
+    let options: EntityOptions =
+        serde_yaml::from_str("{action: mask, actions: {CREDIT_CARD: deny, EMAIL_ADDRESS: allow}}").unwrap();
+    let judge = Pii::new(&options).unwrap();
+    let verdict = |text| judge.judge(&Passage::new(Direction::Prompt, text)).now_or_never().unwrap().unwrap();
+    assert_eq!(
+        verdict("4111 1111 1111 1111"),
+        Verdict::deny("CREDIT_CARD", "the text contains personal data (CREDIT_CARD)")
+    );
+    assert_eq!(verdict("a@example.com"), Verdict::Allow);
+    let Verdict::Mask(spans) = verdict("at 10.0.0.1") else { panic!() };
+    assert_eq!(spans[0].replacement, "<IP_ADDRESS>");
+
+    let error = |yaml| Pii::new(&serde_yaml::from_str(yaml).unwrap()).unwrap_err().to_string();
+    assert!(
+        error("entities: [EMAIL]")
+            .starts_with("entities: entity \"EMAIL\" not found (known: ABA_ROUTING_NUMBER, ")
+    );
+    assert!(error("actions: {JWT: deny}").starts_with("actions: entity \"JWT\" not found (known: "));
+    assert!(error("entities: []").starts_with("entities: no entity (known: "));
+}
+
+/// With all entities, fewer formats count than for a named one. The floors guard against regressions.
+#[test]
+fn precision_and_recall_of_the_default_hold() {
+    let judge = Pii::new(&EntityOptions::default()).unwrap();
+    let mut counts: BTreeMap<String, [usize; 3]> = BTreeMap::new();
+    for case in cases(include_str!("../testdata/pii.tsv")) {
+        let found = ranges(&judge, &case.text);
+        let right = found.iter().filter(|range| case.expected.contains(*range)).count();
+        for name in [case.entity.as_str(), "all"] {
+            let [right_of, found_of, expected_of] = counts.entry(name.to_owned()).or_default();
+            *right_of += right;
+            *found_of += found.len();
+            *expected_of += case.expected.len();
+        }
+    }
+    for (entity, [right, found, expected]) in &counts {
+        println!("{entity}: precision {right}/{found}, recall {right}/{expected}");
+    }
+    let [right, found, expected] = counts["all"];
+    assert!(right * 100 >= found * 85, "precision {right}/{found}");
+    assert!(right * 100 >= expected * 60, "recall {right}/{expected}");
+}
+
+static ALL_PII: LazyLock<Pii> =
+    LazyLock::new(|| Pii::new(&EntityOptions::default().with_entities(Pii::entities())).unwrap());
+static ALL_SECRETS: LazyLock<Secrets> = LazyLock::new(|| Secrets::new(&EntityOptions::default()).unwrap());
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text_is_judged(text in r"([0-9 .:@+()/_-]|[A-Za-z]{1,5}|[0-9a-f]{1,4}:|\PC|AKIA|eyJ|-----BEGIN |sk-|::|[0-9]{3,5}[ -]){0,60}") {
+        for found in [spans(&*ALL_PII, &text), spans(&*ALL_SECRETS, &text)] {
+            let mut end = 0;
+            for (range, _) in found {
+                prop_assert!(range.start >= end && text.get(range.clone()).is_some_and(|found| !found.is_empty()));
+                end = range.end;
+            }
+        }
+        let undecided = [ALL_PII.undecided(&text), ALL_SECRETS.undecided(&text)];
+        prop_assert!(undecided.iter().all(|undecided| text.is_char_boundary(text.len() - undecided)));
+    }
+}

@@ -1,0 +1,151 @@
+//! Options, credentials and TLS.
+
+use std::fs;
+use std::sync::Arc;
+
+use axum::response::IntoResponse as _;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use lucid_auditor::Verdict;
+use lucid_guardrails::http::Options;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::{Remote, ask, error, judge, router};
+
+fn fault(options: Value) -> String {
+    judge(options).map(|_| ()).unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn credentials_come_from_files_and_are_read_again() {
+    let files = TempDir::new().unwrap();
+    let path = |name: &str| files.path().join(name);
+    fs::write(path("token"), "first\n").unwrap();
+    fs::write(path("key"), "k1\n").unwrap();
+    let remote = Remote::answering(json!({ "allowed": true })).await;
+    let judge = remote.judge(json!({
+        "tokenFile": path("token"),
+        "headerFiles": { "X-Api-Key": path("key") },
+        "headers": { "X-Fixed": "f" },
+        "cache": { "size": 0 },
+    }));
+    ask(&judge, "a text").await.unwrap();
+    let sent = |name: &str| remote.requests().pop().unwrap().headers[name].clone();
+    assert_eq!(
+        (sent("authorization"), sent("x-api-key"), sent("x-fixed")),
+        ("Bearer first".parse().unwrap(), "k1".parse().unwrap(), "f".parse().unwrap())
+    );
+    let printed = format!("{judge:?}");
+    assert!(!printed.contains("first") && !printed.contains("k1"), "{printed}");
+
+    fs::write(path("token"), "second").unwrap();
+    while sent("authorization") != "Bearer second" {
+        ask(&judge, "a text").await.unwrap();
+    }
+}
+
+#[test]
+fn invalid_options_name_the_key_and_the_accepted_values() {
+    let files = TempDir::new().unwrap();
+    let bad = files.path().join("bad");
+    fs::write(&bad, "secret\nsecret").unwrap();
+    let missing = files.path().join("missing");
+    let local = "http://127.0.0.1:1";
+    for (options, expected) in [
+        (
+            json!({ "url": "ftp://host" }),
+            r#"invalid url: found the scheme "ftp"; accepted is http[s]://host[:port][/path]"#,
+        ),
+        (json!({ "url": "host:80/" }), "invalid url: found the scheme"),
+        (json!({ "url": "" }), "invalid url: relative URL without a base; accepted is"),
+        (json!({ "url": "http://u:secret@host" }), "invalid url: found a user or password"),
+        (
+            json!({ "url": "http://host", "tokenFile": bad }),
+            "invalid url: found plain http with caFile, tokenFile or headerFiles",
+        ),
+        (json!({ "url": local, "caFile": bad }), "invalid url: found plain http with caFile"),
+        (json!({ "url": "https://host", "caFile": bad }), "invalid caFile: failed to use"),
+        (json!({ "url": local, "tokenFile": bad }), "invalid headerFiles or tokenFile: failed to use"),
+        (json!({ "url": local, "tokenFile": missing }), "invalid headerFiles or tokenFile: failed to read"),
+        (
+            json!({ "url": local, "headers": { "a b": "c" } }),
+            r#"invalid headers: "a b" is not the name of a header"#,
+        ),
+        (json!({ "url": local, "headers": { "a": "" } }), "invalid headers: the value is empty"),
+        (json!({ "url": local, "api": "fms" }), "invalid headers: detector-id is missing"),
+        (json!({ "url": local, "api": "nemo" }), "invalid parameters: model is missing"),
+        (
+            json!({ "url": local, "api": "presidio", "threshold": 2 }),
+            "invalid threshold: found 2; accepted are 0 to 1",
+        ),
+        (json!({ "url": local, "threshold": 0.5 }), "invalid threshold: found 0.5"),
+    ] {
+        let error = fault(options);
+        assert!(error.starts_with(expected), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+    let unknown = json!({ "url": local, "api": "grpc" });
+    let error = serde_json::from_value::<Options>(unknown).unwrap_err().to_string();
+    assert!(error.contains("expected one of `plain`, `fms`, `presidio`, `nemo`, `litellm`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_path_of_the_url_is_kept() {
+    let remote = Remote::answering(json!({ "status": "success" })).await;
+    let url = format!("http://{}/v1/guardrail/checks?trace=1", remote.address);
+    let judge = judge(json!({ "url": url, "api": "nemo", "parameters": { "model": "m" } })).unwrap();
+    ask(&judge, "a text").await.unwrap();
+    assert_eq!(remote.requests()[0].path, "/v1/guardrail/checks");
+}
+
+#[tokio::test]
+async fn the_ca_file_decides_whom_the_judge_trusts() {
+    let ca = || {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    };
+    let (ca, other) = (ca(), ca());
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(["localhost".to_owned()]).unwrap().signed_by(&key, &ca).unwrap();
+    let tls = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![leaf.der().clone()], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let router = router(Arc::default(), |_| axum::Json(json!({ "allowed": true })).into_response());
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (acceptor, router) = (acceptor.clone(), router.clone());
+            tokio::spawn(async move {
+                let stream = acceptor.accept(stream).await?;
+                let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                drop(server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await);
+                Ok::<_, std::io::Error>(())
+            });
+        }
+    });
+    let files = TempDir::new().unwrap();
+    let file = files.path().join("ca.pem");
+    for (ca, is_trusted) in [(&other, false), (&ca, true)] {
+        fs::write(&file, ca.pem()).unwrap();
+        let judge =
+            judge(json!({ "url": format!("https://localhost:{port}"), "caFile": file, "retries": 0 }))
+                .unwrap();
+        match is_trusted {
+            true => assert_eq!(ask(&judge, "a text").await.unwrap(), Verdict::Allow),
+            false => {
+                let error = error(&judge, "a text").await;
+                assert!(error.contains("certificate"), "{error}");
+            }
+        }
+    }
+}
