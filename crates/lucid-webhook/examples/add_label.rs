@@ -39,7 +39,7 @@ async fn main() -> Result<(), BoxError> {
     tokio::spawn(certificates.run(Files::new(certificate, key), shutdown.clone()));
     // While the files are invalid, the log states the reason.
     ready.wait_for(|ready| *ready).await?;
-    let webhook = Webhook::defaulting("add-label.example.com", [Operation::Create], add_label);
+    let webhook = Webhook::defaulting::<Pod>("add-label.example.com", [Operation::Create], add_label);
     let router = Router::new().webhook("/mutate", webhook);
     let server = Server::bind(listen).await?;
     println!("listening on {}", server.local_addr());

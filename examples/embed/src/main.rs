@@ -17,7 +17,7 @@ async fn name_owner(Object(mut pod): Object<Pod>, user: UserInfo) -> Changed<Pod
 async fn main() -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let selector = parse_selector("tidy.example.com/enabled=true")?;
-    let webhook = Webhook::defaulting("owner.tidy.example.com", [Operation::Create], name_owner)
+    let webhook = Webhook::defaulting::<Pod>("owner.tidy.example.com", [Operation::Create], name_owner)
         .with_registration(|registration| registration.with_namespace_selector(selector));
     let client = kube::Client::try_default().await?;
     let router = teams::serve(Router::new().webhook("/owner", webhook), client.clone())?;

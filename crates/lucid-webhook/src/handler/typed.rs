@@ -12,9 +12,9 @@ use crate::review::{AdmissionRequest, GroupVersionKind, Operation};
 
 /// A [`Handler`] whose first argument is [`Object<T>`](Object), with or without state.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not handle objects of one type",
-    label = "not a handler of objects",
-    note = "it is an `async fn` whose first argument is `Object<T>`"
+    message = "`{Self}` does not handle objects of type `{T}`",
+    label = "not a handler of `{T}`",
+    note = "it is an `async fn` whose first argument is `Object<{T}>`"
 )]
 pub trait ObjectHandler<T, Args>: Handler<Args> {}
 

@@ -72,9 +72,9 @@ fn wrong_handlers_get_helpful_errors() {
 #[test]
 fn a_defaulting_handler_has_an_object() {
     let handler = "async fn handle(_: UserInfo) -> AdmissionResponse { AdmissionResponse::allow() }";
-    let webhook = "fn other() -> Webhook { Webhook::defaulting(\"b.example.com\", [], handle) }";
+    let webhook = "fn other() -> Webhook { Webhook::defaulting::<()>(\"b.example.com\", [], handle) }";
     let errors = compile(&format!("{handler}\n{webhook}"));
-    assert!(errors.contains("expected function signature `fn(Object<_>) -> _`"), "{errors}");
+    assert!(errors.contains("it is an `async fn` whose first argument is `Object<()>`"), "{errors}");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn rules_derive_from_the_type() {
         json!([{"apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": operations,
             "scope": "*"}])
     };
-    let defaulting = Webhook::defaulting(NAME, [Update, Create], two_replicas);
+    let defaulting = Webhook::defaulting::<Deployment>(NAME, [Update, Create], two_replicas);
     assert_eq!(rules(defaulting), rule("apps", "deployments", &["CREATE", "UPDATE"]));
     let all = rule("stable.example.com", "crontabs", &["CREATE", "UPDATE", "DELETE"]);
     assert_eq!(rules(Webhook::validator::<CronTabV1>(NAME, All)), all);
@@ -73,16 +73,16 @@ async fn a_defaulting_webhook_changes_its_objects() {
         deployment.metadata.labels.get_or_insert_default().insert(key.into(), user.username);
         Changed::new(deployment).with_warning("named")
     }
-    let webhook = registered(Webhook::defaulting(NAME, [Create], two_replicas));
+    let webhook = registered(Webhook::defaulting::<Deployment>(NAME, [Create], two_replicas));
     let object = webhook.review(&Review::create(&deployment(Value::Null))).await.expect_admitted();
     assert_eq!(object["spec"]["replicas"], 2);
     async fn noted(Object(deployment): Object<Deployment>, user: UserInfo) -> Changed<Deployment> {
         Changed::new(deployment).with_warning(user.username)
     }
-    let webhook = registered(Webhook::defaulting(NAME, [Create], noted));
+    let webhook = registered(Webhook::defaulting::<Deployment>(NAME, [Create], noted));
     let outcome = webhook.review(&Review::create(&deployment(json!(1))).user("jane", ["dev"])).await;
     assert_eq!(outcome.warnings, ["jane"]);
-    let webhook = registered(Webhook::defaulting(NAME, [Create], named.with_state("owner")));
+    let webhook = registered(Webhook::defaulting::<Deployment>(NAME, [Create], named.with_state("owner")));
     let outcome = webhook.review(&Review::create(&deployment(json!(1))).user("jane", ["dev"])).await;
     assert_eq!(outcome.warnings, ["named"]);
     assert_eq!(outcome.expect_admitted()["metadata"]["labels"], json!({"owner": "jane"}));
@@ -108,7 +108,7 @@ fn rules_of_other_types_are_rejected() {
         (Rule::new("*", ["*"], ["*"], [Create]), Some("* in */*")),
     ] {
         for webhook in [
-            Webhook::defaulting(NAME, [Create], two_replicas),
+            Webhook::defaulting::<Deployment>(NAME, [Create], two_replicas),
             Webhook::validator::<Deployment>(NAME, Nothing),
         ] {
             let router =
@@ -132,7 +132,7 @@ async fn calls_for_another_kind_fail() {
         Changed::new(pod)
     }
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web", "namespace": "shop"}});
-    for webhook in [Webhook::defaulting(NAME, [Create], keep), Webhook::validator::<Pod>(NAME, Nothing)] {
+    for webhook in [Webhook::defaulting::<Pod>(NAME, [Create], keep), Webhook::validator::<Pod>(NAME, Nothing)] {
         let evictions = Rule::of::<Pod>([Create]).subresource("eviction");
         let api_server = registered(webhook.with_registration(|it| it.with_rule(evictions)));
         let rejection = api_server.create(&eviction).await.expect_rejected();
