@@ -351,7 +351,7 @@ impl<Args: 'static> Webhook<Args> {
     ///
     /// A handler of another type does not compile:
     ///
-    /// ```compile_fail,E0277
+    /// ```compile_fail,E0631
     /// # use k8s_openapi::api::apps::v1::Deployment;
     /// # use k8s_openapi::api::core::v1::Pod;
     /// # use lucid_webhook::Operation::Create;

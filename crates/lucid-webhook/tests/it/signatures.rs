@@ -70,11 +70,18 @@ fn wrong_handlers_get_helpful_errors() {
 }
 
 #[test]
-fn a_defaulting_handler_has_an_object() {
-    let handler = "async fn handle(_: UserInfo) -> AdmissionResponse { AdmissionResponse::allow() }";
+fn a_defaulting_handler_has_an_object_of_its_type() {
     let webhook = "fn other() -> Webhook { Webhook::defaulting::<()>(\"b.example.com\", [], handle) }";
-    let errors = compile(&format!("{handler}\n{webhook}"));
-    assert!(errors.contains("it is an `async fn` whose first argument is `Object<()>`"), "{errors}");
+    for (arguments, says) in [
+        ("_: UserInfo", "expected function signature `fn(Object<()>) -> _`"),
+        ("_: Object<u8>", "expected function signature `fn(Object<()>) -> _`"),
+        ("_: Object<u8>, _: UserInfo", "it is an `async fn` whose first argument is `Object<()>`"),
+    ] {
+        let handler =
+            format!("async fn handle({arguments}) -> AdmissionResponse {{ AdmissionResponse::allow() }}");
+        let errors = compile(&format!("{handler}\n{webhook}"));
+        assert!(errors.contains(says), "{errors}");
+    }
 }
 
 #[test]

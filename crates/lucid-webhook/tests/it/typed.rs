@@ -132,7 +132,9 @@ async fn calls_for_another_kind_fail() {
         Changed::new(pod)
     }
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web", "namespace": "shop"}});
-    for webhook in [Webhook::defaulting::<Pod>(NAME, [Create], keep), Webhook::validator::<Pod>(NAME, Nothing)] {
+    for webhook in
+        [Webhook::defaulting::<Pod>(NAME, [Create], keep), Webhook::validator::<Pod>(NAME, Nothing)]
+    {
         let evictions = Rule::of::<Pod>([Create]).subresource("eviction");
         let api_server = registered(webhook.with_registration(|it| it.with_rule(evictions)));
         let rejection = api_server.create(&eviction).await.expect_rejected();
