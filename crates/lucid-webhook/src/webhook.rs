@@ -330,7 +330,6 @@ impl Webhook {
     }
 }
 
-/// `Args` is inferred from the handler.
 impl<Args: 'static> Webhook<Args> {
     /// Creates a mutating webhook for objects of type `T`, such as `Deployment` or a type with
     /// `#[derive(CustomResource)]`. The handler's first argument is [`Object<T>`](crate::Object). The webhook is
