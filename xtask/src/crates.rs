@@ -13,11 +13,14 @@ use crate::command::{ROOT, cargo, metadata, succeed};
 
 #[derive(Args)]
 pub(crate) struct Crates {
-    /// Also build each package as its users do: its documentation as on docs.rs, and its tests and examples. Takes some
-    /// minutes.
+    /// Also build each package as its users do: its documentation as on docs.rs, its tests and examples, and the program on
+    /// its first page. Takes some minutes.
     #[arg(long)]
     verify: bool,
 }
+
+/// Pages whose first program a user copies, with its dependencies.
+const PAGES: [&str; 2] = ["crates/lucid-webhook/src/lib.rs", "crates/lucid-webhook/README.md"];
 
 /// A published crate under `crates/`.
 pub(crate) struct Library {
@@ -60,7 +63,19 @@ fn verify(libraries: &[Library], target: &Path) -> Result<(), Error> {
         let package = File::open(target.join("package").join(format!("{stem}.crate")))?;
         tar::Archive::new(GzDecoder::new(package)).unpack(folder.path())?;
     }
-    let members: Vec<_> = libraries.iter().map(|library| json!(library.stem).to_string()).collect();
+    let mut members: Vec<_> = libraries.iter().map(|library| json!(library.stem).to_string()).collect();
+    for (index, page) in PAGES.iter().enumerate() {
+        let name = format!("page-{index}");
+        let text = fs::read_to_string(Path::new(ROOT).join(page))?;
+        let (manifest, program) =
+            first_program(&text).ok_or(format!("{page} has no program and its manifest"))?;
+        fs::create_dir_all(folder.path().join(&name).join("src"))?;
+        let package =
+            format!("[package]\nname = {name:?}\nversion = \"0.1.0\"\nedition = \"2024\"\n\n{manifest}");
+        fs::write(folder.path().join(&name).join("Cargo.toml"), package)?;
+        fs::write(folder.path().join(&name).join("src/main.rs"), program)?;
+        members.push(json!(name).to_string());
+    }
     let patches =
         libraries.iter().map(|Library { name, stem, .. }| format!("{name} = {{ path = {stem:?} }}\n"));
     let manifest = format!(
@@ -77,7 +92,23 @@ fn verify(libraries: &[Library], target: &Path) -> Result<(), Error> {
         run_cargo(&[&["doc", "--no-deps"], &of_package[..], &docs].concat(), folder.path())?;
         run_cargo(&[&["check", "--all-targets"], &of_package[..]].concat(), folder.path())?;
     }
+    for index in 0..PAGES.len() {
+        let name = format!("page-{index}");
+        run_cargo(&["check", "--package", &name, "--target-dir", &target], folder.path())?;
+    }
     Ok(())
+}
+
+/// Returns the first block of TOML on a page, and its first complete program in Rust.
+fn first_program(page: &str) -> Option<(String, String)> {
+    let lines = page
+        .lines()
+        .map(|line| line.strip_prefix("//!").map_or(line, |rest| rest.strip_prefix(' ').unwrap_or(rest)));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let blocks = || text.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
+    let manifest = blocks().find(|(language, _)| *language == "toml")?.1;
+    let program = blocks().find(|(_, code)| code.contains("fn main("))?.1;
+    Some((manifest.to_owned(), program.to_owned()))
 }
 
 pub(crate) fn libraries(metadata: &Value) -> Result<Vec<Library>, Error> {

@@ -107,7 +107,7 @@ impl TrustBundle {
 
     /// Returns the certificates accepted by `keep`, or `None` if there are none.
     #[must_use]
-    pub fn filter(&self, mut keep: impl FnMut(&Fingerprint, Validity) -> bool) -> Option<Self> {
+    pub(crate) fn filter(&self, mut keep: impl FnMut(&Fingerprint, Validity) -> bool) -> Option<Self> {
         let mut entries = self.entries.clone();
         entries.retain(|(_, fingerprint), entry| keep(fingerprint, entry.validity));
         (!entries.is_empty()).then_some(Self { entries })
@@ -115,7 +115,7 @@ impl TrustBundle {
 
     /// Returns `true` if the bundle contains the certificate with this fingerprint.
     #[must_use]
-    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
+    pub(crate) fn contains(&self, fingerprint: &Fingerprint) -> bool {
         self.fingerprints().any(|held| held == *fingerprint)
     }
 

@@ -171,7 +171,7 @@ mod watch;
 mod x509;
 
 pub use bundle::{BundleError, TrustBundle};
-pub use ca::{CA_LIFETIME, CertificateAuthority, PemPair, SERVING_LIFETIME};
+pub use ca::{CertificateAuthority, PemPair};
 pub use fingerprint::Fingerprint;
 pub use names::{NamesError, ServingNames};
 pub use serving::{PairError, ServingCertificate, VerifyError, verify_presented_chain};
@@ -180,7 +180,7 @@ pub use tls::{
     ClientCertificates, ClientCertificatesError, ServerTls, ServingCertificateResolver, TlsVersion,
     UnknownTlsVersion,
 };
-pub use validity::{BACKDATE, Validity};
+pub use validity::Validity;
 
 pub use certificates::Certificates;
 #[cfg(feature = "kube")]

@@ -171,7 +171,7 @@ impl ServingCertificate {
     /// Returns the intermediates that are sent after the certificate. A certificate of our own CA has none,
     /// because that CA is in the trust bundle.
     #[must_use]
-    pub fn intermediates(&self) -> &[CertificateDer<'static>] {
+    pub(crate) fn intermediates(&self) -> &[CertificateDer<'static>] {
         self.certified.cert.get(1..).unwrap_or_default()
     }
 
@@ -182,7 +182,7 @@ impl ServingCertificate {
     }
 
     /// Returns when to request the next certificate: after two thirds of its lifetime, counted from its issue
-    /// time. An externally issued certificate is assumed to be backdated by [`BACKDATE`](crate::BACKDATE) if
+    /// time. An externally issued certificate is assumed to be backdated by an hour if
     /// its validity period is longer than that.
     #[must_use]
     pub fn renew_at(&self) -> SystemTime {

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Time by which certificates are backdated, for clients whose clocks are behind: 1 hour.
-pub const BACKDATE: Duration = Duration::from_hours(1);
+pub(crate) const BACKDATE: Duration = Duration::from_hours(1);
 
 /// Validity period of a certificate (RFC 5280, section 4.1.2.5), inclusive at both ends, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +26,7 @@ impl Validity {
 
     /// Returns `true` if the period ended before `now`.
     #[must_use]
-    pub fn is_over(&self, now: SystemTime) -> bool {
+    pub(crate) fn is_over(&self, now: SystemTime) -> bool {
         now > self.not_after
     }
 

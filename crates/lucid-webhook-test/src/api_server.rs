@@ -28,7 +28,8 @@ use crate::{Review, new_uid};
 ///
 /// It honors their registrations: mutating webhooks are called before validating ones and in their order, if a rule and
 /// both selectors match, and again if `reinvocationPolicy: IfNeeded` requires it. [`Outcome::not_called`] states why a
-/// webhook was not called.
+/// webhook was not called. Objects are not converted for `matchPolicy: Equivalent`
+/// ([`Mismatch::Equivalent`](crate::Mismatch::Equivalent)).
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;

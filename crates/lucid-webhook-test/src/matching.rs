@@ -68,6 +68,15 @@ impl Scope {
         let [requested, converted] = subject.resources;
         let matches = |resource| self.rules.iter().any(|rule| rule_matches(rule, resource, subject));
         if !matches(requested) && (self.exact || !matches(converted)) {
+            if let Some(rule) = self.equivalent(subject).filter(|_| !self.exact) {
+                let problem = format!(
+                    "no rule matches {}. The API server would convert the object, by matchPolicy: Equivalent, for the rule \
+                     {}; ApiServer does not: pass the converted object, and the requested version by Review::requested_as",
+                    subject.describe(),
+                    Shown(rule)
+                );
+                return Ok(Some((Mismatch::Equivalent, problem)));
+            }
             let rules = self.rules.iter().map(|rule| Shown(rule).to_string()).collect::<Vec<_>>().join("; ");
             let problem = format!("no rule matches {}, the rules are: {rules}", subject.describe());
             return Ok(Some((Mismatch::Rules, problem)));
@@ -84,19 +93,35 @@ impl Scope {
                 return Ok(Some((Mismatch::NamespaceSelector, problem)));
             }
         }
-        let objects = [subject.object, subject.old_object];
-        let mut failed = None;
-        for object in objects.into_iter().flatten() {
-            let labels = labels_of(object);
-            match unmet(&self.object_selector, &labels) {
-                Some(requirement) => failed = failed.or(Some((requirement, labels))),
-                None => return Ok(None),
-            }
+        if is_empty(&self.object_selector) {
+            return Ok(None);
         }
-        Ok(failed.map(|(requirement, labels)| {
+        let mut failed = None;
+        for object in [subject.object, subject.old_object].into_iter().flatten() {
+            // Options of CONNECT have no metadata. Not even a requirement that a label is absent selects them.
+            let labels = object.get("metadata").filter(|_| subject.operation != Operation::Connect);
+            let Some(labels) = labels.map(|_| labels_of(object)) else {
+                let problem = "objectSelector selects no objects without metadata".to_owned();
+                failed = failed.or(Some(problem));
+                continue;
+            };
+            let Some(requirement) = unmet(&self.object_selector, &labels) else { return Ok(None) };
             let problem = format!("objectSelector requires {requirement}, the object has {}", shown(&labels));
-            (Mismatch::ObjectSelector, problem)
-        }))
+            failed = failed.or(Some(problem));
+        }
+        Ok(failed.map(|problem| (Mismatch::ObjectSelector, problem)))
+    }
+
+    /// Returns a rule that matches the request in another version of the resource.
+    fn equivalent(&self, subject: &Subject<'_>) -> Option<&RuleWithOperations> {
+        let [requested, _] = subject.resources;
+        let versions = |rule: &&RuleWithOperations| {
+            rule.api_versions.iter().flatten().any(|version| {
+                let resource = GroupVersionResource { version: version.clone(), ..requested.clone() };
+                rule_matches(rule, &resource, subject)
+            })
+        };
+        self.rules.iter().find(versions)
     }
 }
 

@@ -59,6 +59,9 @@ pub struct NotCalled {
 pub enum Mismatch {
     /// `rules`: operation, resource, version or scope.
     Rules,
+    /// `rules` match another version of the resource only. The API server would convert the object and call the webhook;
+    /// [`ApiServer`](crate::ApiServer) does not convert.
+    Equivalent,
     /// `namespaceSelector`.
     NamespaceSelector,
     /// `objectSelector`.

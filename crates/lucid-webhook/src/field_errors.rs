@@ -171,7 +171,7 @@ impl FieldErrors {
     }
 }
 
-/// A value as JSON, which is also the notation of Go for texts, numbers and booleans.
+/// Formats a value as JSON. The API server formats strings, numbers and booleans in the same way.
 fn json(value: impl Serialize) -> Option<String> {
     serde_json::to_string(&value).ok()
 }

@@ -24,48 +24,60 @@ fn review_type() -> TypeMeta {
     TypeMeta { api_version: API_VERSION.to_owned(), kind: KIND.to_owned() }
 }
 
+/// An error, and the object that did not decode.
+type Undecoded = (&'static str, DecodeError);
+
 /// Decodes the objects of the request.
 impl<T: Resource + DeserializeOwned> TryFrom<&AdmissionRequest> for admission::AdmissionRequest<T> {
     type Error = DecodeError;
 
     fn try_from(request: &AdmissionRequest) -> Result<Self, DecodeError> {
-        fn decode<T: DeserializeOwned>(object: Option<&RawObject>) -> Result<Option<T>, DecodeError> {
-            object.map(RawObject::decode).transpose()
-        }
-        let kind = |it: &GroupVersionKind| gvk::GroupVersionKind::gvk(&it.group, &it.version, &it.kind);
-        let resource =
-            |it: &GroupVersionResource| gvk::GroupVersionResource::gvr(&it.group, &it.version, &it.resource);
-        let user = &request.user_info;
-        let user_info = UserInfo {
-            username: Some(user.username.clone()),
-            uid: Some(user.uid.clone()).filter(|uid| !uid.is_empty()),
-            groups: Some(user.groups.clone()),
-            extra: Some(user.extra.clone()).filter(|extra| !extra.is_empty()),
-        };
-        Ok(Self {
-            types: review_type(),
-            uid: request.uid.clone(),
-            kind: kind(&request.kind),
-            resource: resource(&request.resource),
-            sub_resource: request.sub_resource.clone(),
-            request_kind: Some(kind(&request.request_kind)),
-            request_resource: Some(resource(&request.request_resource)),
-            request_sub_resource: request.request_sub_resource.clone(),
-            name: request.name.clone(),
-            namespace: request.namespace.clone(),
-            operation: match request.operation {
-                Operation::Create => admission::Operation::Create,
-                Operation::Update => admission::Operation::Update,
-                Operation::Delete => admission::Operation::Delete,
-                Operation::Connect => admission::Operation::Connect,
-            },
-            user_info,
-            object: decode(request.object.as_ref())?,
-            old_object: decode(request.old_object.as_ref())?,
-            dry_run: request.dry_run,
-            options: decode(request.options.as_ref())?.map(RawExtension),
-        })
+        decoded(request).map_err(|(_, error)| error)
     }
+}
+
+fn decoded<T: Resource + DeserializeOwned>(
+    request: &AdmissionRequest,
+) -> Result<admission::AdmissionRequest<T>, Undecoded> {
+    fn decode<T: DeserializeOwned>(
+        what: &'static str,
+        object: Option<&RawObject>,
+    ) -> Result<Option<T>, Undecoded> {
+        object.map(RawObject::decode).transpose().map_err(|error| (what, error))
+    }
+    let kind = |it: &GroupVersionKind| gvk::GroupVersionKind::gvk(&it.group, &it.version, &it.kind);
+    let resource =
+        |it: &GroupVersionResource| gvk::GroupVersionResource::gvr(&it.group, &it.version, &it.resource);
+    let user = &request.user_info;
+    let user_info = UserInfo {
+        username: Some(user.username.clone()),
+        uid: Some(user.uid.clone()).filter(|uid| !uid.is_empty()),
+        groups: Some(user.groups.clone()),
+        extra: Some(user.extra.clone()).filter(|extra| !extra.is_empty()),
+    };
+    Ok(admission::AdmissionRequest {
+        types: review_type(),
+        uid: request.uid.clone(),
+        kind: kind(&request.kind),
+        resource: resource(&request.resource),
+        sub_resource: request.sub_resource.clone(),
+        request_kind: Some(kind(&request.request_kind)),
+        request_resource: Some(resource(&request.request_resource)),
+        request_sub_resource: request.request_sub_resource.clone(),
+        name: request.name.clone(),
+        namespace: request.namespace.clone(),
+        operation: match request.operation {
+            Operation::Create => admission::Operation::Create,
+            Operation::Update => admission::Operation::Update,
+            Operation::Delete => admission::Operation::Delete,
+            Operation::Connect => admission::Operation::Connect,
+        },
+        user_info,
+        object: decode("object", request.object.as_ref())?,
+        old_object: decode("old object", request.old_object.as_ref())?,
+        dry_run: request.dry_run,
+        options: decode("options", request.options.as_ref())?.map(RawExtension),
+    })
 }
 
 impl<T: Resource + DeserializeOwned> TryFrom<&AdmissionRequest> for AdmissionReview<T> {
@@ -120,7 +132,7 @@ impl TryFrom<admission::AdmissionResponse> for AdmissionResponse {
 
 impl<S, T: Resource + DeserializeOwned> FromRequest<S> for admission::AdmissionRequest<T> {
     fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
-        request.try_into().map_err(|source| Rejection::decode("object", request, source))
+        decoded(request).map_err(|(what, source)| Rejection::decode(what, request, source))
     }
 }
 

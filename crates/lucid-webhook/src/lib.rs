@@ -6,31 +6,38 @@
 //!
 //! # A first webhook
 //!
+//! ```toml
+//! [dependencies]
+//! lucid-webhook = { version = "0.1", features = ["operator"] }
+//! # Requires a Kubernetes version, which libraries leave to programs.
+//! k8s-openapi = { version = "0.29", features = ["v1_36"] }
+//! # The default features of kube add ring, a second cryptographic library.
+//! kube = { version = "5", default-features = false, features = ["client", "rustls-tls", "aws-lc-rs"] }
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
 //! ```
+//!
+//! ```no_run
 //! use k8s_openapi::api::core::v1::Pod;
-//! use lucid_certs::source::Files;
-//! use lucid_certs::{Certificates, ServerTls, ServingNames};
-//! use lucid_webhook::{BoxError, Changed, Object, Router, Server, Webhook, shutdown_signal};
+//! use lucid_webhook::operator::Operator;
+//! use lucid_webhook::{BoxError, Changed, Object, Operation, Router, Webhook, shutdown_signal};
 //!
 //! async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
 //!     pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
 //!     Changed::new(pod)
 //! }
 //!
-//! async fn run() -> Result<(), BoxError> {
-//!     let shutdown = shutdown_signal()?;
-//!     let certificates = Certificates::new(ServingNames::for_services("default", &["label"])?);
-//!     let tls = ServerTls::new(certificates.resolver()).build()?;
-//!     tokio::spawn(certificates.run(Files::in_directory("/tls"), shutdown.clone()));
-//!
-//!     let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
-//!     let router = Router::new().webhook("/label", Webhook::mutating("label.example.com", label));
-//!     server.serve(tls, router, shutdown).await;
-//!     Ok(())
+//! #[tokio::main]
+//! async fn main() -> Result<(), BoxError> {
+//!     let webhook = Webhook::defaulting("label.example.com", [Operation::Create], label);
+//!     let router = Router::new().webhook("/label", webhook);
+//!     let client = kube::Client::try_default().await?;
+//!     Operator::new("label", "label-system", router).run(client, shutdown_signal()?).await
 //! }
 //! ```
 //!
-//! The crate's `examples` folder has complete programs, with the commands that create and register certificates.
+//! [`operator::Operator`] serves the webhook by a certificate authority of its own and registers it. Without the feature,
+//! connect a [`Server`] and [certificates](#certificates). The crate's `examples` folder has complete programs, with the
+//! commands that create and register certificates.
 //!
 //! # Behavior of the API server
 //!
@@ -116,11 +123,28 @@
 //! the CA that signed it. The crate `lucid-certs` provides both. Its `Certificates` serve the certificate of a source,
 //! and pick up renewals without closing connections:
 //!
-//! - `source::Files`, as above: with cert-manager, mount the Secret of a `Certificate` and annotate the configurations
-//!   with `cert-manager.io/inject-ca-from` ([`registration::Configurations::with_annotation`]). `source::SecretSource`
-//!   needs no volume.
+//! - `source::Files` (feature `files`): with cert-manager, mount the Secret of a `Certificate` and annotate the
+//!   configurations with `cert-manager.io/inject-ca-from` ([`registration::Configurations::with_annotation`]).
+//!   `source::SecretSource` needs no volume.
 //! - `SelfManaged`: a CA owned by the webhook and shared by all replicas. It is published to the registration and
 //!   rotated.
+//!
+//! ```
+//! use lucid_certs::source::Files;
+//! use lucid_certs::{Certificates, ServerTls, ServingNames};
+//! use lucid_webhook::{BoxError, Router, Server, shutdown_signal};
+//!
+//! async fn run(router: Router) -> Result<(), BoxError> {
+//!     let shutdown = shutdown_signal()?;
+//!     let certificates = Certificates::new(ServingNames::for_services("default", &["label"])?);
+//!     let tls = ServerTls::new(certificates.resolver()).build()?;
+//!     tokio::spawn(certificates.run(Files::in_directory("/tls"), shutdown.clone()));
+//!
+//!     let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
+//!     server.serve(tls, router, shutdown).await;
+//!     Ok(())
+//! }
+//! ```
 //!
 //! Handshakes fail until the first certificate is available, and the log states the reason. To make connections wait
 //! instead, await `Certificates::first_certificate` before [`Server::serve`]. `Certificates::ready` can drive a
@@ -221,7 +245,7 @@
 //! - On SIGTERM, complete the `shutdown` futures of [`Server::serve`] and of `Certificates::run`, and make readiness
 //!   fail. A [`Condition`] that follows `Certificates::ready` becomes false when `run` ends. The server keeps accepting
 //!   requests for 5 s, while the endpoint is removed, and waits up to 20 s for requests in flight. A
-//!   `terminationGracePeriodSeconds` of 30 is sufficient.
+//!   `terminationGracePeriodSeconds` of 30 is sufficient. [`operator`] lists all steps of start and shutdown.
 //! - Set `timeoutSeconds` to 5 to 10: it bounds the delay of every matching user request.
 //! - [`Metrics`] count requests by outcome. Alert on `errored`, `panicked`, `timed_out` and `shed`.
 //! - Spans (see [`layers::TraceLayer`]) carry uid, kind, namespace, name, operation, dry-run and outcome.
@@ -327,5 +351,4 @@ pub use server::{BindError, RequestBody, Server, Tls};
 pub use shutdown::shutdown_signal;
 pub use side_effects::SideEffects;
 pub use tower::BoxError;
-pub use trace_parent::TraceParent;
 pub use webhook::Webhook;

@@ -63,7 +63,7 @@ pub struct AdmissionRequest {
     /// Time by which the response has to be sent; afterwards the API server has given up.
     pub deadline: Instant,
     /// Trace context of the API server (W3C `traceparent`), if tracing is enabled there.
-    pub trace_parent: Option<TraceParent>,
+    pub(crate) trace_parent: Option<TraceParent>,
     /// Values that layers pass to the handler, starting with the extensions of the HTTP request.
     pub extensions: Extensions,
 }

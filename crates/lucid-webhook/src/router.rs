@@ -130,6 +130,12 @@ impl Router {
         })
     }
 
+    /// Returns `true` if something is served at `path`.
+    #[cfg(feature = "operator")]
+    pub(crate) fn serves(&self, path: &str) -> bool {
+        self.routes.iter().any(|route| *route.path == *path)
+    }
+
     fn route(mut self, mut route: Route) -> Self {
         if let Some(metrics) = &self.metrics {
             route.count(metrics);

@@ -5,30 +5,19 @@ use std::fmt;
 use http::HeaderMap;
 
 /// Trace and parent span of a request.
-///
-/// ```
-/// use lucid_webhook::TraceParent;
-///
-/// let header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-/// let parent = TraceParent::parse(header).expect("a valid header");
-/// assert!(parent.sampled);
-/// assert_eq!(parent.to_string(), header);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct TraceParent {
+pub(crate) struct TraceParent {
     /// ID of the trace; never 0.
-    pub trace_id: u128,
+    pub(crate) trace_id: u128,
     /// ID of the span that sent the request; never 0.
-    pub parent_id: u64,
+    pub(crate) parent_id: u64,
     /// `true` if the caller records the trace.
-    pub sampled: bool,
+    pub(crate) sampled: bool,
 }
 
 impl TraceParent {
     /// Parses a header value; `None` if it is malformed, since the standard requires ignoring such a header.
-    #[must_use]
-    pub fn parse(header: &str) -> Option<Self> {
+    fn parse(header: &str) -> Option<Self> {
         let mut parts = header.split('-');
         let mut field = |digits: usize| {
             parts

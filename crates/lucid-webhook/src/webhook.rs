@@ -1,6 +1,7 @@
 //! A webhook: its handler, guard, limits and failure handling.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube_core::Resource;
@@ -19,7 +20,7 @@ use crate::kind::WebhookKind;
 use crate::layers::{CheckLayer, FailureLayer};
 use crate::live::live;
 use crate::patch::AllowedPaths;
-use crate::registration::{Rule, WebhookRegistration};
+use crate::registration::WebhookRegistration;
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, Operation};
 
@@ -38,7 +39,9 @@ pub(crate) type AdmissionService = BoxCloneSyncService<AdmissionRequest, Admissi
 ///     .with_failure_action(FailureAction::Warn);
 /// let router = Router::new().webhook("/fine", webhook);
 /// ```
-pub struct Webhook {
+///
+/// `Args` only lets [`defaulting`](Self::defaulting) infer the arguments of its handler.
+pub struct Webhook<Args = ()> {
     pub(crate) kind: WebhookKind,
     pub(crate) name: Arc<str>,
     handler: AdmissionService,
@@ -55,6 +58,7 @@ pub struct Webhook {
     /// The client given to the handler while it may write, and otherwise.
     #[cfg(feature = "client")]
     clients: Option<[kube::Client; 2]>,
+    args: PhantomData<fn() -> Args>,
 }
 
 impl Webhook {
@@ -79,49 +83,8 @@ impl Webhook {
         Self::new(WebhookKind::Validating, name.into(), handler)
     }
 
-    /// Creates a mutating webhook for objects of type `T`, such as `Deployment` or a type with
-    /// `#[derive(CustomResource)]`. It is registered for `operations` (`Create` and `Update`; deletions have no object) in
-    /// the version of `T`.
-    ///
-    /// ```
-    /// use k8s_openapi::api::apps::v1::Deployment;
-    /// use lucid_webhook::Operation::{Create, Update};
-    /// use lucid_webhook::{Changed, Object, Webhook};
-    ///
-    /// async fn two_replicas(Object(mut deployment): Object<Deployment>) -> Changed<Deployment> {
-    ///     deployment.spec.get_or_insert_default().replicas.get_or_insert(2);
-    ///     Changed::new(deployment)
-    /// }
-    ///
-    /// let webhook = Webhook::defaulting::<Deployment>("replicas.example.com", [Create, Update], two_replicas);
-    /// ```
-    ///
-    /// A handler of another type does not compile:
-    ///
-    /// ```compile_fail,E0631
-    /// # use k8s_openapi::api::apps::v1::Deployment;
-    /// # use k8s_openapi::api::core::v1::Pod;
-    /// # use lucid_webhook::Operation::Create;
-    /// # use lucid_webhook::{Changed, Object, Webhook};
-    /// async fn label(Object(pod): Object<Pod>) -> Changed<Pod> {
-    ///     Changed::new(pod)
-    /// }
-    ///
-    /// let webhook = Webhook::defaulting::<Deployment>("label.example.com", [Create], label);
-    /// ```
-    ///
-    /// Calls for other kinds, through a rule that was added to the [registration](Self::with_registration), fail.
-    #[must_use]
-    pub fn defaulting<T: Resource<DynamicType = ()> + 'static>(
-        name: impl Into<Arc<str>>,
-        operations: impl IntoIterator<Item = Operation>,
-        handler: impl ObjectHandler<T, Future: Send>,
-    ) -> Self {
-        Self::typed::<T, _, _>(WebhookKind::Mutating, name.into(), operations, handler)
-    }
-
     /// Creates a validating webhook for objects of type `T`. It is registered for [`Validator::OPERATIONS`] in the
-    /// version of `T`. Calls for other kinds fail, as with [`defaulting`](Self::defaulting).
+    /// version of `T`. Rules of other resources are rejected, as with [`defaulting`](Webhook::defaulting).
     #[must_use]
     pub fn validator<T: Resource<DynamicType = ()> + DeserializeOwned + 'static>(
         name: impl Into<Arc<str>>,
@@ -155,7 +118,7 @@ impl Webhook {
             let answer = check_kind::<T>(&request).map(|()| handler.handle(request, &()));
             async move { answer?.await }
         });
-        Self::new(kind, name, handler).with_registration(|it| it.with_rule(Rule::of::<T>(operations)))
+        Self::new(kind, name, handler).with_registration(|it| it.of_type::<T>(operations))
     }
 
     fn new<H, Args>(kind: WebhookKind, name: Arc<str>, handler: H) -> Self
@@ -178,6 +141,7 @@ impl Webhook {
             allowed_paths: Vec::new(),
             permitted: None,
             live: None,
+            args: PhantomData,
         }
     }
 
@@ -363,6 +327,50 @@ impl Webhook {
             .layer(check)
             .service(self.handler.clone());
         BoxCloneSyncService::new(service.map_err(|never| match never {}))
+    }
+}
+
+impl<Args: 'static> Webhook<Args> {
+    /// Creates a mutating webhook for objects of type `T`, such as `Deployment` or a type with
+    /// `#[derive(CustomResource)]`. The handler's first argument is [`Object<T>`](crate::Object). The webhook is
+    /// registered for `operations` (`Create` and `Update`; deletions have no object) in the version of `T`.
+    ///
+    /// ```
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use lucid_webhook::Operation::{Create, Update};
+    /// use lucid_webhook::{Changed, Object, UserInfo, Webhook};
+    ///
+    /// async fn two_replicas(Object(mut deployment): Object<Deployment>, user: UserInfo) -> Changed<Deployment> {
+    ///     deployment.spec.get_or_insert_default().replicas.get_or_insert(2);
+    ///     Changed::new(deployment).with_audit_annotation("defaulted-for", user.username)
+    /// }
+    ///
+    /// let webhook = Webhook::defaulting::<Deployment>("replicas.example.com", [Create, Update], two_replicas);
+    /// ```
+    ///
+    /// A handler of another type does not compile:
+    ///
+    /// ```compile_fail,E0631
+    /// # use k8s_openapi::api::apps::v1::Deployment;
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use lucid_webhook::Operation::Create;
+    /// # use lucid_webhook::{Changed, Object, Webhook};
+    /// async fn label(Object(pod): Object<Pod>) -> Changed<Pod> {
+    ///     Changed::new(pod)
+    /// }
+    ///
+    /// let webhook = Webhook::defaulting::<Deployment>("label.example.com", [Create], label);
+    /// ```
+    ///
+    /// Rules of other resources, added to the [registration](Webhook::with_registration), are rejected when the webhook
+    /// is registered.
+    #[must_use]
+    pub fn defaulting<T: Resource<DynamicType = ()> + 'static>(
+        name: impl Into<Arc<str>>,
+        operations: impl IntoIterator<Item = Operation>,
+        handler: impl ObjectHandler<T, Args, Future: Send>,
+    ) -> Webhook {
+        Webhook::typed::<T, _, _>(WebhookKind::Mutating, name.into(), operations, handler)
     }
 }
 

@@ -63,6 +63,7 @@ async fn permissions_of_the_manifests_are_sufficient() {
     })
     .await;
     let registered = registrations.get("lucid-operator").await.unwrap();
+    assert_eq!(registered.metadata.labels.unwrap()["admissions.enforcer/disabled"], "true");
     assert_eq!(registered.webhooks.unwrap()[0].match_conditions, None, "it was put back");
     // Events about the registration, which has no namespace, are in "default".
     let events: Api<Event> = Api::namespaced(cluster.client(), "default");

@@ -71,6 +71,7 @@ async fn validators_take_certificates_from_cert_manager() {
         found.filter(|found| found.webhooks.is_some()).ok_or("nothing is registered")
     })
     .await;
+    assert_eq!(found.metadata.labels.unwrap()["admissions.enforcer/disabled"], "true");
     let annotations = found.metadata.annotations.unwrap_or_default();
     assert_eq!(annotations["cert-manager.io/inject-ca-from"], "lucid-system/lucid-validator-cert");
     assert_eq!(get(&validator, "/readyz").await.1, "not ready: certificates\n");

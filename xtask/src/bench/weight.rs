@@ -18,7 +18,7 @@ pub(crate) struct Weight {
 }
 
 /// Crates that Lucid may add, its own two included.
-const MOST: usize = 16;
+const MAX_ADDED_CRATES: usize = 16;
 
 const PACKAGE: [&str; 4] = ["--package", "bench-weight", "--manifest-path", "bench/Cargo.toml"];
 const FEATURES: [&[&str]; 2] = [&[], &["--features", "lucid"]];
@@ -47,7 +47,11 @@ pub(super) fn run(weight: &Weight, report: &mut Report) -> Result<(), Error> {
         report.row(cells);
     }
     let found = format!("{}: {}", added.len(), added.join(", "));
-    report.require(format!("at most {MOST} crates are added"), found, added.len() <= MOST);
+    report.require(
+        format!("at most {MAX_ADDED_CRATES} crates are added"),
+        found,
+        added.len() <= MAX_ADDED_CRATES,
+    );
     Ok(())
 }
 

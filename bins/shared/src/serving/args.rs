@@ -96,7 +96,10 @@ impl ServingArgs {
             Some(url) => Endpoint::url(url.to_string()),
             None => Endpoint::service(&self.namespace, program.service),
         };
-        let configurations = Configurations::new(program.name, endpoint).with_label(NAME_LABEL, program.name);
+        let configurations = Configurations::new(program.name, endpoint)
+            .with_label(NAME_LABEL, program.name)
+            // Otherwise AKS adds a namespaceSelector to the webhooks, which the registration removes again.
+            .with_label("admissions.enforcer/disabled", "true");
         match self.certificates.annotation(program, &self.namespace) {
             Some((key, value)) => configurations.with_annotation(key, value),
             None => configurations,

@@ -111,15 +111,15 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until there are records to seal, or `patience` elapses. Returns the number of records, and `true` once the log is
+    /// Waits until there are records to seal, or `timeout` elapses. Returns the number of records, and `true` once the log is
     /// closed.
-    pub(super) fn wait(&self, patience: Option<Duration>) -> (u64, bool) {
+    pub(super) fn wait(&self, timeout: Option<Duration>) -> (u64, bool) {
         let idle = |state: &mut State| state.status.size == state.status.sealed_size && !state.closed;
         let state = self.lock();
-        let state = match patience {
+        let state = match timeout {
             None => self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
-            Some(patience) => {
-                let waited = self.changed.wait_timeout_while(state, patience, idle);
+            Some(timeout) => {
+                let waited = self.changed.wait_timeout_while(state, timeout, idle);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };

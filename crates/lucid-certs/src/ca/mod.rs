@@ -29,10 +29,10 @@ use crate::{
 const DAY: Duration = Duration::from_hours(24);
 
 /// Default validity period of a CA: 365 days.
-pub const CA_LIFETIME: Duration = DAY.saturating_mul(365);
+pub(crate) const CA_LIFETIME: Duration = DAY.saturating_mul(365);
 
 /// Default validity period of a serving certificate: 7 days, limited by that of its CA.
-pub const SERVING_LIFETIME: Duration = DAY.saturating_mul(7);
+pub(crate) const SERVING_LIFETIME: Duration = DAY.saturating_mul(7);
 
 /// A certificate authority: a CA certificate and its private key.
 ///
@@ -55,7 +55,7 @@ pub struct CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Generates a CA with an ECDSA key on P-256, valid for [`CA_LIFETIME`]. Its path length constraint is 0, so it
+    /// Generates a CA with an ECDSA key on P-256, valid for 365 days. Its path length constraint is 0, so it
     /// cannot sign further CAs.
     ///
     /// The CA is constrained (RFC 5280, section 4.2.1.10) to `names`, their subdomains, `localhost`,
@@ -142,8 +142,8 @@ impl CertificateAuthority {
         Ok(Self { private_key, issuer, validity, certificate })
     }
 
-    /// Issues a serving certificate for `names` with a new ECDSA key on P-256, valid for [`SERVING_LIFETIME`]. It is
-    /// backdated by [`BACKDATE`](crate::BACKDATE), within the validity period of the CA.
+    /// Issues a serving certificate for `names` with a new ECDSA key on P-256, valid for 7 days. It is
+    /// backdated by an hour, within the validity period of the CA.
     ///
     /// Clients may still reject the certificate: name constraints are not checked here. See
     /// [`ServingCertificate::verify_for`].

@@ -115,7 +115,7 @@ pub enum Trust {
 impl Trust {
     /// Returns the bundle that the source itself provides.
     #[must_use]
-    pub fn bundle(&self) -> Option<&TrustBundle> {
+    pub(crate) fn bundle(&self) -> Option<&TrustBundle> {
         match self {
             Self::External => None,
             Self::AtLeast(bundle) | Self::Exactly(bundle) => Some(bundle),

@@ -241,13 +241,13 @@ impl Reading {
 
     /// Returns `true` if every slot contains the CA.
     #[must_use]
-    pub fn trusts(&self, authority: &Fingerprint) -> bool {
+    pub(crate) fn trusts(&self, authority: &Fingerprint) -> bool {
         self.slots.iter().all(|slot| slot.bundle().is_some_and(|bundle| bundle.contains(authority)))
     }
 
     /// Returns `true` if callers accept the certificate in every slot.
     #[must_use]
-    pub fn accepts(&self, leaf: &ServingCertificate, names: &ServingNames, now: SystemTime) -> bool {
+    pub(crate) fn accepts(&self, leaf: &ServingCertificate, names: &ServingNames, now: SystemTime) -> bool {
         self.refusal(leaf, names, now).is_none()
     }
 

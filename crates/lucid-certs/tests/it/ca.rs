@@ -10,14 +10,15 @@ use crate::common::{
     DAY, HOUR, certificate_pem, chain, names, now,
     pairs::{ALGORITHMS, Pair},
 };
-use lucid_certs::{
-    BACKDATE, CA_LIFETIME, CertificateAuthority, PairError, SERVING_LIFETIME, ServingCertificate,
-    ServingNames, VerifyError,
-};
+use lucid_certs::{CertificateAuthority, PairError, ServingCertificate, ServingNames, VerifyError};
 use x509_parser::{
     extensions::ParsedExtension,
     prelude::{FromDer, X509Certificate},
 };
+
+const BACKDATE: Duration = HOUR;
+const CA_LIFETIME: Duration = Duration::from_hours(365 * 24);
+const SERVING_LIFETIME: Duration = Duration::from_hours(7 * 24);
 
 fn generate(now: SystemTime) -> CertificateAuthority {
     CertificateAuthority::generate(&names(), now).unwrap()

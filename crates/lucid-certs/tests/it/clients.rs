@@ -134,7 +134,7 @@ fn a_replaced_client_ca_affects_the_next_handshake() {
         assert!(!accepts(&server, &of_new));
 
         clients.replace(b"nothing").unwrap_err();
-        assert!(accepts(&server, &of_old), "what is no bundle changes nothing");
+        assert!(accepts(&server, &of_old), "an invalid bundle changes nothing");
 
         clients.replace(new.pem.as_bytes()).unwrap();
         assert!(!accepts(&server, &of_old) && accepts(&server, &of_new));

@@ -10,13 +10,13 @@ use std::{
 };
 
 use crate::common::{
-    certificate_pem,
+    DAY, certificate_pem,
     handshake::{client, connect},
     names,
 };
 use lucid_certs::{
-    CertificateAuthority, PairError, SERVING_LIFETIME, ServerTls, ServingCertificate,
-    ServingCertificateResolver, ServingNames, TrustBundle,
+    CertificateAuthority, PairError, ServerTls, ServingCertificate, ServingCertificateResolver, ServingNames,
+    TrustBundle,
 };
 use lucid_testbed::has_program;
 use rustls::{
@@ -109,7 +109,7 @@ fn openssl_verifies_our_chain_for_each_name() {
     }
     let (folder, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
-    let issue = |names: &ServingNames| ca.issue_pem(SERVING_LIFETIME, names, now).unwrap();
+    let issue = |names: &ServingNames| ca.issue_pem(DAY, names, now).unwrap();
     let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
     let foreign = names().with_host("example.com").unwrap();
     write("ca.pem", &ca.certificate_pem());

@@ -1,7 +1,9 @@
 //! Calls as the registrations require.
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use lucid_webhook::registration::{ReinvocationPolicy, Rule, RuleScope, WebhookRegistration, parse_selector};
+use lucid_webhook::registration::{
+    MatchPolicy, ReinvocationPolicy, Rule, RuleScope, WebhookRegistration, parse_selector,
+};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, Mismatch, Outcome, Review};
 use serde_json::{Value, json};
@@ -71,6 +73,38 @@ async fn selectors_are_evaluated() {
     let outcome =
         denying(|registration| registration.with_rule(pods())).create(&pod("kube-system", json!({}))).await;
     assert_eq!(outcome.expect_not_called(NAME).why, Mismatch::NamespaceSelector);
+}
+
+#[tokio::test]
+async fn no_object_without_metadata_is_selected() {
+    let exec = json!({"apiVersion": "v1", "kind": "PodExecOptions", "command": ["sh"]});
+    let exec = Review::connect(&exec).namespace("shop").name("web");
+    let rule = || Rule::of::<Pod>([Operation::Connect]).subresource("*");
+    for selector in ["!skip", "skip notin (a)"] {
+        let selector = parse_selector(selector).unwrap();
+        let api_server =
+            denying(|registration| registration.with_object_selector(selector.clone()).with_rule(rule()));
+        let expected = "objectSelector selects no objects without metadata";
+        assert_not_called(&api_server.review(&exec).await, Mismatch::ObjectSelector, expected);
+    }
+    assert!(!denying(|registration| registration.with_rule(rule())).review(&exec).await.is_admitted());
+}
+
+#[tokio::test]
+async fn a_webhook_of_another_version_is_reported() {
+    let thing = |version: &str| json!({"apiVersion": format!("example.com/{version}"), "kind": "Thing", "metadata": {"name": "a"}});
+    let rule = || Rule::new("example.com", ["v2"], ["things"], [Operation::Create]);
+    let api_server = denying(|registration| registration.with_rule(rule()));
+    let expected = "no rule matches CREATE of things in example.com/v1, in shop. The API server would convert the object, by \
+                    matchPolicy: Equivalent, for the rule CREATE of things in example.com/v2; ApiServer does not: pass the \
+                    converted object, and the requested version by Review::requested_as";
+    assert_not_called(&api_server.create(&thing("v1")).await, Mismatch::Equivalent, expected);
+    let converted = Review::create(&thing("v2")).requested_as("example.com", "v1", "things");
+    assert!(!api_server.review(&converted).await.is_admitted());
+    let exact = denying(|registration| registration.with_rule(rule()).with_match_policy(MatchPolicy::Exact));
+    assert_eq!(exact.create(&thing("v1")).await.expect_not_called(NAME).why, Mismatch::Rules);
+    let other = json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}});
+    assert_eq!(api_server.create(&other).await.expect_not_called(NAME).why, Mismatch::Rules);
 }
 
 #[tokio::test]

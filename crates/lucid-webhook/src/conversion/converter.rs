@@ -49,6 +49,39 @@ impl ConversionError {
 /// Converts the objects of one custom resource between its versions; cheap to clone. [`Converter::hub`] starts a
 /// builder.
 ///
+/// # Definition
+///
+/// Each version is a type with `#[derive(CustomResource)]`. kube's `merge_crds` makes one CustomResourceDefinition of
+/// them, for the manifest and for [`build`](super::ConverterBuilder::build):
+///
+/// ```
+/// use kube::core::crd::merge_crds;
+/// use kube::{CustomResource, CustomResourceExt};
+/// use lucid_webhook::Converter;
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(CustomResource, Clone, Debug, Deserialize, JsonSchema, Serialize)]
+/// #[kube(group = "example.com", version = "v1", kind = "Tab", root = "TabV1")]
+/// pub struct TabV1Spec {
+///     pub lines: Option<i32>,
+/// }
+///
+/// #[derive(CustomResource, Clone, Debug, Deserialize, JsonSchema, Serialize)]
+/// #[kube(group = "example.com", version = "v2", kind = "Tab", root = "TabV2")]
+/// pub struct TabV2Spec {
+///     pub rows: Option<i32>,
+/// }
+///
+/// let up = |v1: TabV1| TabV2 { metadata: v1.metadata, spec: TabV2Spec { rows: v1.spec.lines } };
+/// let down = |v2: TabV2| TabV1 { metadata: v2.metadata, spec: TabV1Spec { lines: v2.spec.rows } };
+///
+/// // Objects are stored as v2.
+/// let definition = merge_crds(vec![TabV1::crd(), TabV2::crd()], "v2")?;
+/// let converter = Converter::hub::<TabV2>().spoke(up, down).build(&definition)?;
+/// # Ok::<(), lucid_webhook::BoxError>(())
+/// ```
+///
 /// # Partial objects
 ///
 /// In a server-side apply, the API server converts the object without the fields that the manager no longer applies, for

@@ -45,13 +45,13 @@ impl ServiceAccount {
 
     /// User name of the account: `system:serviceaccount:<namespace>:<name>`.
     #[must_use]
-    pub fn user(&self) -> String {
+    pub(super) fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
     /// Groups of the account.
     #[must_use]
-    pub fn groups(&self) -> Vec<String> {
+    fn groups(&self) -> Vec<String> {
         vec![
             "system:serviceaccounts".to_owned(),
             format!("system:serviceaccounts:{}", self.namespace),
@@ -177,7 +177,7 @@ impl<A: AccessReview + ?Sized> AccessReview for Arc<A> {
 /// A revoked permission stays effective until the cached result expires.
 pub struct CachedAccessReview {
     inner: Arc<dyn AccessReview>,
-    answers: Arc<Mutex<HashMap<Access, Answer>>>,
+    answers: Arc<Mutex<Answers>>,
     lifetimes: Lifetimes,
     capacity: usize,
 }
@@ -200,12 +200,28 @@ enum Answer {
     },
 }
 
-impl Answer {
-    fn is_live(&self, now: Instant) -> bool {
-        match self {
-            Self::Pending(review) => review.upgrade().is_some(),
-            Self::Known { until, .. } => now < *until,
+/// Answers in two generations: a full one replaces the older one, so that no insertion searches for answers to evict.
+#[derive(Default)]
+struct Answers {
+    recent: HashMap<Access, Answer>,
+    older: HashMap<Access, Answer>,
+}
+
+impl Answers {
+    fn get(&self, access: &Access) -> Option<&Answer> {
+        self.recent.get(access).or_else(|| self.older.get(access))
+    }
+
+    fn insert(&mut self, access: Access, answer: Answer, capacity: usize) {
+        if self.recent.len() >= (capacity / 2).max(1) && !self.recent.contains_key(&access) {
+            self.older = std::mem::take(&mut self.recent);
         }
+        self.recent.insert(access, answer);
+    }
+
+    fn remove(&mut self, access: &Access) {
+        self.recent.remove(access);
+        self.older.remove(access);
     }
 }
 
@@ -242,17 +258,9 @@ impl CachedAccessReview {
             }
             _ => {}
         }
-        if answers.len() >= self.capacity {
-            answers.retain(|_, answer| answer.is_live(now));
-        }
-        if answers.len() >= self.capacity
-            && let Some(any) = answers.keys().next().cloned()
-        {
-            answers.remove(&any);
-        }
         let review = self.review(access.clone());
         if let Some(pending) = review.downgrade() {
-            answers.insert(access.clone(), Answer::Pending(pending));
+            answers.insert(access.clone(), Answer::Pending(pending), self.capacity);
         }
         Err(review)
     }
@@ -267,10 +275,10 @@ impl CachedAccessReview {
                 Ok(is_allowed) if capacity > 0 => {
                     let lifetime = if is_allowed { lifetimes.allowed } else { lifetimes.denied };
                     if let Some(until) = Instant::now().checked_add(lifetime) {
-                        answers.insert(access, Answer::Known { is_allowed, until });
+                        answers.insert(access, Answer::Known { is_allowed, until }, capacity);
                     }
                 }
-                _ => drop(answers.remove(&access)),
+                _ => answers.remove(&access),
             }
             answer
         };

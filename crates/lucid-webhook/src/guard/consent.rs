@@ -7,9 +7,9 @@ use crate::review::AdmissionRequest;
 
 /// Annotation of an object: names of the mutating webhooks that may change it. A list in JSON or YAML, or separated by
 /// commas; names such as `label.example.com` may be shortened to `label`.
-pub const CAN_MUTATE: &str = "canMutate";
-/// Annotation of an object: names of the validating webhooks that may evaluate it, as in [`CAN_MUTATE`].
-pub const CAN_VALIDATE: &str = "canValidate";
+const CAN_MUTATE: &str = "canMutate";
+/// Annotation of an object: names of the validating webhooks that may evaluate it, as in `canMutate`.
+const CAN_VALIDATE: &str = "canValidate";
 
 /// Returns [`Scope::Inside`] if the object consents to `webhook`, otherwise [`Scope::NoConsent`].
 ///

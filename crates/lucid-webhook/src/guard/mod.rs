@@ -3,7 +3,7 @@
 //! A [`Guard`] evaluates these conditions for every request, and stops at the first that does not hold:
 //!
 //! 1. The object is selected ([`Selector`]). `kube-system` is excluded unless it is named.
-//! 2. In strict mode: the object consents. Its annotation [`CAN_MUTATE`] or [`CAN_VALIDATE`] (or
+//! 2. In strict mode: the object consents. Its annotation `canMutate` or `canValidate` (or
 //!    `lucid.computing/can-mutate`, `lucid.computing/can-validate`) lists the webhook. The annotations of a pod are those of
 //!    its controller's template. Strict mode makes webhooks opt-in: do not use it for policies that owners of objects
 //!    might want to avoid.
@@ -60,7 +60,6 @@ use crate::truncate::excerpt;
 use metadata::Metadata;
 
 pub use access::{Access, AccessReview, CachedAccessReview, InvalidServiceAccount, ServiceAccount};
-pub use consent::{CAN_MUTATE, CAN_VALIDATE};
 pub use labels::InvalidSelector;
 pub use permissions::{Forbidden, NoAccessReview, Permissions};
 pub(crate) use selector::KUBE_SYSTEM;

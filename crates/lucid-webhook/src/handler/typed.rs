@@ -10,37 +10,26 @@ use super::{FromRequest, Handler, HandlerService, IntoResponse, Object, OldObjec
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, GroupVersionKind, Operation};
 
-/// A [`Handler`] whose first argument is [`Object<T>`](Object).
-///
-/// Implemented for functions with this argument only, and for functions with further arguments that were given their
-/// state: `handler.with_state(state)`, or `handler.with_state(())` without any.
+/// A [`Handler`] whose first argument is [`Object<T>`](Object), with or without state.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not handle objects of type `{T}`",
     label = "not a handler of `{T}`",
-    note = "it is an `async fn` whose first argument is `Object<{T}>`; with further arguments, it has to be given its \
-            state: `handler.with_state(())`"
+    note = "it is an `async fn` whose first argument is `Object<{T}>`"
 )]
-pub trait ObjectHandler<T>: Handler<<Self as ObjectHandler<T>>::Args> {
-    /// Arguments of the handler.
-    type Args: 'static;
-}
-
-#[diagnostic::do_not_recommend]
-impl<T, F, Fut> ObjectHandler<T> for F
-where
-    T: 'static,
-    F: Fn(Object<T>) -> Fut + Handler<(Object<T>,)>,
-{
-    type Args = (Object<T>,);
-}
+pub trait ObjectHandler<T, Args>: Handler<Args> {}
 
 macro_rules! object_handler_of {
     ($($argument:ident),*) => {
-        impl<T, H, S, $($argument),*> ObjectHandler<T> for HandlerService<H, (Object<T>, $($argument),*), S>
+        impl<T, F, Fut, $($argument),*> ObjectHandler<T, (Object<T>, $($argument),*)> for F where
+            F: Fn(Object<T>, $($argument),*) -> Fut + Handler<(Object<T>, $($argument),*)>
+        {
+        }
+
+        impl<T, H, S, $($argument),*> ObjectHandler<T, ServiceArgs>
+            for HandlerService<H, (Object<T>, $($argument),*), S>
         where
             Self: Handler<ServiceArgs>,
         {
-            type Args = ServiceArgs;
         }
     };
 }

@@ -10,8 +10,8 @@ mod failure;
 pub(crate) mod shed;
 mod trace;
 
-pub use check::{Check, CheckLayer};
+pub use check::CheckLayer;
 pub use deadline::deadline;
-pub use failure::{FailureLayer, OnFailure};
-pub use shed::{Shed, ShedLayer};
-pub use trace::{Trace, TraceLayer};
+pub use failure::FailureLayer;
+pub use shed::ShedLayer;
+pub use trace::TraceLayer;

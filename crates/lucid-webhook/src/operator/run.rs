@@ -1,16 +1,23 @@
 //! An operator from start to end.
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use bytes::Bytes;
 use futures::FutureExt;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Body;
 use kube::Client;
 use lucid_certs::{Certificates, ServerTls, ServingNames, Timing};
 use prometheus_client::registry::Registry;
-use tower::BoxError;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceExt, service_fn};
 
 use super::Registration;
 use crate::registration::{Configurations, Endpoint};
-use crate::{AdminServer, Metrics, Readiness, Router, Server};
+use crate::{AdminServer, Metrics, Readiness, RequestBody, Router, Server};
 
 /// An operator that serves the webhooks of a router, with its own certificate authority, and keeps them registered.
 /// Any number of replicas run the same one.
@@ -32,6 +39,9 @@ use crate::{AdminServer, Metrics, Readiness, Router, Server};
 /// | webhook configurations ([`Registration`]) | `widgets` |
 /// | Secret with the authority ([`SelfManaged`](lucid_certs::SelfManaged)), created if there is none | `widgets-ca` |
 ///
+/// Webhooks of built-in resources are not called for objects in the operator's own namespace, unless their
+/// namespaceSelector names it: its pods would wait for a webhook that only they serve.
+///
 /// `/readyz` waits for a certificate that the API server trusts and for the first complete registration. Without a
 /// permission, the process stays unready, logs the reason and retries.
 ///
@@ -39,9 +49,10 @@ use crate::{AdminServer, Metrics, Readiness, Router, Server};
 #[derive(Debug)]
 #[must_use]
 pub struct Operator {
-    name: String,
+    configurations: Configurations,
     namespace: String,
     router: Router,
+    fallback: Option<App>,
     listen: SocketAddr,
     admin_listen: SocketAddr,
     timing: Timing,
@@ -49,14 +60,20 @@ pub struct Operator {
     registry: Registry,
 }
 
+/// Answers any HTTP request.
+type App = BoxCloneSyncService<Request<RequestBody>, Response<UnsyncBoxBody<Bytes, BoxError>>, Infallible>;
+
 impl Operator {
     /// Creates the operator `name`, called by the Service `name` of `namespace`. It serves webhooks on port 8443, and
     /// `/healthz`, `/readyz` and `/metrics` on port 8080.
     pub fn new(name: impl Into<String>, namespace: impl Into<String>, router: Router) -> Self {
+        let (name, namespace) = (name.into(), namespace.into());
+        let endpoint = Endpoint::service(&namespace, &name);
         Self {
-            name: name.into(),
-            namespace: namespace.into(),
+            configurations: Configurations::new(name, endpoint).without_namespace(&namespace),
+            namespace,
             router,
+            fallback: None,
             listen: (Ipv4Addr::UNSPECIFIED, 8443).into(),
             admin_listen: (Ipv4Addr::UNSPECIFIED, 8080).into(),
             timing: Timing::default(),
@@ -68,6 +85,35 @@ impl Operator {
     /// Sets the addresses of the webhooks and of `/healthz`, `/readyz` and `/metrics`.
     pub fn with_addresses(self, listen: SocketAddr, admin_listen: SocketAddr) -> Self {
         Self { listen, admin_listen, ..self }
+    }
+
+    /// Serves requests for paths that the router does not have with `app`, such as an axum router. They come from any
+    /// client, without authentication.
+    pub fn with_fallback<S, B>(self, app: S) -> Self
+    where
+        S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Self { fallback: Some(boxed(app)), ..self }
+    }
+
+    /// Adds a label to the webhook configurations.
+    ///
+    /// On AKS, add `admissions.enforcer/disabled: "true"`. Without it, AKS adds a namespaceSelector to the webhooks, which
+    /// the operator removes again.
+    pub fn with_label(self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { configurations: self.configurations.with_label(key, value), ..self }
+    }
+
+    /// Adds an annotation to the webhook configurations.
+    pub fn with_annotation(self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { configurations: self.configurations.with_annotation(key, value), ..self }
     }
 
     /// Sets the durations of rotations.
@@ -99,9 +145,9 @@ impl Operator {
         client: Client,
         shutdown: impl Future<Output = ()> + Clone + Send + 'static,
     ) -> Result<(), BoxError> {
-        let Self { name, namespace, router, listen, admin_listen, timing, readiness, mut registry } = self;
-        let endpoint = Endpoint::service(&namespace, &name);
-        let registration = Registration::new(client.clone(), Configurations::new(&name, endpoint), &router)?;
+        let Self { configurations, namespace, router, fallback, timing, readiness, mut registry, .. } = self;
+        let name = configurations.name().to_owned();
+        let registration = Registration::new(client.clone(), configurations, &router)?;
         let certificates = Certificates::new(ServingNames::for_services(&namespace, &[&name])?)
             .with_timing(timing)
             .with_targets(registration.targets())
@@ -109,9 +155,9 @@ impl Operator {
         let authority = certificates.self_managed(client, &namespace, &format!("{name}-ca"))?;
         let authority = authority.with_reporter(name.into());
         let tls = ServerTls::new(certificates.resolver()).build()?;
-        let router = router.with_metrics(Metrics::new(&mut registry));
-        let admin = AdminServer::bind(admin_listen).await?;
-        let server = Server::bind(listen).await?.with_readiness(readiness.clone());
+        let app = app(router.with_metrics(Metrics::new(&mut registry)), fallback);
+        let admin = AdminServer::bind(self.admin_listen).await?;
+        let server = Server::bind(self.listen).await?.with_readiness(readiness.clone());
         tracing::info!(webhooks = %server.local_addr(), admin = %admin.local_addr(), "listening");
 
         let trusted = readiness.condition("certificate trusted").follow(certificates.ready());
@@ -126,7 +172,7 @@ impl Operator {
                 () = shutdown.clone() => true,
             };
             if !is_leaving {
-                server.serve(tls, router, shutdown.clone()).await;
+                server.serve(tls, app, shutdown.clone()).await;
             }
         };
         let background = futures::future::join4(
@@ -142,4 +188,29 @@ impl Operator {
         }
         Ok(())
     }
+}
+
+/// Passes requests for paths of `router` to it, and others to `fallback`.
+fn app(router: Router, fallback: Option<App>) -> App {
+    let Some(fallback) = fallback else { return boxed(router) };
+    let webhooks = boxed(router.clone());
+    BoxCloneSyncService::new(service_fn(move |request: Request<RequestBody>| {
+        let is_webhook = router.serves(request.uri().path());
+        if is_webhook { webhooks.clone() } else { fallback.clone() }.oneshot(request)
+    }))
+}
+
+fn boxed<S, B>(app: S) -> App
+where
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let boxed = |response: Response<B>| response.map(|body| body.map_err(Into::into).boxed_unsync());
+    BoxCloneSyncService::new(app.map_response(boxed))
 }

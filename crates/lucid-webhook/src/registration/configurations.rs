@@ -24,6 +24,7 @@ pub struct Configurations {
     ca_bundle: Option<Vec<u8>>,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
+    own_namespace: Option<String>,
 }
 
 impl Configurations {
@@ -35,6 +36,7 @@ impl Configurations {
             ca_bundle: None,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
+            own_namespace: None,
         }
     }
 
@@ -42,6 +44,13 @@ impl Configurations {
     #[cfg(feature = "operator")]
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Excludes the namespace of the webhook server from webhooks of built-in resources, unless their selector names it.
+    #[cfg(feature = "operator")]
+    pub(crate) fn without_namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.own_namespace = Some(namespace.into());
+        self
     }
 
     /// Sets the CA certificates, in PEM, that the API server verifies the webhook server with.
@@ -139,7 +148,7 @@ impl Configurations {
             match_conditions: conditions.filter(|conditions| !conditions.is_empty()),
             match_policy: Some(webhook.match_policy.as_str().to_owned()),
             name: webhook.name.clone(),
-            namespace_selector: Some(webhook.effective_namespace_selector()),
+            namespace_selector: Some(webhook.effective_namespace_selector(self.own_namespace.as_deref())),
             object_selector: Some(normal(&webhook.object_selector)),
             reinvocation_policy: Some(webhook.reinvocation_policy.as_str().to_owned()),
             rules: Some(webhook.rules.iter().map(Rule::to_api).collect()),
@@ -175,6 +184,40 @@ impl Configurations {
                 let url = Some(format!("{}{path}", base.trim_end_matches('/')));
                 WebhookClientConfig { ca_bundle, service: None, url }
             }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "operator"))]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+    use crate::Operation;
+    use crate::registration::parse_selector;
+
+    #[test]
+    fn the_own_namespace_is_excluded_from_webhooks_of_builtin_resources() {
+        let pods = || Rule::of::<Pod>([Operation::Create]);
+        let custom = Rule::new("example.com", ["v1"], ["things"], [Operation::Create]);
+        let label =
+            |rule| WebhookRegistration::new(WebhookKind::Mutating, "a.example.com", "/").with_rule(rule);
+        let named = parse_selector("kubernetes.io/metadata.name in (own,shop)").unwrap();
+        for (registration, excluded) in [
+            (label(pods()), &["kube-system", "own"][..]),
+            (label(Rule::new("*", ["*"], ["*"], [Operation::Create])), &["kube-system", "own"]),
+            (label(pods()).with_kube_system(), &["own"]),
+            (label(custom.clone()), &["kube-system"]),
+            (label(custom).with_rule(pods()), &["kube-system", "own"]),
+            (label(pods()).with_namespace_selector(named), &[]),
+        ] {
+            let configurations =
+                Configurations::new("a", Endpoint::service("own", "a")).without_namespace("own");
+            let built = configurations.mutating([&registration]).unwrap().unwrap();
+            let selector = built.webhooks.unwrap().remove(0).namespace_selector.unwrap();
+            let expressions = selector.match_expressions.unwrap_or_default().into_iter();
+            let found = expressions.filter(|it| it.operator == "NotIn").flat_map(|it| it.values.unwrap());
+            assert_eq!(found.collect::<Vec<_>>(), excluded, "{registration:?}");
         }
     }
 }

@@ -38,10 +38,12 @@ mod validate;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube_core::Resource;
 use snafu::Snafu;
 
 use crate::guard::KUBE_SYSTEM;
 use crate::kind::WebhookKind;
+use crate::review::Operation;
 use crate::side_effects::SideEffects;
 
 pub use configurations::Configurations;
@@ -135,6 +137,8 @@ pub struct WebhookRegistration {
     name: String,
     path: String,
     rules: Vec<Rule>,
+    /// Rule of the type that the handler decodes, if it handles a single one.
+    object_type: Option<Rule>,
     namespace_selector: LabelSelector,
     kube_system: bool,
     object_selector: LabelSelector,
@@ -155,6 +159,7 @@ impl WebhookRegistration {
             name: name.into(),
             path: path.into(),
             rules: Vec::new(),
+            object_type: None,
             namespace_selector: LabelSelector::default(),
             kube_system: false,
             object_selector: LabelSelector::default(),
@@ -171,6 +176,16 @@ impl WebhookRegistration {
     pub fn with_rule(mut self, rule: Rule) -> Self {
         self.rules.push(rule);
         self
+    }
+
+    /// Registers `operations` on `T`, the only type that the handler decodes.
+    pub(crate) fn of_type<T: Resource<DynamicType = ()>>(
+        mut self,
+        operations: impl IntoIterator<Item = Operation>,
+    ) -> Self {
+        let rule = Rule::of::<T>(operations);
+        self.object_type = Some(rule.clone());
+        self.with_rule(rule)
     }
 
     /// Restricts the webhook to namespaces with these labels; cluster-scoped objects are not affected. A selector that
@@ -246,19 +261,19 @@ impl WebhookRegistration {
 
     /// Returns `true` if the registration includes objects in `kube-system`.
     pub(crate) fn includes_kube_system(&self) -> bool {
-        self.kube_system || self.kube_system_by_name() == Some(true)
+        self.kube_system || self.selects_by_name(KUBE_SYSTEM) == Some(true)
     }
 
-    /// Returns `true` if the namespaceSelector includes `kube-system` by name, `false` if it excludes it, and `None` if
-    /// it does not mention it. All requirements have to hold, so an exclusion wins.
-    fn kube_system_by_name(&self) -> Option<bool> {
+    /// Returns `true` if the namespaceSelector includes `namespace` by name, `false` if it excludes it, and `None` if it
+    /// does not mention it. All requirements have to hold, so an exclusion wins.
+    fn selects_by_name(&self, namespace: &str) -> Option<bool> {
         let LabelSelector { match_labels, match_expressions } = &self.namespace_selector;
         let label = match_labels.iter().flatten().find(|(key, _)| *key == NAMESPACE_NAME);
-        let by_label = label.map(|(_, name)| name == KUBE_SYSTEM);
+        let by_label = label.map(|(_, name)| name == namespace);
         let expressions =
             match_expressions.iter().flatten().filter(|expression| expression.key == NAMESPACE_NAME);
         let by_expressions = expressions.filter_map(|expression| {
-            let lists_it = expression.values.iter().flatten().any(|name| name == KUBE_SYSTEM);
+            let lists_it = expression.values.iter().flatten().any(|name| name == namespace);
             match expression.operator.as_str() {
                 "In" => Some(lists_it),
                 "NotIn" => lists_it.then_some(false),
@@ -274,14 +289,19 @@ impl WebhookRegistration {
         self.kind
     }
 
-    /// The namespaceSelector, with the exclusion of `kube-system`.
-    fn effective_namespace_selector(&self) -> LabelSelector {
+    /// The namespaceSelector, with the exclusion of `kube-system` and, for webhooks of built-in resources, of
+    /// `own_namespace`.
+    fn effective_namespace_selector(&self, own_namespace: Option<&str>) -> LabelSelector {
+        let own_namespace = own_namespace.filter(|_| self.rules.iter().any(Rule::matches_builtin));
+        let excluded = (!self.kube_system).then_some(KUBE_SYSTEM).into_iter().chain(own_namespace);
+        let excluded = excluded.filter(|namespace| self.selects_by_name(namespace).is_none());
+        let excluded: Vec<_> = excluded.map(str::to_owned).collect();
         let mut selector = normal(&self.namespace_selector);
-        if !self.kube_system && self.kube_system_by_name().is_none() {
+        if !excluded.is_empty() {
             selector.match_expressions.get_or_insert_default().push(LabelSelectorRequirement {
                 key: NAMESPACE_NAME.to_owned(),
                 operator: "NotIn".to_owned(),
-                values: Some(vec![KUBE_SYSTEM.to_owned()]),
+                values: Some(excluded),
             });
         }
         selector

@@ -93,6 +93,30 @@ impl Rule {
         self
     }
 
+    /// Returns `true` if the rule may match resources that are not custom.
+    pub(super) fn matches_builtin(&self) -> bool {
+        !self.group.contains('.') || self.group.ends_with(".k8s.io")
+    }
+
+    /// Returns `true` if the rule matches no objects of other types than `other`. Subresources may be of any type.
+    pub(super) fn is_only_of(&self, other: &Self) -> bool {
+        let is_same = self.group == other.group && self.versions == other.versions;
+        self.resources.iter().all(|resource| match resource.split_once('/') {
+            Some((_, name)) if name != "*" => true,
+            // `pods/*` includes `pods`.
+            found => {
+                is_same
+                    && other.resources.iter().any(|it| it == found.map_or(&**resource, |(parent, _)| parent))
+            }
+        })
+    }
+
+    /// Formats the resources, such as `pods in v1`.
+    pub(super) fn resources(&self) -> String {
+        let separator = if self.group.is_empty() { "" } else { "/" };
+        format!("{} in {}{separator}{}", self.resources.join(", "), self.group, self.versions.join(", "))
+    }
+
     pub(super) fn to_api(&self) -> RuleWithOperations {
         RuleWithOperations {
             api_groups: Some(vec![self.group.clone()]),

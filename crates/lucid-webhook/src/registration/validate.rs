@@ -45,6 +45,13 @@ fn webhook(of: &WebhookRegistration) -> Result<(), RegistrationError> {
     );
     ensure!(!of.rules.is_empty(), invalid(webhook, "it has no rules, so it would never be called"));
     of.rules.iter().try_for_each(|rule| self::rule(webhook, rule))?;
+    if let Some(object_type) = &of.object_type
+        && let Some(rule) = of.rules.iter().find(|rule| !rule.is_only_of(object_type))
+    {
+        let (found, accepted) = (rule.resources(), object_type.resources());
+        let problem = format!("it has a rule for {found}, its handler accepts {accepted} and subresources");
+        return invalid(webhook, problem).fail();
+    }
     let seconds = of.timeout_seconds;
     ensure!(
         (1..=30).contains(&seconds),

@@ -47,7 +47,7 @@ impl Connections {
         open.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Asks the connection that has been idle longest to close. Otherwise a client that keeps connections open without
+    /// Requests that the longest-idle connection closes. Otherwise a client that keeps connections open without
     /// sending requests could lock out the API server.
     fn evict_longest_idle(&self) {
         let open = self.open();

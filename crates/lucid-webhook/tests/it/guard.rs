@@ -407,6 +407,19 @@ async fn the_cache_is_bounded() {
         cached.is_allowed(&access).await.unwrap();
     }
     assert_eq!(reviewer.answers.load(Ordering::SeqCst), 2);
+
+    // The latest results are kept.
+    let cached = CachedAccessReview::new(reviewer.clone()).with_capacity(4);
+    let verbs: Vec<_> = (0..100).map(|verb| verb.to_string()).collect();
+    let is_cached = async |verb: &str| {
+        let before = reviewer.answers.load(Ordering::SeqCst);
+        cached.is_allowed(&Access::of(&account(), verb, &request(json!({})))).await.unwrap();
+        reviewer.answers.load(Ordering::SeqCst) == before
+    };
+    for verb in &verbs {
+        assert!(!is_cached(verb).await && is_cached(verb).await, "{verb}");
+    }
+    assert!(is_cached("98").await && !is_cached("95").await);
 }
 
 #[test]

@@ -77,7 +77,7 @@ async fn handlers_of_kube_are_handlers() {
     async fn handle(request: admission::AdmissionRequest<DynamicObject>) -> admission::AdmissionResponse {
         mutate(&request)
     }
-    let pods = || Rule::of::<Pod>([Operation::Create]);
+    let pods = || Rule::of::<Pod>([Operation::Create, Operation::Update]);
     async fn typed(_: admission::AdmissionRequest<Pod>) -> AdmissionResponse {
         AdmissionResponse::allow()
     }
@@ -99,6 +99,12 @@ async fn handlers_of_kube_are_handlers() {
     broken["spec"]["containers"] = json!(7);
     let rejection = api_server.review(&Review::create(&broken)).await.expect_rejected();
     assert_eq!((rejection.code, rejection.causes[0].field.as_deref()), (400, Some("spec.containers")));
+    assert!(rejection.message.contains("the object, core/v1 Pod shop/web: failed to decode"), "{rejection}");
+    let rejection = api_server.review(&Review::update(&broken, &pod())).await.expect_rejected();
+    assert!(
+        rejection.message.contains("the old object, core/v1 Pod shop/web: failed to decode"),
+        "{rejection}"
+    );
 }
 
 #[tokio::test]

@@ -1,12 +1,14 @@
 //! Operators keep their registration on a real API server.
 
 use std::fmt::Debug;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use axum::routing::get;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -109,6 +111,8 @@ async fn conversion(client: &Client) -> Option<Value> {
 
 /// Two replicas of an operator.
 struct Replicas {
+    /// Address of the webhooks of the first replica.
+    address: SocketAddr,
     readiness: [Readiness; 2],
     stop: Vec<oneshot::Sender<()>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -118,19 +122,35 @@ impl Replicas {
     fn start(client: &Client) -> Self {
         let readiness = [Readiness::default(), Readiness::default()];
         let (mut stop, mut tasks) = (Vec::new(), Vec::new());
-        for readiness in &readiness {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let address = TcpListener::bind(any).unwrap().local_addr().unwrap();
+        for (readiness, listen) in readiness.iter().zip([address, any]) {
             let (sender, stopped) = oneshot::channel::<()>();
             let shutdown: Shared<BoxFuture<'static, ()>> = stopped.map(drop).boxed().shared();
-            let any = ([127, 0, 0, 1], 0).into();
             let operator = Operator::new(NAME, NAMESPACE, router())
-                .with_addresses(any, any)
+                .with_addresses(listen, any)
+                .with_label("admissions.enforcer/disabled", "true")
+                .with_annotation("example.com/owner", "team a")
+                .with_fallback(axum::Router::new().route("/version", get(async || "1")))
                 .with_timing(Timing::default().with_settle(Duration::from_secs(1)))
                 .with_readiness(readiness.clone());
             let client = client.clone();
             tasks.push(tokio::spawn(async move { operator.run(client, shutdown).await.unwrap() }));
             stop.push(sender);
         }
-        Self { readiness, stop, tasks }
+        Self { address, readiness, stop, tasks }
+    }
+
+    /// The status and the body of `path`, for a client that trusts the bundle of `webhook`.
+    async fn get(&self, webhook: &Value, path: &str) -> (u16, String) {
+        let config: WebhookClientConfig = serde_json::from_value(webhook["clientConfig"].clone()).unwrap();
+        let root = reqwest::Certificate::from_pem(&config.ca_bundle.unwrap().0).unwrap();
+        let host = format!("{NAME}.{NAMESPACE}.svc");
+        let client =
+            reqwest::Client::builder().tls_certs_only([root]).resolve(&host, self.address).no_proxy();
+        let url = format!("https://{host}:{}{path}", self.address.port());
+        let response = client.build().unwrap().get(url).send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
     }
 
     async fn until_ready(&self) {
@@ -154,6 +174,15 @@ async fn operators_restore_what_is_deleted_or_changed() {
     let service = wanted.2.as_ref().unwrap().pointer("/webhook/clientConfig/service").cloned();
     let expected = json!({"namespace": NAMESPACE, "name": NAME, "path": "/convert", "port": 443});
     assert_eq!(service, Some(expected));
+    let webhook = &wanted.0.as_ref().unwrap()[0];
+    let without = json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]});
+    assert_eq!(webhook["namespaceSelector"], json!({"matchExpressions": [without]}));
+    let found = Api::<MutatingWebhookConfiguration>::all(client.clone()).get(NAME).await.unwrap();
+    assert_eq!(found.labels()["admissions.enforcer/disabled"], "true");
+    assert_eq!(found.annotations()["example.com/owner"], "team a");
+    assert_eq!(replicas.get(webhook, "/version").await, (200, "1".to_owned()));
+    assert_eq!(replicas.get(webhook, "/mutate").await.0, 405);
+    assert_eq!(replicas.get(webhook, "/other").await.0, 404);
     let restored = async |what: &str| {
         let holds = async || {
             let found = (mutating(client).await, validating(client).await, conversion(client).await);
@@ -211,7 +240,7 @@ async fn operators_restore_what_is_deleted_or_changed() {
     assert!(validating.get_opt(NAME).await.unwrap().is_none());
 }
 
-/// Certificates in files whose bundle somebody else publishes.
+/// Certificates in files, whose bundle is managed externally.
 struct External {
     folder: TempDir,
     _stop: oneshot::Sender<()>,
@@ -230,7 +259,7 @@ impl External {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bundle_of_somebody_else_is_kept() {
+async fn an_external_bundle_is_kept() {
     let cluster = cluster().await;
     let client = &cluster.client();
     define(client).await;
@@ -262,7 +291,7 @@ async fn the_bundle_of_somebody_else_is_kept() {
     });
     assert_eq!(bundle(&healed.await).unwrap().0, b"\n");
 
-    // A later version of the program asks no injector. Annotations of others stay.
+    // A later version of the program has no annotation for an injector. Annotations of other managers stay.
     drop(first);
     let registration = Registration::new(client.clone(), configurations(), &router()).unwrap();
     let second = External::start(&registration);

@@ -244,7 +244,7 @@ fn a_changed_pod_becomes_just_that_change() {
     let app = &pod_after["spec"]["containers"][1];
     assert_eq!(app["fromTheFuture"], json!({"deep": [1, 2.0]}));
     assert_eq!(app["env"][1]["fromTheFuture"], 1);
-    assert_eq!(app.get("resources"), None, "what is removed goes with everything in it");
+    assert_eq!(app.get("resources"), None, "a removed value goes with everything in it");
     assert_eq!(pod_after["spec"]["fromTheFuture"], json!([{"name": "x"}]));
     assert_eq!(all.operations().len(), 3, "{}", operations(&all));
 }

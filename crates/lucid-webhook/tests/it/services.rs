@@ -54,7 +54,7 @@ async fn a_service_gets_every_method_and_limited_bodies() {
     for uri in ["/tell/", "/tell/more", "/Tell", "//tell"] {
         assert_eq!(ask(Method::GET, uri, Vec::new()).await.0, StatusCode::NOT_FOUND, "{uri}");
     }
-    assert_eq!(router().registrations().count(), 1, "what is no webhook is registered");
+    assert_eq!(router().registrations().count(), 1, "a service is registered");
 }
 
 #[tokio::test]

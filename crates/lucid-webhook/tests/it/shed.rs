@@ -53,6 +53,6 @@ async fn clones_share_the_limit() {
     }
     drop(in_flight);
     let waits = tokio::time::timeout(Duration::from_millis(50), second.oneshot(request())).await;
-    assert!(waits.is_err(), "who was given up makes room");
+    assert!(waits.is_err(), "a cancelled request makes room");
     assert_eq!(ShedLayer::new(0).layer(never).oneshot(request()).await.unwrap().status(), 429);
 }

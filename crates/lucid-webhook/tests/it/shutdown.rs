@@ -94,7 +94,7 @@ async fn requests_in_flight_complete_and_idle_connections_close_last() {
     echo.leave();
     sleep(millis(800)).await;
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "it still takes connections");
-    assert!(!idle.ends_within(millis(50)).await, "who idles goes last: a request may be on its way");
+    assert!(!idle.ends_within(millis(50)).await, "idle connections close last: a request may be on its way");
     let last = idle.post("/", "last").await.unwrap();
     assert!(last.closes() && last.body == b"POST / last");
     half.send("ngth: 1\r\n\r\n1").await.unwrap();

@@ -70,6 +70,21 @@ fn wrong_handlers_get_helpful_errors() {
 }
 
 #[test]
+fn a_defaulting_handler_has_an_object_of_its_type() {
+    let webhook = "fn other() -> Webhook { Webhook::defaulting::<()>(\"b.example.com\", [], handle) }";
+    for (arguments, says) in [
+        ("_: UserInfo", "expected function signature `fn(Object<()>) -> _`"),
+        ("_: Object<u8>", "expected function signature `fn(Object<()>) -> _`"),
+        ("_: Object<u8>, _: UserInfo", "it is an `async fn` whose first argument is `Object<()>`"),
+    ] {
+        let handler =
+            format!("async fn handle({arguments}) -> AdmissionResponse {{ AdmissionResponse::allow() }}");
+        let errors = compile(&format!("{handler}\n{webhook}"));
+        assert!(errors.contains(says), "{errors}");
+    }
+}
+
+#[test]
 fn the_error_names_the_value_that_is_not_send() {
     for (value, kind) in [("std::rc::Rc::new(())", "Rc<()>"), ("LOCK.lock()", "MutexGuard<'_, ()>")] {
         let handler = format!(

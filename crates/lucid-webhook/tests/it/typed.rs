@@ -76,33 +76,70 @@ async fn a_defaulting_webhook_changes_its_objects() {
     let webhook = registered(Webhook::defaulting::<Deployment>(NAME, [Create], two_replicas));
     let object = webhook.review(&Review::create(&deployment(Value::Null))).await.expect_admitted();
     assert_eq!(object["spec"]["replicas"], 2);
-    let webhook = registered(Webhook::defaulting(NAME, [Create], named.with_state("owner")));
+    async fn noted(Object(deployment): Object<Deployment>, user: UserInfo) -> Changed<Deployment> {
+        Changed::new(deployment).with_warning(user.username)
+    }
+    let webhook = registered(Webhook::defaulting::<Deployment>(NAME, [Create], noted));
+    let outcome = webhook.review(&Review::create(&deployment(json!(1))).user("jane", ["dev"])).await;
+    assert_eq!(outcome.warnings, ["jane"]);
+    let webhook = registered(Webhook::defaulting::<Deployment>(NAME, [Create], named.with_state("owner")));
     let outcome = webhook.review(&Review::create(&deployment(json!(1))).user("jane", ["dev"])).await;
     assert_eq!(outcome.warnings, ["named"]);
     assert_eq!(outcome.expect_admitted()["metadata"]["labels"], json!({"owner": "jane"}));
 }
 
+#[test]
+fn rules_of_other_types_are_rejected() {
+    struct Nothing;
+    impl Validator<Deployment> for Nothing {}
+    let deployments = || Rule::of::<Deployment>([Create]);
+    let new = |versions: &[&str], resources: &[&str]| {
+        Rule::new("apps", versions.to_vec(), resources.to_vec(), [Create])
+    };
+    for (rule, found) in [
+        (deployments(), None),
+        (deployments().subresource("scale"), None),
+        (deployments().subresource("*"), None),
+        (Rule::new("*", ["*"], ["*/scale"], [Create]), None),
+        (Rule::of::<Pod>([Create]), Some("pods in v1")),
+        (new(&["v1beta1"], &["deployments"]), Some("deployments in apps/v1beta1")),
+        (new(&["v1"], &["deployments", "statefulsets"]), Some("deployments, statefulsets in apps/v1")),
+        (new(&["v1"], &["*/*"]), Some("*/* in apps/v1")),
+        (Rule::new("*", ["*"], ["*"], [Create]), Some("* in */*")),
+    ] {
+        for webhook in [
+            Webhook::defaulting::<Deployment>(NAME, [Create], two_replicas),
+            Webhook::validator::<Deployment>(NAME, Nothing),
+        ] {
+            let router =
+                Router::new().webhook("/", webhook.with_registration(|it| it.with_rule(rule.clone())));
+            let configurations = Configurations::new("example", Endpoint::service("example", "webhooks"));
+            let mutating = configurations.mutating(router.registrations()).map(drop);
+            let problem = mutating.and(configurations.validating(router.registrations()).map(drop)).err();
+            let expected = found.map(|found| {
+                format!("webhook \"{NAME}\": it has a rule for {found}, its handler accepts deployments in apps/v1 and subresources")
+            });
+            assert_eq!(problem.map(|problem| problem.to_string()), expected, "{rule:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn calls_for_another_kind_fail() {
     struct Nothing;
-    impl Validator<Deployment> for Nothing {}
-    let with_pods = |webhook: Webhook| {
-        let old = Rule::new("apps", ["v1beta1"], ["deployments"], [Create]);
-        webhook.with_registration(|it| it.with_rule(Rule::of::<Pod>([Create])).with_rule(old))
-    };
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}});
-    let old = json!({"apiVersion": "apps/v1beta1", "kind": "Deployment", "metadata": {"name": "web"}});
-    for (object, kind) in [(&pod, "core/v1 Pod"), (&old, "apps/v1beta1 Deployment")] {
-        let webhook = registered(with_pods(Webhook::defaulting::<Deployment>(NAME, [Create], two_replicas)));
-        let defaulted = webhook.review(&Review::create(object)).await;
-        let webhook = registered(with_pods(Webhook::validator::<Deployment>(NAME, Nothing)));
-        for outcome in [defaulted, webhook.review(&Review::create(object)).await] {
-            let rejection = outcome.expect_rejected();
-            let says = format!(
-                "it handles apps/v1 Deployment and was called for {kind}: correct the rules of its registration"
-            );
-            assert!(rejection.code == 500 && rejection.message.contains(&says), "{rejection}");
-        }
+    impl Validator<Pod> for Nothing {}
+    async fn keep(Object(pod): Object<Pod>) -> Changed<Pod> {
+        Changed::new(pod)
+    }
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web", "namespace": "shop"}});
+    for webhook in
+        [Webhook::defaulting::<Pod>(NAME, [Create], keep), Webhook::validator::<Pod>(NAME, Nothing)]
+    {
+        let evictions = Rule::of::<Pod>([Create]).subresource("eviction");
+        let api_server = registered(webhook.with_registration(|it| it.with_rule(evictions)));
+        let rejection = api_server.create(&eviction).await.expect_rejected();
+        let says = "it handles core/v1 Pod and was called for policy/v1 Eviction: correct the rules of its registration";
+        assert!(rejection.code == 500 && rejection.message.contains(says), "{rejection}");
     }
 }
 

@@ -73,7 +73,7 @@ fn a_refusal_reaches_the_client_with_code_reason_and_causes() {
     fn invalid() -> FieldErrors {
         let spec = FieldPath::new("spec");
         let mut errors = FieldErrors::new();
-        errors.required(spec.child("team"), "who pays?");
+        errors.required(spec.child("team"), "it has no owner");
         errors.invalid(spec.child("size"), 9, "at most 3");
         errors
     }
@@ -94,7 +94,7 @@ fn a_refusal_reaches_the_client_with_code_reason_and_causes() {
             assert_eq!((&answer.body["reason"], &answer.body["code"]), (&json!(reason), &json!(code)));
             if name == "invalid" {
                 let causes = json!([
-                    {"reason": "FieldValueRequired", "message": "Required value: who pays?", "field": "spec.team"},
+                    {"reason": "FieldValueRequired", "message": "Required value: it has no owner", "field": "spec.team"},
                     {"reason": "FieldValueInvalid", "message": "Invalid value: 9: at most 3", "field": "spec.size"},
                 ]);
                 let details = json!({"kind": "Pod", "name": "invalid", "causes": causes});
@@ -107,7 +107,7 @@ fn a_refusal_reaches_the_client_with_code_reason_and_causes() {
         (invalid["apiVersion"], invalid["kind"]) = (json!("v1"), json!("Pod"));
         let create = || scene.cluster.kubectl(&["-n", "refusal", "create", "-f", "-"], &invalid.to_string());
         let output = tokio::task::block_in_place(create).unwrap();
-        let printed = "The Pod \"invalid\" is invalid: \n* spec.team: Required value: who pays?\n\
+        let printed = "The Pod \"invalid\" is invalid: \n* spec.team: Required value: it has no owner\n\
                        * spec.size: Invalid value: 9: at most 3\n";
         assert_eq!(String::from_utf8_lossy(&output.stderr), printed);
     });

@@ -156,7 +156,7 @@ fn the_tutorial_works_as_it_is_written() {
                     check_session(scene, &shell, text).await;
                     tutorial.ran(text);
                 }
-                other => panic!("what to do with {other}?"),
+                other => panic!("unknown command {other}"),
             }
         }
         assert_eq!((examples.len(), sessions), (ADDRESSES.len(), 6));

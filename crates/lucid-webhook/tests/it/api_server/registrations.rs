@@ -241,7 +241,7 @@ fn the_kit_calls_the_webhooks_that_the_api_server_calls() {
         assert_eq!(simulated(kit.review(&review).await, &called), expected);
         scene.delete("pods/web").await;
         let mut expected = called.take();
-        // The API server asks again if its cached object was outdated.
+        // The API server repeats the request if its cached object was outdated.
         expected.dedup();
         drop(kit.delete(&changed).await);
         assert_eq!(called.take(), expected);
