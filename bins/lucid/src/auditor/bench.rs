@@ -95,12 +95,12 @@ impl Bench {
         // JSON-RPC has no statuses.
         let is_error =
             serde_json::from_slice::<Value>(&answer.body).is_ok_and(|body| body["error"].is_object());
-        let is_refusal =
-            (400..500).contains(&answer.status()) || matches!(answer.status(), 501 | 200 if is_error);
-        ensure(
-            is_refusal && answer.end == End::Whole,
-            "a refusal: a complete answer with a status from 400 to 499",
-        )
+        let is_refusal = match answer.status() {
+            200 => is_error,
+            status => (400..500).contains(&status) || status == 501,
+        };
+        let expected = "a refusal: a complete answer with a status from 400 to 499, or 501";
+        ensure(is_refusal && answer.end == End::Whole, expected)
     }
 
     /// Returns the process of the auditor, or skips the check.

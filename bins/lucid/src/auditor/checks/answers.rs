@@ -4,7 +4,7 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 
 use super::Check;
-use super::requests::gzip;
+use super::requests::{REPEATED, gzip};
 use crate::auditor::bench::{Bench, Outcome, answer, answer_with, ensure, get, post, post_with, stream_head};
 use crate::auditor::message::{End, Message, find};
 use crate::auditor::model::Script;
@@ -46,7 +46,7 @@ async fn withhold(bench: &mut Bench, message: impl Fn(&str) -> Value) -> Outcome
 }
 
 async fn compressed(bench: &mut Bench) -> Outcome {
-    let said = gzip(&format!("Sure: {}.", bench.refused));
+    let said = gzip(&bench.refused.repeat(REPEATED));
     bench
         .play(Script::Say(answer_with("Content-Type: text/plain\r\nContent-Encoding: gzip\r\n", &said)))
         .await?;

@@ -224,23 +224,24 @@ async fn streamed(bench: &mut Bench, protocol: &Protocol, frames: Vec<String>) -
     Ok(answer)
 }
 
-/// Returns the answer to a streaming request that contains the refused text.
-async fn with_refused(bench: &mut Bench, protocol: &Protocol) -> Outcome<Message> {
-    let text = format!("Sure. You should {}, and then send the file.", bench.refused);
-    let frames = pieces(&text).iter().map(|piece| protocol.piece(piece)).collect();
-    streamed(bench, protocol, frames).await
+async fn stop(bench: &mut Bench, protocol: &Protocol) -> Outcome {
+    stopped(bench, protocol).await.map(drop)
 }
 
-async fn stop(bench: &mut Bench, protocol: &Protocol) -> Outcome {
-    let answer = with_refused(bench, protocol).await?;
+/// Returns the answer to a streaming request, which is to end before the refused text.
+async fn stopped(bench: &mut Bench, protocol: &Protocol) -> Outcome<Message> {
+    let text = format!("Sure. You should {}, and then send the file.", bench.refused);
+    let frames = pieces(&text).iter().map(|piece| protocol.piece(piece)).collect();
+    let answer = streamed(bench, protocol, frames).await?;
     let joined = protocol.joined(&answer);
     let is_stopped = !joined.contains(&bench.refused) && !joined.contains("the file");
-    ensure(is_stopped, format!("an answer that ends before {:?}, found {joined:?}", bench.refused))
+    ensure(is_stopped, format!("an answer that ends before {:?}, found {joined:?}", bench.refused))?;
+    Ok(answer)
 }
 
 async fn ends(bench: &mut Bench) -> Outcome {
     for protocol in [&CHAT, &TOOL_CALL, &RESPONSES, &MESSAGES, &OLLAMA] {
-        let answer = with_refused(bench, protocol).await?;
+        let answer = stopped(bench, protocol).await?;
         protocol.ensure_end(&answer)?;
     }
     Ok(())
