@@ -72,17 +72,15 @@ struct TestArgs {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=600))]
     timeout: u64,
 
-    /// Format of the output.
+    /// Format of the output: a line for each check as it ends, or a report for programs.
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// A line for each check as it ends, with the bytes of failed ones.
     Table,
     Json,
-    /// XML for the test reports of CI systems.
     Junit,
 }
 
