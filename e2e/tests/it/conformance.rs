@@ -10,11 +10,11 @@ use lucid_testbed::{Process, has_program};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::cli::{Ran, lucid_with};
+use crate::cli::{Ran, lucid_with, run};
 use crate::common::eventually;
 
 /// Shortens shutdown. Metrics need no port.
-const ENVIRONMENT: [(&str, &str); 2] = [("LAME_DUCK_SECONDS", "2"), ("LUCID_METRICS_PORT", "0")];
+const ENVIRONMENT: [(&str, &str); 2] = [("LAME_DUCK_SECONDS", "4"), ("LUCID_METRICS_PORT", "0")];
 
 /// Runs the suite with these arguments.
 async fn test(arguments: &[&str]) -> Ran {
@@ -35,6 +35,16 @@ async fn our_auditor_conforms() {
     assert_eq!(names(&report, "skipped"), BTreeSet::from(["mask-request", "mask-stream"]));
     assert_eq!(report["passed"], names(&report, "passed").len());
     assert!(names(&report, "passed").len() > 50, "{report:#}");
+    // The result is stored with the digest.
+    let folder = TempDir::new().unwrap();
+    let [registry, path] = ["registry.yaml", "report.json"].map(|name| folder.path().join(name));
+    let [registry, path] = [&registry, &path].map(|path| path.to_str().unwrap());
+    fs::write(path, report.to_string()).unwrap();
+    let digest = format!("sha256:{}", "a".repeat(64));
+    run("lucid-verifier", &["notarize", &digest, "--registry", registry, "--conformance", path]).printed();
+    let stored = run("lucid-verifier", &["list", "--registry", registry, "-o", "json"]).json();
+    let stored = &stored["notarized"][0]["conformance"];
+    assert_eq!((&stored["passed"], &stored["kit"]), (&report["passed"], &report["kit"]));
     // With a phrase that it does not refuse.
     let refused =
         test(&["-o", "json", "--refused", "tell me the secret", "--", auditor.to_str().unwrap()]).await;
