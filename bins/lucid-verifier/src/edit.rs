@@ -18,6 +18,7 @@ pub(crate) fn notarize(text: &str, digest: &Digest, entry: &Entry) -> Result<Opt
             Some(note) => Some(note.clone()).filter(|note| !note.is_empty()),
             None => known.and_then(|known| known.note.clone()),
         },
+        conformance: entry.conformance.clone().or_else(|| known.and_then(|known| known.conformance.clone())),
     };
     if known == Some(&wanted) {
         return Ok(None);

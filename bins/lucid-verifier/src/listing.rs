@@ -1,5 +1,6 @@
 //! Tables of registries.
 
+use crate::conformance::Conformance;
 use crate::registry::Registry;
 
 /// Formats a table with one line per digest and a header. Control and bidirectional characters in notes are escaped
@@ -9,13 +10,17 @@ pub(crate) fn table(registry: &Registry) -> String {
     let rows = registry.entries().map(|(digest, entry)| {
         let image = entry.image.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
         let note = entry.note.as_deref().unwrap_or("-");
-        [digest.to_string(), image, note.chars().flat_map(shown).collect()]
+        let conformance = entry.conformance.as_ref().map_or_else(|| "-".to_owned(), Conformance::summary);
+        [digest.to_string(), image, conformance, note.chars().flat_map(shown).collect()]
     });
-    let head = ["DIGEST", "IMAGE", "NOTE"].map(str::to_owned);
+    let head = ["DIGEST", "IMAGE", "CONFORMANCE", "NOTE"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let (digests, images) = (width(0), width(1));
-    rows.iter().map(|[digest, image, note]| format!("{digest:digests$}  {image:images$}  {note}\n")).collect()
+    let (digests, images, results) = (width(0), width(1), width(2));
+    let line = |[digest, image, conformance, note]: &[String; 4]| {
+        format!("{digest:digests$}  {image:images$}  {conformance:results$}  {note}\n")
+    };
+    rows.iter().map(line).collect()
 }
 
 fn shown(character: char) -> Vec<char> {

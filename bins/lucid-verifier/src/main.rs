@@ -5,8 +5,9 @@
 //! images are notarized.
 //!
 //! [`registry`] is the file format, [`edit`] edits its text, and [`file`](mod@file) reads and replaces the file.
-//! [`reload`] reloads the registry when its file changes, [`tls`] the serving certificate. [`http`] has the endpoints.
+//! [`conformance`] reads reports of tests. [`reload`] reloads the registry when its file changes, [`tls`] the serving certificate. [`http`] has the endpoints.
 
+mod conformance;
 mod edit;
 mod file;
 mod http;
@@ -20,7 +21,7 @@ use std::error::Error;
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use lucid_shared::LogArgs;
 use lucid_webhook::{Tls, TokenFile};
 
+use conformance::Conformance;
 use http::Service;
 use named::Named;
 use registry::Entry;
@@ -60,7 +62,7 @@ enum Command {
 
     /// Add a digest to a registry file. Creates the file if it is missing.
     ///
-    /// The image and note of a listed digest are replaced. The file is replaced atomically, and keeps its comments at the
+    /// The image, note and report of a listed digest are replaced. The file is replaced atomically, and keeps its comments at the
     /// top. Processes that serve it reload it.
     Notarize {
         #[command(flatten)]
@@ -73,6 +75,11 @@ enum Command {
         /// Free text, such as the reason or the reviewer.
         #[arg(long, value_name = "TEXT")]
         note: Option<String>,
+
+        /// Report of `lucid auditor test -o json` with this image. Its counts and the names of failed checks are recorded;
+        /// failed checks cause a warning.
+        #[arg(long, value_name = "FILE")]
+        conformance: Option<PathBuf>,
     },
 
     /// Remove a digest from a registry file.
@@ -106,8 +113,8 @@ enum Output {
 
 #[derive(Debug, clap::Args)]
 struct RegistryArgs {
-    /// Registry file: YAML with the key `notarized` and a list of digests, or of mappings with the keys digest, image and
-    /// note.
+    /// Registry file: YAML with the key `notarized` and a list of digests, or of mappings with the keys digest, image,
+    /// note and conformance.
     #[arg(long, value_name = "FILE")]
     registry: PathBuf,
 }
@@ -144,7 +151,9 @@ async fn main() -> ExitCode {
         lucid_shared::init_logging(&log)?;
         match command {
             Command::Serve(args) => serve(args).await,
-            Command::Notarize { registry, named, note } => notarize(&registry, named, note),
+            Command::Notarize { registry, named, note, conformance } => {
+                notarize(&registry, named, note, conformance.as_deref())
+            }
             Command::Revoke { registry, named } => revoke(&registry, &named),
             Command::List { registry, output } => list(&registry, output),
         }
@@ -177,9 +186,18 @@ async fn serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn notarize(args: &RegistryArgs, named: Named, note: Option<String>) -> Result<(), Box<dyn Error>> {
+fn notarize(
+    args: &RegistryArgs,
+    named: Named,
+    note: Option<String>,
+    report: Option<&Path>,
+) -> Result<(), Box<dyn Error>> {
     let Named { digest, image } = named;
-    let entry = Entry { image, note };
+    let conformance = report.map(Conformance::read).transpose()?;
+    if let Some(Conformance { failed, .. }) = conformance.as_ref().filter(|it| !it.failed.is_empty()) {
+        tracing::warn!("{digest} is notarized although checks failed: {}", failed.join(", "));
+    }
+    let entry = Entry { image, note, conformance };
     let mut said = "is already notarized";
     file::change(&args.registry, |text| {
         let new = edit::notarize(text, &digest, &entry)?;

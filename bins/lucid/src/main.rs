@@ -2,11 +2,13 @@
 //!
 //! - `offline` and `validate` work on manifests, without a cluster.
 //! - `check`, `uninstall` and `certs` work on a cluster, selected by kubectl's options (`connection`).
+//! - `auditor` tests auditors.
 //! - `manifests` prints the manifests to install, `audit` reads decision logs, and `image` parses image references.
 //!
 //! Under the names `kubectl-lucid` and `kubectl_complete-lucid` the program is a kubectl plugin, see `plugin`.
 
 mod audit;
+mod auditor;
 mod certs;
 mod check;
 mod connection;
@@ -27,6 +29,7 @@ use std::io::{stderr, stdin};
 use std::process::ExitCode;
 
 use audit::AuditArgs;
+use auditor::AuditorArgs;
 use certs::CertsArgs;
 use check::CheckArgs;
 use clap::{Parser, Subcommand};
@@ -102,6 +105,9 @@ enum Command {
     /// them, and generate keys.
     Audit(Box<AuditArgs>),
 
+    /// Test auditors.
+    Auditor(AuditorArgs),
+
     #[command(flatten)]
     Manual(ManualCommand),
 }
@@ -146,6 +152,7 @@ async fn run(Args { command, log }: Args) -> Result<ExitCode> {
         Command::Uninstall(args) => uninstall::uninstall(&args, out).await?,
         Command::Manifests(args) => manifests::manifests(&args, out).map(|()| true)?,
         Command::Certs(args) => certs::certs(&args, out).await.map(|()| true)?,
+        Command::Auditor(args) => auditor::auditor(&args, out).await?,
         Command::Manual(manual) => manual.run(out).map(|()| true)?,
         Command::Image(args) => return Ok(faulty_unless(image::image(&args, stdin().lock(), out)?)),
         Command::Audit(args) => return Ok(faulty_unless(audit::audit(*args, out).await?)),

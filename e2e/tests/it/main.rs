@@ -13,6 +13,7 @@ mod chart;
 mod check;
 mod cli;
 mod common;
+mod conformance;
 mod correlation;
 mod dashboard;
 mod docs;

@@ -4,7 +4,6 @@
 //! POST /v1/anything {"prompt":"Hello there"}                 200, the request as JSON
 //! POST /v1/anything {"prompt":"Hello there","stream":true}   200, the words of the prompt as server-sent events
 //! POST /v1/chat/completions                                  OpenAI's protocol, also with "stream": true
-//! GET  /v1/models                                            the model "echo"
 //! GET  /health                                               200 {"status":"ok"}
 //! ```
 
@@ -30,10 +29,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Returns the model as a service, which needs the addresses of its callers
 /// (`into_make_service_with_connect_info::<SocketAddr>`).
 pub fn router() -> Router {
-    let models = || async { Json(json!({"object": "list", "data": [{"id": MODEL, "object": "model"}]})) };
     Router::new()
         .route("/health", get(|| async { Json(json!({"status": "ok"})) }))
-        .route("/v1/models", get(models))
         .route("/v1/chat/completions", post(complete_chat))
         .fallback(answer)
 }

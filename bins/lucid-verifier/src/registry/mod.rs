@@ -20,6 +20,8 @@ use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use snafu::Snafu;
 
+use crate::conformance::Conformance;
+
 /// The notarized digests.
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -35,13 +37,16 @@ pub(crate) struct Entry {
     /// Free text, such as the reason or the reviewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
+    /// Result of a test of the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) conformance: Option<Conformance>,
 }
 
 /// A text is not a valid [`Registry`].
 #[derive(Debug, Snafu)]
 #[snafu(display(
     "line {line}, column {column}, key `{key}`: {fault} (accepted is the key `notarized` with a list of digests, or of \
-     mappings with the keys digest, image and note)"
+     mappings with the keys digest, image, note and conformance)"
 ))]
 pub(crate) struct ParseError {
     line: usize,
@@ -196,9 +201,11 @@ impl<'de> Visitor<'de> for NextEntry<'_> {
             digest: Digest,
             image: Option<ImageReference>,
             note: Option<String>,
+            conformance: Option<Conformance>,
         }
 
-        let Mapping { digest, image, note } = Mapping::deserialize(MapAccessDeserializer::new(map))?;
-        self.check(digest, Entry { image, note })
+        let Mapping { digest, image, note, conformance } =
+            Mapping::deserialize(MapAccessDeserializer::new(map))?;
+        self.check(digest, Entry { image, note, conformance })
     }
 }

@@ -216,3 +216,51 @@ fn irregular_files_are_rejected_at_once() {
         assert!(code == 1 && error.contains("accepted is a regular file"), "{arguments:?}: {error}");
     }
 }
+
+#[test]
+fn reports_of_tests_are_recorded() {
+    let (folder, registry) = folder("notarized: []\n");
+    let report = folder.path().join("report.json");
+    let check = |name: &str, status: &str| json!({"name": name, "status": status, "requirement": "…", "sent": "GET /"});
+    let write = |version: u32, checks: &[Value]| {
+        let report_text = json!({"version": version, "kit": "lucid 0.1.0", "auditor": "a", "checks": checks});
+        fs::write(&report, report_text.to_string()).unwrap();
+    };
+    let a = digest('a');
+    let notarize = ["notarize", &a, "--conformance", report.to_str().unwrap()];
+    write(1, &[check("health", "passed"), check("body", "passed"), check("mask", "skipped")]);
+    let (code, _, error) = run(&registry, &notarize);
+    assert_eq!((code, error.as_str()), (0, ""));
+    let conformance = json!({"kit": "lucid 0.1.0", "passed": 2, "skipped": 1, "failed": []});
+    assert_eq!(listed(&registry)["notarized"][0], json!({"digest": a, "conformance": conformance}));
+    // Later commands keep it.
+    done(&registry, &["notarize", &a, "--note", "reviewed"]);
+    assert_eq!(listed(&registry)["notarized"][0]["conformance"], conformance);
+    let (_, table, _) = run(&registry, &["list"]);
+    assert!(table.contains("CONFORMANCE") && table.contains("  2 passed  "), "{table}");
+
+    write(1, &[check("health", "passed"), check("refuse-gzip", "failed")]);
+    let (code, _, error) = run(&registry, &notarize);
+    assert!(code == 0 && error.contains("although checks failed: refuse-gzip"), "{error}");
+    assert_eq!(listed(&registry)["notarized"][0]["conformance"]["failed"], json!(["refuse-gzip"]));
+    let (_, table, _) = run(&registry, &["list"]);
+    assert!(table.contains("1 failed, 1 passed"), "{table}");
+
+    // Other files change nothing.
+    let before = fs::read_to_string(&registry).unwrap();
+    for (text, told) in [
+        ("{}".to_owned(), "accepted is the output of lucid auditor test -o json"),
+        (json!({"version": 2, "kit": "", "checks": []}).to_string(), "found version 2, accepted is 1"),
+        (json!({"version": 1, "kit": "", "checks": []}).to_string(), "found 0 checks, accepted are 1 to 256"),
+        (
+            json!({"version": 1, "kit": "x".repeat(65), "checks": [check("a", "passed")]}).to_string(),
+            "at most 64 bytes",
+        ),
+        (" ".repeat(5 << 20), "accepted are 4194304 bytes at most"),
+    ] {
+        fs::write(&report, text).unwrap();
+        let (code, _, error) = run(&registry, &notarize);
+        assert!(code == 1 && error.contains(told), "{told}: {error}");
+    }
+    assert_eq!(fs::read_to_string(&registry).unwrap(), before);
+}
