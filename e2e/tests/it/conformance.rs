@@ -56,6 +56,19 @@ async fn our_auditor_conforms() {
 }
 
 #[tokio::test]
+async fn an_auditor_that_masks_conforms() {
+    let judges = "judges: [{phrases: {builtin: injection}}, {pii: {entities: [CREDIT_CARD]}}]";
+    let auditor = program("lucid-guardrails-auditor").unwrap();
+    let command = ["--", auditor.to_str().unwrap(), "--config", judges];
+    let report = test(&[&["-o", "json", "--masked", "4111111111111111"], &command[..]].concat()).await.json();
+    assert_eq!(
+        (names(&report, "failed"), names(&report, "skipped")),
+        (BTreeSet::new(), BTreeSet::new()),
+        "{report:#}"
+    );
+}
+
+#[tokio::test]
 async fn a_running_auditor_conforms() {
     let folder = TempDir::new().unwrap();
     let [model, port] = [(); 2].map(|()| free_port(Ipv4Addr::LOCALHOST.into()).unwrap().to_string());

@@ -75,7 +75,7 @@ fn a_defaulting_handler_has_an_object_of_its_type() {
     for (arguments, says) in [
         ("_: UserInfo", "expected function signature `fn(Object<()>) -> _`"),
         ("_: Object<u8>", "expected function signature `fn(Object<()>) -> _`"),
-        ("_: Object<u8>, _: UserInfo", "it is an `async fn` whose first argument is `Object<()>`"),
+        ("_: Object<u8>, _: UserInfo", "Object<()>, _) -> _`"),
     ] {
         let handler =
             format!("async fn handle({arguments}) -> AdmissionResponse {{ AdmissionResponse::allow() }}");
