@@ -73,8 +73,8 @@ fn wrong_handlers_get_helpful_errors() {
 fn a_defaulting_handler_has_an_object_of_its_type() {
     let webhook = "fn other() -> Webhook { Webhook::defaulting::<()>(\"b.example.com\", [], handle) }";
     for (arguments, says) in [
-        ("_: UserInfo", "expected function signature `fn(Object<()>) -> _`"),
-        ("_: Object<u8>", "expected function signature `fn(Object<()>) -> _`"),
+        ("_: UserInfo", "Object<()>) -> _`"),
+        ("_: Object<u8>", "Object<()>) -> _`"),
         ("_: Object<u8>, _: UserInfo", "Object<()>, _) -> _`"),
     ] {
         let handler =
