@@ -79,20 +79,16 @@ pub(crate) fn follow(source: Source, config: Config, judges: Judges) -> watch::R
         // The sender may go: the judges remain.
         return receiver;
     }
+    // The first comparison may find a change since the configuration was loaded.
     let mut loaded = (config, None);
     tokio::spawn(async move {
         let reload = move || {
             let state = source.state(&loaded.0)?;
-            if loaded.1.as_ref().is_none_or(|known| *known != state) {
-                let is_first = loaded.1.is_none();
-                loaded.1 = Some(state);
-                if !is_first {
-                    let (config, judges) = source.load()?;
-                    loaded.1 = Some(source.state(&config)?);
-                    loaded.0 = config;
-                    tracing::info!(?judges, "configuration reloaded");
-                    sender.send_replace(judges);
-                }
+            if loaded.1.as_ref() != Some(&state) {
+                let (config, judges) = source.load()?;
+                tracing::info!(?judges, "configuration loaded");
+                loaded = (config, Some(state));
+                sender.send_replace(judges);
             }
             Ok::<_, LoadError>(())
         };

@@ -274,6 +274,9 @@ impl Streamed {
                 }
             };
             if let Err(denial) = outcome {
+                if denial.rule == "unreadable" {
+                    tracing::warn!(kind = "unreadable", "{}", denial.message);
+                }
                 // The rest of the answer is not received.
                 (self.body, self.trailers) = (None, None);
                 let end = self.end(&denial);

@@ -11,6 +11,7 @@ use hyper::{
         UPGRADE,
     },
     http::request::Parts,
+    upgrade::OnUpgrade,
 };
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::timeout};
@@ -164,12 +165,7 @@ impl Auditor {
             }
             (&Method::POST, "/audit") => self.audit(&parts.headers, body).await,
             // Other methods on these paths belong to the model.
-            _ => match upgrade {
-                Some(upgrade) => {
-                    self.next.tunnel(peer, parts, upgrade).await.map_err(|error| self.unreachable(&error))
-                }
-                None => self.exchange(peer, parts, body).await,
-            },
+            _ => self.exchange(peer, parts, body, upgrade).await,
         }
     }
 
@@ -192,7 +188,7 @@ impl Auditor {
                 format!("found an upgrade to {}, which cannot be judged", protocol.unwrap_or_default());
             return Some((StatusCode::NOT_IMPLEMENTED, message));
         }
-        forward::is_grpc(&parts.headers).then(|| {
+        forward::is_grpc(parts).then(|| {
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, "found gRPC, whose messages cannot be judged".to_owned())
         })
     }
@@ -221,9 +217,15 @@ impl Auditor {
     }
 
     /// Judges and forwards a request, and returns the judged response.
-    async fn exchange(&self, peer: IpAddr, mut parts: Parts, body: Body) -> Result<Response, Response> {
+    async fn exchange(
+        &self,
+        peer: IpAddr,
+        mut parts: Parts,
+        body: Body,
+        upgrade: Option<OnUpgrade>,
+    ) -> Result<Response, Response> {
         let mut panel = self.panel(self.settings.mode);
-        if forward::is_grpc(&parts.headers) {
+        if forward::is_grpc(&parts) {
             panel.judges = Judges::new();
         }
         let (asked, body) = match self.settings.mode {
@@ -237,7 +239,15 @@ impl Auditor {
             parts.headers.remove(RANGE);
         }
         let version = parts.version;
-        let response = self.next.send(peer, parts, body).await.map_err(|error| self.unreachable(&error))?;
+        let is_upgrade = upgrade.is_some();
+        let response = match upgrade {
+            Some(upgrade) => self.next.tunnel(peer, parts, body, upgrade).await,
+            None => self.next.send(peer, parts, body).await,
+        };
+        let response = response.map_err(|error| self.unreachable(&error))?;
+        if is_upgrade && response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()));
+        }
         Ok(self.hand_back(panel, asked, version, response).await)
     }
 

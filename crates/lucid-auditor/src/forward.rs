@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
     self, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
@@ -16,7 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
-use crate::body::{Body, full};
+use crate::body::Body;
 
 /// Connect timeout of the next hop, which is in the same pod.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -57,7 +56,7 @@ impl Next {
         parts: Parts,
         body: Body,
     ) -> Result<Response<Incoming>, Error> {
-        let is_grpc = parts.version == Version::HTTP_2 && is_grpc(&parts.headers);
+        let is_grpc = is_grpc(&parts);
         let mut request = self.request(peer, parts, body);
         if is_grpc {
             *request.version_mut() = Version::HTTP_2;
@@ -74,10 +73,11 @@ impl Next {
         &self,
         peer: IpAddr,
         parts: Parts,
+        body: Body,
         upgrade: OnUpgrade,
-    ) -> Result<crate::auditor::Response, Error> {
+    ) -> Result<Response<Incoming>, Error> {
         let protocol = parts.headers.get(header::UPGRADE).cloned();
-        let mut request = self.request(peer, parts, full(""));
+        let mut request = self.request(peer, parts, body);
         if let Some(protocol) = protocol {
             request.headers_mut().insert(header::UPGRADE, protocol);
             request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -92,7 +92,7 @@ impl Next {
                 }
             });
         }
-        Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+        Ok(response)
     }
 
     fn request(&self, peer: IpAddr, parts: Parts, body: Body) -> Request<Body> {
@@ -166,10 +166,11 @@ pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
     listed(headers, header::UPGRADE).any(|protocol| !protocol.eq_ignore_ascii_case("h2c"))
 }
 
-/// Returns `true` for gRPC.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    content_type.is_some_and(|value| value.to_ascii_lowercase().starts_with(b"application/grpc"))
+/// Returns `true` for gRPC, which needs HTTP/2.
+pub(crate) fn is_grpc(parts: &Parts) -> bool {
+    let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    parts.version == Version::HTTP_2
+        && content_type.is_some_and(|value| value.to_ascii_lowercase().starts_with(b"application/grpc"))
 }
 
 /// Returns the elements of a list header, in one line or several.

@@ -115,7 +115,8 @@ impl<'a> Document<'a> {
                         document.nodes[closed.node].range.end = at + 1;
                     }
                 }
-                b',' | b':' | b' ' | b'\t' | b'\r' | b'\n' => {}
+                b',' | b':' => {}
+                _ if byte.is_ascii_whitespace() => {}
                 _ => {
                     let is_end = |byte: &u8| {
                         matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':')
@@ -365,6 +366,7 @@ mod tests {
             (r#"{"a":"x","a":"y"} {"b":"z"}"#, &[("/a", "x"), ("/a", "y"), ("/1/b", "z")]),
             (r#"{"a":"x""#, &[("/a", "x")]),
             (r#"}]{"a":NaN,"b":"x"#, &[("/b", "x")]),
+            ("a\u{c}b \u{b}\u{0} {\"a\":\"x\"}", &[("/5/a", "x")]),
         ] {
             let found = strings(text);
             let found: Vec<_> = found.iter().map(|(place, text)| (place.as_str(), text.as_str())).collect();

@@ -156,7 +156,8 @@ impl Stream {
         let content = self.framing.content(&raw).into_owned();
         let mut held = Held { raw, content, pieces: Vec::new(), edits: Vec::new() };
         let mut touched = BTreeSet::new();
-        let start = held.content.trim_start();
+        // Records of a JSON text sequence begin with a separator (RFC 7464).
+        let start = held.content.trim_start_matches(['\u{feff}', '\u{1e}']).trim_start();
         if start.is_empty() || start.trim_end() == "[DONE]" {
             // No text.
         } else if self.framing == Framing::Text || !start.starts_with(['{', '[', '"']) {

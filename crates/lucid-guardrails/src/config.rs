@@ -102,10 +102,12 @@ impl Config {
             let phrases = judge.phrases.as_ref().and_then(|options| options.file.clone());
             let rules = judge.regex.as_ref().and_then(|options| options.file.clone());
             #[cfg(feature = "classifier")]
-            let model = judge.classifier.as_ref().map(|options| options.path.join("config.json"));
+            let model = judge.classifier.iter().flat_map(|options| {
+                ["config.json", "tokenizer.json", "model.safetensors"].map(|name| options.path.join(name))
+            });
             #[cfg(not(feature = "classifier"))]
-            let model = None;
-            [phrases, rules, model].into_iter().flatten()
+            let model = [];
+            phrases.into_iter().chain(rules).chain(model)
         });
         files.collect()
     }

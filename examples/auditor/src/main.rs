@@ -18,6 +18,7 @@ impl Judge for Phrases {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let phrases =
         std::env::var("BLOCKED_PHRASES").unwrap_or_else(|_| "ignore previous instructions".to_owned());
-    let phrases = phrases.split(',').map(|phrase| phrase.trim().to_lowercase()).collect();
+    let phrases = phrases.split(',').map(|phrase| phrase.trim().to_lowercase());
+    let phrases = phrases.filter(|phrase| !phrase.is_empty()).collect();
     Ok(lucid_auditor::serve(Auditor::from_env()?.judge(Phrases(phrases))).await?)
 }
