@@ -168,7 +168,10 @@ impl Answered<'_> {
             while let Some(data) = piece {
                 panel.telemetry.count_bytes("answer", data.len());
                 if let Some(stream) = &mut stream {
-                    let _ = stream.push(&data).await;
+                    let (_, outcome) = stream.push(&data).await;
+                    if outcome.is_err() {
+                        return;
+                    }
                 } else if whole.len() < max_bytes {
                     whole.extend_from_slice(&data);
                 }

@@ -168,10 +168,13 @@ impl<'a> Document<'a> {
         path
     }
 
-    /// Returns a JSON Pointer (RFC 6901) to a node.
+    /// Returns a JSON Pointer (RFC 6901) to a node. Long names are shortened.
     pub(crate) fn pointer(&self, node: usize) -> String {
         let steps = self.path(node).into_iter().map(|node| match &self.nodes[node].step {
-            Step::Name(name) => format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+            Step::Name(name) => {
+                let name: String = name.chars().take(64).collect();
+                format!("/{}", name.replace('~', "~0").replace('/', "~1"))
+            }
             Step::Index(index) => format!("/{index}"),
         });
         steps.collect()

@@ -14,7 +14,7 @@ use memchr::{memchr, memchr2};
 
 use crate::{
     Direction, Passage,
-    format::{Event, Format, Rule},
+    format::{self, Event, Format, Rule},
     json::{Document, Kind, Step, is_json},
     text::{self, Edit, Source, Text, apply, texts_of},
     track::Track,
@@ -180,6 +180,7 @@ impl Stream {
     /// Judges the whole texts of an event, and adds its other strings to their tracks.
     async fn json(&mut self, held: &mut Held, touched: &mut BTreeSet<usize>) -> Result<(), Denial> {
         let mut document = Document::scan(&held.content);
+        let is_rpc = format::is_rpc(&document);
         let mut whole = HashSet::new();
         let mut texts = Vec::new();
         for node in 0..document.nodes.len() {
@@ -193,9 +194,17 @@ impl Stream {
                 .iter()
                 .enumerate()
                 .find(|(_, rule)| rule.message(&document, &path).is_some());
-            let Some((index, rule)) = rule else {
-                whole.insert(node);
-                continue;
+            let (index, rule) = match rule.filter(|_| !is_rpc) {
+                Some(found) => found,
+                None => {
+                    whole.insert(node);
+                    // Messages of JSON-RPC are whole. Other strings may continue, too: the caller's path and body do not decide
+                    // what the model sends.
+                    if is_rpc {
+                        continue;
+                    }
+                    (usize::MAX, &format::ANY)
+                }
             };
             let (source, text) = Source::decode(document.text, document.nodes[node].range.clone(), false);
             if text.is_empty() || text::is_structure(&document, node, &text) {
@@ -289,7 +298,7 @@ fn key(document: &Document<'_>, rule_index: usize, rule: &Rule, path: &[usize]) 
             // Strings of a protocol that is unknown are joined by the name of their member.
             Step::Name(name) if !rule.is_structure() || path.last() == Some(node) => {
                 key.push('/');
-                key.push_str(name);
+                key.extend(name.chars().take(text::MAX_NAME));
             }
             Step::Name(_) => {}
             Step::Index(index) => {
@@ -300,6 +309,10 @@ fn key(document: &Document<'_>, rule_index: usize, rule: &Rule, path: &[usize]) 
             }
         }
         for name in INDICES {
+            // A root member `index` counts events, but in Anthropic's protocol.
+            if *node == 0 && name == "index" && !rule.is_indexed() {
+                continue;
+            }
             if let Some(value) = document.member_value(*node, name) {
                 key.push_str(&format!("/{name}={value}"));
             }

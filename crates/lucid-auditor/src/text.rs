@@ -11,6 +11,9 @@ use crate::{
 /// Maximum number of texts of a document. The strings beyond it are one text.
 const MAX_TEXTS: usize = 256;
 
+/// Number of characters by which names of members are compared, and of a role.
+pub(crate) const MAX_NAME: usize = 64;
+
 /// A text of a document, which consists of one string or several.
 #[derive(Debug)]
 pub(crate) struct Text {
@@ -97,14 +100,31 @@ impl Text {
     /// Returns the edits that replace a part of the text. The first string gets the replacement.
     pub(crate) fn edits(&self, span: &Span) -> Vec<Edit> {
         let range = &span.range;
-        let touched =
-            self.pieces.iter().filter(|piece| piece.range.start < range.end && range.start < piece.range.end);
+        let first = self.pieces.partition_point(|piece| piece.range.end <= range.start);
+        let touched = self.pieces[first..].iter().take_while(|piece| piece.range.start < range.end);
         let edits = touched.enumerate().map(|(index, piece)| {
             let start = range.start.max(piece.range.start) - piece.range.start;
             let end = range.end.min(piece.range.end) - piece.range.start;
             piece.source.edit(start..end, if index == 0 { &span.replacement } else { "" })
         });
         edits.collect()
+    }
+
+    fn is_in_lines(&self) -> bool {
+        // Strings that are joined directly follow each other without a gap.
+        self.pieces.windows(2).all(|pair| pair[0].range.end < pair[1].range.start)
+    }
+
+    /// Returns the same strings on lines of their own, if there are several: a model may read them so, and the end of one may
+    /// hide the beginning of the next.
+    fn in_lines(&self) -> Option<Self> {
+        (self.pieces.len() > 1).then_some(())?;
+        let passage = Passage { text: Cow::Borrowed(""), ..self.passage.clone() };
+        let mut lines = Self { passage, pieces: Vec::new() };
+        for piece in &self.pieces {
+            lines.add(&self.passage.text[piece.range.clone()], piece.source.clone(), "\n");
+        }
+        Some(lines)
     }
 
     fn add(&mut self, text: &str, source: Source, separator: &str) {
@@ -128,7 +148,7 @@ enum Key {
     /// Names of members.
     Names,
     /// What exceeds the number of texts.
-    Rest,
+    Rest(Direction),
 }
 
 /// Returns the texts of a document. `direction` is that of strings that no rule names.
@@ -160,7 +180,9 @@ pub(crate) fn texts_of(
             Some((index, rule, message)) => {
                 (Key::Message(message, index), if rule.is_structure() { "\n" } else { "" })
             }
-            None => (Key::Member(name(document, &path).unwrap_or_default().to_owned()), ""),
+            None => {
+                (Key::Member(name(document, &path).unwrap_or_default().chars().take(MAX_NAME).collect()), "")
+            }
         };
         let described = || match rule {
             Some((_, rule, message)) => describe(document, rule, message, &path),
@@ -174,7 +196,10 @@ pub(crate) fn texts_of(
             collected.add(Key::Names, || Passage::new(direction, ""), &text, source, "\n");
         }
     }
-    collected.texts
+    let mut texts = collected.texts;
+    let lines: Vec<_> = texts.iter().filter(|text| !text.is_in_lines()).filter_map(Text::in_lines).collect();
+    texts.extend(lines);
+    texts
 }
 
 struct Collected {
@@ -191,15 +216,15 @@ impl Collected {
         source: Source,
         separator: &str,
     ) {
-        let is_new = !self.by_key.contains_key(&key);
-        let (key, separator) = match is_new && self.texts.len() >= MAX_TEXTS {
-            true => (Key::Rest, "\n"),
-            false => (key, separator),
+        let passage = (!self.by_key.contains_key(&key)).then(passage);
+        let (key, separator) = match &passage {
+            Some(new) if self.texts.len() >= MAX_TEXTS => (Key::Rest(new.direction), "\n"),
+            _ => (key, separator),
         };
         let next = self.texts.len();
         let index = *self.by_key.entry(key).or_insert(next);
         if index == next {
-            self.texts.push(Text { passage: passage(), pieces: Vec::new() });
+            self.texts.extend(passage.map(|passage| Text { passage, pieces: Vec::new() }));
         }
         self.texts[index].add(text, source, separator);
     }
@@ -211,6 +236,7 @@ fn describe(document: &Document<'_>, rule: &Rule, message: usize, path: &[usize]
         // Parts of a message have its role.
         path.iter().rev().find_map(|&node| document.member_value(node, "role"))
     });
+    let role = role.filter(|role| role.len() <= MAX_NAME);
     let direction = match role.as_deref() {
         Some("tool" | "function") if rule.direction == Direction::Prompt => Direction::ToolResult,
         _ => rule.direction,

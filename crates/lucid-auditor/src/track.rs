@@ -6,7 +6,7 @@ use futures::future::{BoxFuture, join_all};
 
 use crate::{
     Mode, Passage, Span,
-    json::{Offsets, decode},
+    json::{Offsets, decode, encode},
     judge::Member,
     text::{Edit, Source},
     verdict::{Denial, Outcome, Panel},
@@ -178,7 +178,11 @@ impl Track {
         let edits = masks.map(|mask| {
             let range = &mask.range;
             let part = range.start.max(piece.start) - piece.start..range.end.min(piece.end) - piece.start;
-            source.edit(part, if range.start >= piece.start { &mask.replacement } else { "" })
+            let replacement = if range.start >= piece.start { &*mask.replacement } else { "" };
+            match self.is_nested {
+                true => source.edit(part, &encode(replacement)),
+                false => source.edit(part, replacement),
+            }
         });
         edits.collect()
     }

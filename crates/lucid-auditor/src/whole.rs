@@ -31,8 +31,8 @@ pub(crate) async fn judge(
         false => Vec::new(),
     };
     // Receivers may read what is no JSON in other ways: the body is judged as it is, and with escapes decoded.
-    let is_ambiguous = !is_json(body);
     let is_form = content_type.starts_with("application/x-www-form-urlencoded");
+    let is_ambiguous = is_form || !is_json(body);
     let mut decoded = Vec::new();
     if is_ambiguous {
         texts.push(Text::plain(direction, body));

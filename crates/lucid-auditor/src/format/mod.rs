@@ -20,6 +20,9 @@ use crate::{
     json::{Document, Step},
 };
 
+/// Maximum length of a `type` or `method` of a protocol.
+const MAX_KIND: usize = 256;
+
 /// A protocol.
 #[derive(Debug)]
 pub(crate) struct Format {
@@ -58,6 +61,9 @@ impl Rule {
     }
 }
 
+/// All strings.
+pub(crate) static ANY: Rule = completion("**", 1);
+
 const fn prompt(path: &'static str, message: usize) -> Rule {
     Rule::new(Direction::Prompt, path, message)
 }
@@ -78,8 +84,9 @@ impl Rule {
     /// Returns the message that the string at `path` belongs to, if the rule covers it.
     pub(crate) fn message(&self, document: &Document<'_>, path: &[usize]) -> Option<usize> {
         if !self.only.is_empty() {
-            let kind = document.member_value(0, "type").or_else(|| document.member_value(0, "method"))?;
-            kind.contains(self.only).then_some(())?;
+            let kind = document.member(0, "type").or_else(|| document.member(0, "method"))?;
+            let is_short = document.nodes[kind].range.len() <= MAX_KIND;
+            (is_short && document.value(kind).contains(self.only)).then_some(())?;
         }
         let mut pattern = self.path.split('/');
         for &node in path {
@@ -94,6 +101,11 @@ impl Rule {
             None | Some("**") => self.message.checked_sub(1).map_or(Some(0), |last| path.get(last).copied()),
             Some(_) => None,
         }
+    }
+
+    /// Returns `true` if the member `index` of the event tells which text it continues (Anthropic).
+    pub(crate) fn is_indexed(&self) -> bool {
+        self.path.starts_with("delta/")
     }
 
     /// Returns `true` if the strings of a message are separate texts, which are joined by line breaks.
@@ -172,7 +184,8 @@ pub(crate) fn of(path: &str, document: &Document<'_>) -> &'static Format {
     })
 }
 
-fn is_rpc(document: &Document<'_>) -> bool {
+/// Returns `true` for messages of JSON-RPC.
+pub(crate) fn is_rpc(document: &Document<'_>) -> bool {
     // In a batch, the first element.
     [0, 1].into_iter().any(|node| document.member(node, "jsonrpc").is_some())
 }

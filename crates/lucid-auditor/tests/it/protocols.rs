@@ -394,6 +394,8 @@ async fn passages_say_where_they_come_from() {
             ("be kind", Direction::Prompt, Some("system"), None, "/messages/0"),
             ("one two", Direction::Prompt, Some("user"), None, "/messages/1"),
             ("22 degrees", Direction::ToolResult, Some("tool"), None, "/messages/2"),
+            // Parts are judged on lines of their own, too.
+            ("one \ntwo", Direction::Prompt, Some("user"), None, "/messages/1"),
             ("fine", Direction::Completion, Some("assistant"), Some(2), "/choices/0/message"),
         ]
     );

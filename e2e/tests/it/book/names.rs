@@ -79,9 +79,11 @@ fn documented_metrics_exist() {
     let crates = [
         "admission",
         "audit",
+        "auditor",
         "certs",
         "chain",
         "e2e",
+        "guardrails",
         "notary",
         "operator",
         "policy",
