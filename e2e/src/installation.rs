@@ -28,9 +28,13 @@ pub const TOXICITY: &str = "you are a worthless idiot";
 ///
 /// Returns an error if the images cannot be built.
 pub fn notarized_auditors() -> Result<Value, Error> {
-    let auditor = |name: &str| Ok::<_, Error>(json!({"name": name, "image": image(name)?.pinned()}));
-    let names = ["lucid-injection-auditor", "lucid-toxicity-auditor", "lucid-pii-auditor", "lucid-egress"];
-    let chain = names.into_iter().map(auditor).collect::<Result<Vec<_>, _>>()?;
+    let auditor = |(name, port): (&str, u16)| {
+        Ok::<_, Error>(json!({"name": name, "image": image(name)?.pinned(), "port": port}))
+    };
+    let auditors =
+        [("lucid-injection-auditor", 8090), ("lucid-toxicity-auditor", 8093), ("lucid-pii-auditor", 8094)];
+    let mut chain = auditors.into_iter().map(auditor).collect::<Result<Vec<_>, _>>()?;
+    chain.push(json!({"name": "lucid-egress", "image": image("lucid-egress")?.pinned()}));
     // One program under several names has one digest.
     let notarized = [image("lucid-guardrails-auditor")?.digest, image("lucid-egress")?.digest];
     Ok(json!({
