@@ -181,6 +181,7 @@ async fn completions(cluster: &Cluster) {
             "\"\"",
             &[
                 "audit\t",
+                "auditor\t",
                 "certs\t",
                 "check\t",
                 "explain\t",
