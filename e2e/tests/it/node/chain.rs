@@ -230,7 +230,9 @@ async fn an_auditor_that_crashes_comes_back(site: &Installation) {
             Err(_) => assert!(begin.elapsed() < PATIENCE, "it does not come back"),
         }
         let now = container(&stored(site, "shop", "model").await, "lucid-injection-auditor");
-        if now["restartCount"].as_u64() == Some(1) && now["ready"] == true {
+        // Without a readiness probe it is ready before it listens.
+        let is_there = call(&site.cluster, (address, 5000).into(), "/", Some("{}")).await.is_ok();
+        if now["restartCount"].as_u64() == Some(1) && now["ready"] == true && is_there {
             break;
         }
         assert!(begin.elapsed() < PATIENCE, "it does not come back: {now}");
