@@ -308,8 +308,12 @@ async fn an_upstream_by_tls(site: &Installation) {
         );
         busybox(site, "shop", "client", "app", &["sh", "-c", &line])
     };
-    let answer = review("hello");
-    assert!(answer.contains("system:serviceaccount:shop:default"), "{answer}");
+    // Without a readiness probe the pod is ready before its auditors listen.
+    eventually(async || {
+        let answer = review("hello");
+        if answer.contains("system:serviceaccount:shop:default") { Ok(()) } else { Err(answer) }
+    })
+    .await;
     let refused = review(INJECTION);
     assert!(refused.contains("403 Forbidden"), "{refused}");
 }
