@@ -9,6 +9,7 @@ mod validator;
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -16,7 +17,7 @@ use kube::api::PostParams;
 use lucid_e2e::{Installation, Reaction, call, image, notarized_auditors};
 use serde_json::{Value, json};
 
-use crate::common::{ENABLED, restricted};
+use crate::common::{ENABLED, PATIENCE, restricted};
 
 /// Values of [`notarized_auditors`], with the Verifier on the first node.
 fn values() -> Value {
@@ -106,8 +107,15 @@ async fn addresses(site: &Installation, namespace: &str, name: &str) -> Vec<IpAd
 async fn ask(site: &Installation, address: impl Into<SocketAddr>, prompt: &str) -> Reaction {
     let address = address.into();
     let body = json!({"prompt": prompt}).to_string();
-    let reaction = call(&site.cluster, address, "/v1/chat", Some(&body)).await;
-    reaction.unwrap_or_else(|error| panic!("{address}: {error}"))
+    let begin = Instant::now();
+    loop {
+        match call(&site.cluster, address, "/v1/chat", Some(&body)).await {
+            Ok(reaction) => return reaction,
+            // Without a readiness probe a pod is ready before its auditors listen.
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "{address}: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Asserts that the request has passed both auditors in order, and no hop but lucid-egress otherwise.
