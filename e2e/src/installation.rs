@@ -29,7 +29,8 @@ pub const TOXICITY: &str = "you are a worthless idiot";
 /// Returns an error if the images cannot be built.
 pub fn notarized_auditors() -> Result<Value, Error> {
     let auditor = |(name, port): (&str, u16)| {
-        Ok::<_, Error>(json!({"name": name, "image": image(name)?.pinned(), "port": port}))
+        let image = image(name)?.pinned();
+        Ok::<_, Error>(json!({"name": name, "image": image, "port": port, "probes": {"readiness": {}}}))
     };
     let auditors =
         [("lucid-injection-auditor", 8090), ("lucid-toxicity-auditor", 8093), ("lucid-pii-auditor", 8094)];

@@ -31,8 +31,8 @@ pub(crate) enum Destination {
     Host(SocketAddr),
     /// The model in the pod.
     Model,
-    /// An auditor in the pod, whose callers mean the upstream.
-    Auditor,
+    /// The auditor in the pod on this port, whose callers mean the upstream.
+    Auditor(u16),
     /// The intake itself: no rule redirected the connection.
     Intake,
 }
@@ -48,7 +48,7 @@ impl Destination {
             _ if !is_own(address.ip()) => Self::Host(address),
             port if port == settings.model.get() => Self::Model,
             port if Some(port) == settings.intake.map(u16::from) => Self::Intake,
-            _ => Self::Auditor,
+            port => Self::Auditor(port),
         })
     }
 }

@@ -54,11 +54,19 @@ impl Proxy {
         if let Some(host) = request.uri().authority().and_then(|host| host_of(host).parse().ok()) {
             request.headers_mut().insert(HOST, host);
         }
+        // The kubelet means the auditor itself.
+        if let Destination::Auditor(port) = destination
+            && !peer.is_own
+            && is_probe(&request)
+        {
+            let probed = async { self.forward.send(&self.local(port, None)?, request).await };
+            return probed.await.map_or_else(refused, |response| response.map(BodyExt::boxed));
+        }
         let forwarded = async {
             check_protocol(&request)?;
             let is_outbound = match destination {
                 Destination::Host(_) => true,
-                Destination::Auditor => self.settings.upstream.is_some(),
+                Destination::Auditor(_) => self.settings.upstream.is_some(),
                 Destination::Model | Destination::Intake => false,
             };
             // Another pod would call hosts and the upstream in the name of this one.
@@ -108,7 +116,7 @@ impl Proxy {
                 // Without network rules, all calls are for the upstream or the model.
                 None if self.settings.intake.is_none() => {
                     self.check_loop(&request)?;
-                    self.target(Destination::Auditor, None)?
+                    self.target(Destination::Auditor(self.settings.first.get()), None)?
                 }
                 None => {
                     let message = format!(
@@ -155,14 +163,14 @@ impl Proxy {
                 let message = "no network rule redirected the connection: its destination is unknown";
                 Err((StatusCode::MISDIRECTED_REQUEST, message.to_owned()))
             }
-            (Destination::Auditor, Some(upstream)) => {
+            (Destination::Auditor(_), Some(upstream)) => {
                 let (scheme, authority) = upstream.origin().split_once("://").unwrap_or_default();
                 let authority: Authority = authority.parse().map_err(|error| internal(&error))?;
                 let host = HeaderValue::from_str(authority.as_str()).ok();
                 let scheme = scheme.parse().map_err(|error| internal(&error))?;
                 Ok(Target { scheme, authority, host, is_inside: false })
             }
-            (Destination::Model, _) | (Destination::Auditor, None) => {
+            (Destination::Model, _) | (Destination::Auditor(_), None) => {
                 self.local(self.settings.model.get(), host)
             }
         }
