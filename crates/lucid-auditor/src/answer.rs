@@ -14,7 +14,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::{
     Direction, Mode, Unjudged,
-    auditor::{Asked, Auditor, BLOCKED, Response, as_text, content_type},
+    auditor::{Asked, Auditor, BLOCKED, Response, as_text, content_type, is_like_ascii},
     body::{Body, Unbuffered, copied, full},
     json::Document,
     stream::{Framing, Stream},
@@ -46,8 +46,9 @@ enum Kind {
 
 impl Kind {
     fn of(content_type: &str, beginning: &[u8]) -> Self {
-        let essence = content_type.split(';').next().unwrap_or_default().trim();
+        let essence = essence(content_type);
         match essence {
+            _ if !is_like_ascii(content_type) => Self::Unjudged,
             "text/event-stream" => Self::Stream(Framing::Events),
             "application/x-ndjson"
             | "application/ndjson"
@@ -56,7 +57,7 @@ impl Kind {
             | "application/json-seq"
             | "application/stream+json" => Self::Stream(Framing::Lines),
             _ if essence.ends_with("json") => Self::Whole,
-            _ if essence.is_empty() || essence.starts_with("text/") => {
+            _ if is_vague(content_type) => {
                 let start = beginning.trim_ascii_start();
                 let begins = |prefix: &&str| start.starts_with(prefix.as_bytes());
                 Self::Stream(match () {
@@ -73,6 +74,16 @@ impl Kind {
     }
 }
 
+fn essence(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or_default().trim()
+}
+
+/// Returns `true` for a type that does not show the structure of the text.
+fn is_vague(content_type: &str) -> bool {
+    let essence = essence(content_type);
+    essence.is_empty() || essence.starts_with("text/") && essence != "text/event-stream"
+}
+
 impl Answered<'_> {
     pub(crate) async fn judge(self, mut parts: Parts, mut body: Body) -> Response {
         let content_type = content_type(&parts.headers);
@@ -80,11 +91,14 @@ impl Answered<'_> {
             return Response::from_parts(parts, self.observed(content_type, body));
         }
         let (length, max_bytes) = (body.size_hint().exact(), self.auditor.settings.max_bytes);
-        // The first piece shows the structure of text without a type.
-        let first = match body.frame().await {
-            Some(Ok(first)) => Some(first),
-            Some(Err(error)) => return self.failed("cut_off", &format!("no whole answer: {error}")),
-            None => None,
+        let first = match is_vague(&content_type) {
+            // The first piece shows the structure.
+            true => body.frame().await.transpose(),
+            false => Ok(None),
+        };
+        let first = match first {
+            Ok(first) => first,
+            Err(error) => return self.failed("cut_off", &format!("no whole answer: {error}")),
         };
         let beginning = first.as_ref().and_then(Frame::data_ref).cloned().unwrap_or_default();
         let beginning = &beginning[..beginning.len().min(BEGINNING)];
@@ -113,7 +127,7 @@ impl Answered<'_> {
                 if !is_open_ended {
                     return Response::from_parts(parts, body);
                 }
-                match self.auditor.room().collect(&mut body).await {
+                match self.auditor.answers().collect(&mut body).await {
                     // HTTP/1.0 has no trailers.
                     Ok(buffered) => Response::from_parts(parts, buffered.without_trailers().into_body()),
                     Err(error) => {
@@ -125,7 +139,7 @@ impl Answered<'_> {
     }
 
     async fn whole(&self, mut parts: Parts, mut body: Body, content_type: &str) -> Response {
-        let buffered = match self.auditor.room().collect(&mut body).await {
+        let buffered = match self.auditor.answers().collect(&mut body).await {
             Ok(buffered) => buffered,
             Err(error) => return self.failed("cut_off", &format!("no whole answer: {}", reason(&error))),
         };

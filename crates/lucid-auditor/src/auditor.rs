@@ -34,8 +34,10 @@ pub(crate) type Response = hyper::Response<Body>;
 /// Time for receiving a buffered request body.
 const BODY_LIMIT: Duration = Duration::from_secs(60);
 
-/// Number of bodies of maximum size that fit in memory at the same time.
+/// Number of requests, and of answers, of maximum size that fit in memory at the same time.
 const MAX_BODIES: usize = 32;
+
+const NOT_UTF_8: &str = "found a body that is not UTF-8 text, which cannot be judged";
 
 /// Kind of refusals by a judge.
 pub(crate) const BLOCKED: &str = "blocked";
@@ -46,7 +48,9 @@ pub struct Auditor {
     pub(crate) settings: Settings,
     judges: Source,
     next: Next,
-    room: Room,
+    /// Separate, so that callers who read slowly do not keep requests out.
+    requests: Room,
+    answers: Room,
     pub(crate) telemetry: Arc<Telemetry>,
 }
 
@@ -85,8 +89,9 @@ impl Auditor {
         let telemetry = Telemetry::new(key.as_deref()).map_err(|_| SettingError::hash_key())?;
         let telemetry = Arc::new(telemetry);
         let next = Next::new(&settings.next, &settings.id);
-        let room = Room::new(settings.max_bytes, MAX_BODIES);
-        Ok(Self { settings, judges: Source::Fixed(Judges::new()), next, room, telemetry })
+        let room = || Room::new(settings.max_bytes, MAX_BODIES);
+        let (requests, answers) = (room(), room());
+        Ok(Self { settings, judges: Source::Fixed(Judges::new()), next, requests, answers, telemetry })
     }
 
     /// Adds a judge with the default policy.
@@ -153,7 +158,8 @@ impl Auditor {
         let body = body.map_err(Into::into).boxed_unsync();
         if let Some((status, message)) = self.unreadable(&parts) {
             skip(&parts.headers, body).await;
-            return Err(self.refuse(&Asked::unknown(), status, "unreadable", &message));
+            let asked = Asked::of(parts.uri.path(), "");
+            return Err(self.refuse(&asked, status, "unreadable", &message));
         }
         match (&parts.method, parts.uri.path()) {
             // The pod's network rules redirect the kubelet's probe of the model here as well. `Host` has the port that it
@@ -199,15 +205,16 @@ impl Auditor {
 
     /// Judges the text of `POST /audit`.
     async fn audit(&self, headers: &HeaderMap, body: Body) -> Result<Response, Response> {
-        let buffered = self.read(headers, body).await?;
-        let Some(text) = as_text(&buffered.data) else {
-            return Err(self.unjudged_request(&Asked::unknown()));
+        let asked = Asked::unknown();
+        let buffered = self.read(&asked, headers, body).await?;
+        let content_type = content_type(headers);
+        let Some(text) = as_text(&buffered.data).filter(|_| is_like_ascii(&content_type)) else {
+            return Err(self.unjudged_request(&asked, NOT_UTF_8));
         };
         let document = Document::scan(text);
         let format = format::of("", &document);
         let panel = self.panel(Mode::Enforce);
-        let judged =
-            whole::judge(&panel, format.request, Direction::Prompt, &content_type(headers), &document).await;
+        let judged = whole::judge(&panel, format.request, Direction::Prompt, &content_type, &document).await;
         let verdict = match judged {
             Ok(None) => json!({"allowed": true}),
             Ok(Some(masked)) => json!({"allowed": true, "text": masked}),
@@ -244,7 +251,7 @@ impl Auditor {
             Some(upgrade) => self.next.tunnel(peer, parts, body, upgrade).await,
             None => self.next.send(peer, parts, body).await,
         };
-        let response = response.map_err(|error| self.unreachable(&error))?;
+        let response = response.map_err(|error| self.unreachable(&asked, &error))?;
         if is_upgrade && response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()));
         }
@@ -259,6 +266,7 @@ impl Auditor {
         body: Body,
     ) -> Result<(Asked, Body), Response> {
         let path = parts.uri.path().to_owned();
+        let unknown = Asked::of(&path, "");
         let denied = |asked: &Asked, denial: &Denial| {
             let (status, kind) = match denial.is_failure {
                 true => (StatusCode::SERVICE_UNAVAILABLE, "judge_failed"),
@@ -268,23 +276,27 @@ impl Auditor {
         };
         if let Some(query) = parts.uri.query().filter(|query| !query.is_empty()) {
             let judged = whole::judge_query(panel, query).await;
-            judged.map_err(|denial| denied(&Asked::of(&path, ""), &denial))?;
+            judged.map_err(|denial| denied(&unknown, &denial))?;
         }
-        if body.is_end_stream() {
-            return Ok((Asked::of(&path, ""), body));
+        let passes = self.settings.unjudged == Unjudged::Pass;
+        if body.is_end_stream() || passes && encoding(&parts.headers).is_some() {
+            return Ok((unknown, body));
         }
-        let buffered = self.read(&parts.headers, body).await?;
+        let buffered = self.read(&unknown, &parts.headers, body).await?;
         self.telemetry.count_bytes("request", buffered.data.len());
-        let Some(text) = as_text(&buffered.data) else {
-            let asked = Asked::of(&path, "");
-            return match self.settings.unjudged {
-                Unjudged::Refuse => Err(self.unjudged_request(&asked)),
-                Unjudged::Pass => Ok((asked, buffered.into_body())),
+        let content_type = content_type(&parts.headers);
+        let Some(text) = as_text(&buffered.data).filter(|_| is_like_ascii(&content_type)) else {
+            return match passes {
+                true => Ok((unknown, buffered.into_body())),
+                false => Err(self.unjudged_request(&unknown, NOT_UTF_8)),
             };
         };
         let document = Document::scan(text);
         let asked = Asked::in_document(&path, &document);
-        let content_type = content_type(&parts.headers);
+        if !passes && let Some(place) = format::token_ids(&document) {
+            let message = format!("found token ids in {place}, which cannot be judged; accepted text");
+            return Err(self.unjudged_request(&asked, &message));
+        }
         let judged =
             whole::judge(panel, asked.format.request, Direction::Prompt, &content_type, &document).await;
         match judged {
@@ -325,9 +337,9 @@ impl Auditor {
     }
 
     /// Buffers a body if it is readable, within the limits of length and time, and there is memory for it.
-    async fn read(&self, headers: &HeaderMap, mut body: Body) -> Result<Buffered, Response> {
-        let refuse = |status, kind, message: &str| self.refuse(&Asked::unknown(), status, kind, message);
-        let max_bytes = self.room.max_bytes();
+    async fn read(&self, asked: &Asked, headers: &HeaderMap, mut body: Body) -> Result<Buffered, Response> {
+        let refuse = |status, kind, message: &str| self.refuse(asked, status, kind, message);
+        let max_bytes = self.settings.max_bytes;
         let too_large = || {
             let message = format!("accepted a body of at most {max_bytes} bytes");
             refuse(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message)
@@ -342,7 +354,7 @@ impl Auditor {
             skip(headers, body).await;
             return Err(too_large());
         }
-        let refusal = match timeout(BODY_LIMIT, self.room.collect(&mut body)).await {
+        let refusal = match timeout(BODY_LIMIT, self.requests.collect(&mut body)).await {
             Ok(Ok(buffered)) => return Ok(buffered),
             Ok(Err(Unbuffered::TooLarge)) => too_large(),
             Ok(Err(Unbuffered::Busy)) => {
@@ -406,21 +418,21 @@ impl Auditor {
         answered.judge(parts, body).await
     }
 
-    fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> Response {
+    fn unreachable(&self, asked: &Asked, error: &hyper_util::client::legacy::Error) -> Response {
         // hyper's own message omits the causes.
         let causes = iter::successors(error.source(), |&cause| cause.source());
         let causes: String = causes.map(|cause| format!(": {cause}")).collect();
         let message = format!("no answer from {}: {error}{causes}", self.settings.next);
-        self.refuse(&Asked::unknown(), StatusCode::BAD_GATEWAY, "next_unreachable", &message)
+        self.refuse(asked, StatusCode::BAD_GATEWAY, "next_unreachable", &message)
     }
 
-    fn unjudged_request(&self, asked: &Asked) -> Response {
-        let message = "found a body that is not UTF-8 text, which cannot be judged";
+    fn unjudged_request(&self, asked: &Asked, message: &str) -> Response {
         self.refuse(asked, StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", message)
     }
 
-    pub(crate) fn room(&self) -> &Room {
-        &self.room
+    /// Returns the memory for answers.
+    pub(crate) fn answers(&self) -> &Room {
+        &self.answers
     }
 
     /// Returns a refusal in the protocol of the request.
@@ -489,6 +501,15 @@ pub(crate) fn json_response(status: StatusCode, body: &Value) -> Response {
 /// Returns a body as text, if it is UTF-8. JSON in UTF-16 contains NUL.
 pub(crate) fn as_text(data: &[u8]) -> Option<&str> {
     str::from_utf8(data).ok().filter(|text| !text.contains('\0'))
+}
+
+/// Returns `true` unless `content_type` states an encoding in which ASCII has another meaning.
+pub(crate) fn is_like_ascii(content_type: &str) -> bool {
+    let charset = content_type.split(';').find_map(|parameter| parameter.trim().strip_prefix("charset="));
+    charset.is_none_or(|charset| {
+        let known = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252"];
+        known.contains(&charset.trim_matches(['"', '\'']).trim())
+    })
 }
 
 pub(crate) fn content_type(headers: &HeaderMap) -> String {

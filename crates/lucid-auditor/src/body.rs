@@ -89,10 +89,6 @@ impl Room {
         Self { max_bytes, free: Arc::new(Semaphore::new(bytes)) }
     }
 
-    pub(crate) fn max_bytes(&self) -> usize {
-        self.max_bytes
-    }
-
     /// Reads a whole body.
     pub(crate) async fn collect(&self, body: &mut Body) -> Result<Buffered, Unbuffered> {
         if body.size_hint().lower() > self.max_bytes as u64 {

@@ -58,8 +58,16 @@ pub(crate) enum Step<'a> {
 pub(crate) enum Kind {
     Container,
     String,
-    /// A number, `true`, `false` or `null` that is the value of a member. Those in arrays have no nodes.
+    /// A number, `true`, `false` or `null` that is the value of a member. Of those in arrays, only long integers have nodes.
     Scalar,
+}
+
+/// Number of digits from which an integer may be the number of a card or account, and is judged.
+const LONG_INTEGER: usize = 13;
+
+fn is_long_integer(scalar: &str) -> bool {
+    let digits = scalar.strip_prefix('-').unwrap_or(scalar);
+    digits.len() >= LONG_INTEGER && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// A container that is open.
@@ -125,7 +133,8 @@ impl<'a> Document<'a> {
                     let length = bytes[at..].iter().position(is_end).unwrap_or(bytes.len() - at);
                     let scalar = at..at + length;
                     at = scalar.end;
-                    match open.last().is_some_and(|open| open.name.is_some()) {
+                    let is_named = open.last().is_some_and(|open| open.name.is_some());
+                    match is_named || is_long_integer(&text[scalar.clone()]) {
                         true => drop(document.add(&mut open, Kind::Scalar, scalar)),
                         false => open.last_mut().into_iter().for_each(|open| open.next += 1),
                     }
@@ -154,6 +163,16 @@ impl<'a> Document<'a> {
         }
         self.nodes.push(Node { parent, step, kind, range });
         node
+    }
+
+    /// Returns `true` for a string, and for an integer that is long.
+    pub(crate) fn is_text(&self, node: usize) -> bool {
+        let Node { kind, range, .. } = &self.nodes[node];
+        match kind {
+            Kind::String => true,
+            Kind::Scalar => is_long_integer(&self.text[range.clone()]),
+            Kind::Container => false,
+        }
     }
 
     /// Returns the steps from the root to a node.
@@ -294,7 +313,12 @@ fn escape(text: &str) -> Option<(char, usize)> {
 
 fn unicode_escape(text: &str) -> Option<(char, usize)> {
     const LENGTH: usize = 6;
-    let unit = |text: &str| u16::from_str_radix(text.get(2..LENGTH)?, 16).ok();
+    let unit = |text: &str| {
+        let digits = text.get(2..LENGTH)?;
+        // The standard library accepts a sign.
+        digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then_some(())?;
+        u16::from_str_radix(digits, 16).ok()
+    };
     let is_possible = |text: &str| text.chars().skip(2).take(4).all(|digit| digit.is_ascii_hexdigit());
     let Some(first) = unit(text) else {
         // With fewer than four digits at the end of the text, the rest may follow.
@@ -332,8 +356,8 @@ mod tests {
 
     #[test]
     fn escapes_are_decoded_wherever_a_text_ends() {
-        let escaped = r#"\"\\\/\b\f\n\r\t\u0041\u00E9\u20ac\ud83d\ude00\ud800!\ude00\u00é"#;
-        let whole = "\"\\/\u{8}\u{c}\n\r\tA\u{e9}\u{20ac}\u{1f600}\u{fffd}!\u{fffd}\u{fffd}00é";
+        let escaped = r#"\"\\\/\b\f\n\r\t\u0041\u00E9\u20ac\ud83d\ude00\ud800!\ude00\u00é\u+041"#;
+        let whole = "\"\\/\u{8}\u{c}\n\r\tA\u{e9}\u{20ac}\u{1f600}\u{fffd}!\u{fffd}\u{fffd}00é\u{fffd}+041";
         assert_eq!(decode(escaped).text, whole);
         for cut in (0..=escaped.len()).filter(|cut| escaped.is_char_boundary(*cut)) {
             let start = decode(&escaped[..cut]);

@@ -61,6 +61,13 @@ pub trait Judge: Send + Sync + 'static {
         1
     }
 
+    /// Name for metrics, log lines and refusals, unless the [`Policy`] has one. Default: the type's name.
+    fn name(&self) -> Cow<'_, str> {
+        let name = any::type_name::<Self>();
+        let name = name.split('<').next().unwrap_or(name);
+        name.rsplit("::").next().unwrap_or(name).into()
+    }
+
     /// Wraps the judge in a tower layer, such as a limit, a cache or retries. [`Policy`] has a timeout already.
     ///
     /// ```
@@ -238,7 +245,7 @@ impl fmt::Display for JudgeError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
-    /// Name for metrics, log lines and refusals. Default: the type's name.
+    /// Name for metrics, log lines and refusals. Default: [`Judge::name`].
     pub name: Option<String>,
     /// In `observe`, verdicts are only reported. An auditor in `observe` observes with all of its judges.
     pub mode: Mode,
@@ -328,11 +335,8 @@ impl Judges {
     }
 
     /// Adds a judge.
-    pub fn with_policy<J: Judge>(mut self, judge: J, policy: Policy) -> Self {
-        let type_name = any::type_name::<J>();
-        let type_name = type_name.split('<').next().unwrap_or(type_name);
-        let short = type_name.rsplit("::").next().unwrap_or(type_name);
-        let name = policy.name.clone().unwrap_or_else(|| short.to_owned());
+    pub fn with_policy(mut self, judge: impl Judge, policy: Policy) -> Self {
+        let name = policy.name.clone().unwrap_or_else(|| judge.name().into_owned());
         self.0.push(Arc::new(Member { name, policy, judge: Box::new(judge) }));
         self
     }
@@ -466,6 +470,10 @@ where
         let verdict = self.service.clone().oneshot(passage.clone().into_owned()).map_err(Into::into);
         let verdict: BoxFuture<'static, Result<Verdict, BoxError>> = verdict.boxed();
         verdict.map_err(JudgeError)
+    }
+
+    fn name(&self) -> Cow<'_, str> {
+        self.judge.name()
     }
 
     fn overlap(&self) -> usize {

@@ -20,6 +20,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulShutdown},
 };
+use rustix::net::sockopt::set_tcp_user_timeout;
 use snafu::{ResultExt as _, Snafu};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -34,6 +35,9 @@ use crate::{Auditor, Settings, body::full, telemetry::Metrics};
 /// Timeout of an idle connection and of request headers; hyper counts both as one. Longer than callers keep connections,
 /// mostly 60 s or 90 s, because a request that arrives while this side closes is lost.
 const HEAD_LIMIT: Duration = Duration::from_secs(120);
+
+/// Time in milliseconds after which a connection is closed whose peer reads nothing.
+const UNREAD_LIMIT: u32 = 120_000;
 
 /// Interval at which an auditor that shuts down checks for the next hop.
 const NEXT_HOP_POLL: Duration = Duration::from_millis(500);
@@ -206,8 +210,9 @@ pub async fn serve_on(listener: TcpListener, auditor: Auditor, mut stages: watch
             () = reached(&mut stages, Stage::Draining) => break,
             accepted = accept(&listener) => accepted,
         };
-        // Do not delay pieces of a response.
+        // Do not delay pieces of a response, and do not hold one for a caller who reads nothing.
         let _ = connection.set_nodelay(true);
+        let _ = set_tcp_user_timeout(&connection, UNREAD_LIMIT);
         let (auditor, served) = (Arc::clone(&auditor), stages.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (auditor, stages) = (Arc::clone(&auditor), served.clone());

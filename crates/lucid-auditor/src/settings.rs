@@ -37,7 +37,7 @@ pub struct Settings {
     pub lame_duck: Duration,
 }
 
-/// Treatment of content that cannot be judged: bodies that are not UTF-8, gRPC, WebSocket, compressed answers.
+/// Treatment of content that cannot be judged: bodies that are not UTF-8, token ids, compressed bodies, gRPC, WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unjudged {
     /// It is refused.
@@ -78,7 +78,7 @@ impl Settings {
     /// # Errors
     ///
     /// Returns [`SettingError`] if a variable is invalid.
-    pub fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
+    pub(crate) fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let first = |names: [&'static str; 2]| {
             let name = names.into_iter().find(|name| variable(name).is_some()).unwrap_or(names[0]);

@@ -14,6 +14,7 @@ use memchr::{memchr, memchr2};
 
 use crate::{
     Direction, Passage,
+    auditor::as_text,
     format::{self, Event, Format, Rule},
     json::{Document, Kind, Step, is_json},
     text::{self, Edit, Source, Text, apply, texts_of},
@@ -54,7 +55,7 @@ pub(crate) struct Stream {
     by_key: HashMap<String, usize>,
     /// Choices that have begun.
     pub(crate) choices: BTreeSet<u32>,
-    /// Content of the last event.
+    /// Content of the last event that is released.
     pub(crate) last: String,
 }
 
@@ -137,6 +138,8 @@ impl Stream {
         match (self.framing, event.name) {
             (Framing::Events, Some(name)) => format!("event: {name}\ndata: {}\n\n", event.data),
             (Framing::Events, None) => format!("data: {}\n\n", event.data),
+            // Only server-sent events have this end.
+            (Framing::Lines, _) if event.data == "[DONE]" => String::new(),
             (Framing::Lines, _) => format!("{}\n", event.data),
             (Framing::Text, _) => String::new(),
         }
@@ -152,10 +155,13 @@ impl Stream {
 
     /// Judges an event and holds it.
     async fn event(&mut self, raw: Vec<u8>) -> Result<(), Denial> {
-        let raw = String::from_utf8(raw).map_err(|_| unreadable("the answer is not UTF-8".to_owned()))?;
-        let content = self.framing.content(&raw).into_owned();
+        let raw = as_text(&raw).ok_or_else(|| unreadable("the answer is not UTF-8 text".to_owned()))?;
+        let (raw, content) = (raw.to_owned(), self.framing.content(raw).into_owned());
         let mut held = Held { raw, content, pieces: Vec::new(), edits: Vec::new() };
         let mut touched = BTreeSet::new();
+        if self.framing == Framing::Events {
+            self.fields(&held.raw).await?;
+        }
         // Records of a JSON text sequence begin with a separator (RFC 7464).
         let start = held.content.trim_start_matches(['\u{feff}', '\u{1e}']).trim_start();
         if start.is_empty() || start.trim_end() == "[DONE]" {
@@ -177,16 +183,29 @@ impl Stream {
         Ok(())
     }
 
+    /// Judges lines of a server-sent event that its receivers ignore: others may read them.
+    async fn fields(&mut self, raw: &str) -> Result<(), Denial> {
+        let others: Vec<_> = lines(raw).filter(|line| is_other_field(line)).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let track = self.track("fields".into(), || Passage::new(Direction::Completion, ""), false)?;
+        let track = &mut self.tracks[track];
+        track.push(&others.concat());
+        track.judge(&self.panel, false).await?;
+        match track.rule_of_mask() {
+            Some(rule) => Err(irreplaceable(rule)),
+            None => Ok(()),
+        }
+    }
+
     /// Judges the whole texts of an event, and adds its other strings to their tracks.
     async fn json(&mut self, held: &mut Held, touched: &mut BTreeSet<usize>) -> Result<(), Denial> {
-        let mut document = Document::scan(&held.content);
+        let document = Document::scan(&held.content);
         let is_rpc = format::is_rpc(&document);
         let mut whole = HashSet::new();
         let mut texts = Vec::new();
-        for node in 0..document.nodes.len() {
-            if document.nodes[node].kind != Kind::String {
-                continue;
-            }
+        for node in (0..document.nodes.len()).filter(|&node| document.is_text(node)) {
             let path = document.path(node);
             let rule = self
                 .format
@@ -198,16 +217,17 @@ impl Stream {
                 Some(found) => found,
                 None => {
                     whole.insert(node);
-                    // Messages of JSON-RPC are whole. Other strings may continue, too: the caller's path and body do not decide
-                    // what the model sends.
-                    if is_rpc {
+                    // Messages of JSON-RPC are whole, and numbers. Other strings may continue, too: the caller's path and body
+                    // do not decide what the model sends.
+                    if is_rpc || document.nodes[node].kind == Kind::Scalar {
                         continue;
                     }
                     (usize::MAX, &format::ANY)
                 }
             };
-            let (source, text) = Source::decode(document.text, document.nodes[node].range.clone(), false);
-            if text.is_empty() || text::is_structure(&document, node, &text) {
+            let (source, text) = Source::of(&document, node, false);
+            let is_known = !self.format.request.is_empty();
+            if text.is_empty() || is_known && text::is_structure(&document, node, &text) {
                 continue;
             }
             let choice = text::choice(&document, &path);
@@ -223,24 +243,22 @@ impl Stream {
             held.pieces.push(Piece { track, range, source });
             touched.insert(track);
         }
-        // Names of deltas are those of the protocol.
-        if !self.format.events.is_empty() {
-            document.names.clear();
-        }
         let whole = (0..document.nodes.len()).filter(|node| whole.contains(node));
         texts.extend(texts_of(&document, whole, self.format.answer, Direction::Completion));
-        if !is_json(&held.content) {
+        let is_json = is_json(&held.content);
+        if !is_json {
             texts.push(Text::plain(Direction::Completion, &held.content));
         }
         for text in &texts {
             match self.panel.judge(&text.passage).await {
                 Outcome::Allow => {}
                 Outcome::Deny(denial) => return Err(denial),
-                Outcome::Mask(spans) => held.edits.extend(spans.iter().flat_map(|span| text.edits(span))),
+                Outcome::Mask(spans) if is_json => {
+                    held.edits.extend(spans.iter().flat_map(|span| text.edits(span)));
+                }
+                Outcome::Mask(spans) => return Err(irreplaceable(&spans[0].rule)),
             }
         }
-        drop(document);
-        self.last.clone_from(&held.content);
         Ok(())
     }
 
@@ -283,6 +301,10 @@ impl Stream {
             }
             for piece in &held.pieces {
                 self.tracks[piece.track].release(piece.range.end);
+            }
+            // A JSON text, unlike the end of the stream.
+            if held.content.trim_start().starts_with('{') {
+                self.last = held.content;
             }
         }
         released
@@ -339,6 +361,12 @@ pub(crate) fn without_logprobs(content: &str, mut edits: Vec<Edit>) -> Vec<Edit>
     edits
 }
 
+/// A replacement is not possible.
+fn irreplaceable(rule: &Cow<'static, str>) -> Denial {
+    let message = format!("{rule} cannot be replaced in an event that is not well-formed");
+    Denial { is_failure: false, rule: rule.clone(), message }
+}
+
 fn unreadable(message: String) -> Denial {
     Denial { is_failure: true, rule: Cow::Borrowed("unreadable"), message }
 }
@@ -388,7 +416,7 @@ impl Framing {
             match data_of(&line[..line.len() - end.len()]) {
                 None => replaced.push_str(line),
                 Some(_) => {
-                    for data in content.take().into_iter().flat_map(str::lines) {
+                    for data in content.take().into_iter().flat_map(|content| content.split('\n')) {
                         replaced.push_str("data: ");
                         replaced.push_str(data);
                         replaced.push_str(end);
@@ -436,6 +464,15 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
         rest = following;
         (!line.is_empty()).then_some(line)
     })
+}
+
+/// Returns `true` for a field whose value is not `data` and may be text, such as a comment.
+fn is_other_field(line: &str) -> bool {
+    let line = line.trim_end_matches(['\r', '\n']);
+    let is_identifier = line.split_once(':').is_some_and(|(name, value)| {
+        matches!(name, "event" | "id" | "retry") && text::is_identifier(value.trim_start())
+    });
+    !line.is_empty() && data_of(line).is_none() && !is_identifier
 }
 
 /// Returns the value of a `data` field.

@@ -35,16 +35,24 @@ pub(crate) struct Source {
     range: Range<usize>,
     /// Decoded escapes, the outermost first.
     levels: Vec<Offsets>,
+    /// It is a number, which is replaced by a string as a whole.
+    is_number: bool,
 }
 
 impl Source {
     /// Returns a text that is no JSON.
     pub(crate) fn plain(text: &str) -> Self {
-        Self { range: 0..text.len(), levels: Vec::new() }
+        Self { range: 0..text.len(), levels: Vec::new(), is_number: false }
+    }
+
+    /// Decodes a string or number of a document.
+    pub(crate) fn of<'a>(document: &Document<'a>, node: usize, is_nested: bool) -> (Self, Cow<'a, str>) {
+        let (source, text) = Self::decode(document.text, document.nodes[node].range.clone(), is_nested);
+        (Self { is_number: document.nodes[node].kind == Kind::Scalar, ..source }, text)
     }
 
     /// Decodes the string at `range` of a document.
-    pub(crate) fn decode<'a>(text: &'a str, range: Range<usize>, is_nested: bool) -> (Self, Cow<'a, str>) {
+    fn decode<'a>(text: &'a str, range: Range<usize>, is_nested: bool) -> (Self, Cow<'a, str>) {
         let decoded = decode(&text[range.clone()]);
         let (mut text, mut levels) = (decoded.text, vec![decoded.offsets]);
         if is_nested && text.contains('\\') {
@@ -54,7 +62,7 @@ impl Source {
             let rest = &text[inner.complete..];
             text = Cow::Owned(format!("{}{rest}", inner.text));
         }
-        (Self { range, levels }, text)
+        (Self { range, levels, is_number: false }, text)
     }
 
     /// Returns the replacement of a part of the string, as an edit of the document.
@@ -63,7 +71,10 @@ impl Source {
         let range = self.range.start + offset(part.start)..self.range.start + offset(part.end);
         let range = range.start.min(self.range.end)..range.end.min(self.range.end);
         let encoded = self.levels.iter().fold(replacement.to_owned(), |text, _| encode(&text));
-        Edit { range, replacement: encoded }
+        match self.is_number {
+            true => Edit { range: self.range.clone(), replacement: format!("\"{encoded}\"") },
+            false => Edit { range, replacement: encoded },
+        }
     }
 }
 
@@ -153,7 +164,7 @@ enum Key {
 
 /// Returns the texts of a document. `direction` is that of strings that no rule names.
 pub(crate) fn texts(document: &Document<'_>, rules: &[Rule], direction: Direction) -> Vec<Text> {
-    let strings = (0..document.nodes.len()).filter(|&node| document.nodes[node].kind == Kind::String);
+    let strings = (0..document.nodes.len()).filter(|&node| document.is_text(node));
     texts_of(document, strings, rules, direction)
 }
 
@@ -172,8 +183,9 @@ pub(crate) fn texts_of(
             .enumerate()
             .find_map(|(index, rule)| Some((index, rule, rule.message(document, &path)?)));
         let is_nested = rule.is_some_and(|(_, rule, _)| rule.is_nested());
-        let (source, text) = Source::decode(document.text, document.nodes[node].range.clone(), is_nested);
-        if text.is_empty() || rule.is_none() && is_structure(document, node, &text) {
+        let (source, text) = Source::of(document, node, is_nested);
+        // Without rules, the structure is unknown.
+        if text.is_empty() || rule.is_none() && !rules.is_empty() && is_structure(document, node, &text) {
             continue;
         }
         let (key, separator) = match rule {
@@ -192,7 +204,7 @@ pub(crate) fn texts_of(
     }
     for range in &document.names {
         let (source, text) = Source::decode(document.text, range.clone(), false);
-        if !NAMES.contains(&&*text) {
+        if NAMES.binary_search(&&*text).is_err() {
             collected.add(Key::Names, || Passage::new(direction, ""), &text, source, "\n");
         }
     }
@@ -296,11 +308,15 @@ pub(crate) fn is_structure(document: &Document<'_>, node: usize, text: &str) -> 
     let Step::Name(name) = &document.nodes[node].step else { return false };
     let is_known = IDENTIFIERS.contains(&&**name)
         || matches!(&**name, "tool_call_id" | "tool_use_id" | "response_id" | "obfuscation");
-    let is_identifier = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/+-".contains(&byte);
-    is_known && text.len() <= 128 && text.bytes().all(is_identifier)
+    is_known && is_identifier(text)
 }
 
-/// Names of members that protocols define.
+pub(crate) fn is_identifier(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/+-".contains(&byte);
+    text.len() <= 128 && text.bytes().all(is_part)
+}
+
+/// Names of members that protocols define, in order.
 const NAMES: [&str; 96] = [
     "arguments",
     "audio",
@@ -353,8 +369,8 @@ const NAMES: [&str; 96] = [
     "model",
     "n",
     "name",
-    "object",
     "obfuscation",
+    "object",
     "options",
     "output",
     "output_index",
@@ -399,3 +415,13 @@ const NAMES: [&str; 96] = [
     "total_tokens",
     "type",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::NAMES;
+
+    #[test]
+    fn names_are_found_by_binary_search() {
+        assert!(NAMES.is_sorted());
+    }
+}

@@ -187,6 +187,11 @@ impl Track {
         edits.collect()
     }
 
+    /// Returns the rule of a part to replace, if there is one.
+    pub(crate) fn rule_of_mask(&self) -> Option<&Cow<'static, str>> {
+        self.masks.first().map(|mask| &mask.rule)
+    }
+
     /// Forgets replacements in text that is released.
     pub(crate) fn release(&mut self, end: usize) {
         self.masks.retain(|mask| mask.range.end > end);

@@ -3,6 +3,7 @@
 use super::{Format, completion, openai};
 
 pub(crate) static JSON: Format = Format {
+    // Without rules, all strings are texts.
     request: &[],
     answer: &[],
     events: &[completion("**", 1)],

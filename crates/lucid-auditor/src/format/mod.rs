@@ -13,11 +13,12 @@ mod tgi;
 use std::{borrow::Cow, collections::BTreeSet};
 
 use hyper::StatusCode;
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use crate::{
     Direction,
-    json::{Document, Step},
+    json::{Document, Kind, Step},
 };
 
 /// Maximum length of a `type` or `method` of a protocol.
@@ -157,6 +158,7 @@ impl Event {
 
 /// Returns the protocol of a request.
 pub(crate) fn of(path: &str, document: &Document<'_>) -> &'static Format {
+    let path = percent_decode_str(path).decode_utf8_lossy();
     let path = path.trim_end_matches('/');
     let by_path: [(&str, &'static Format); 14] = [
         ("/chat/completions", &openai::CHAT),
@@ -182,6 +184,22 @@ pub(crate) fn of(path: &str, document: &Document<'_>) -> &'static Format {
         () if has("inputs") => &tgi::GENERATE,
         () => &generic::JSON,
     })
+}
+
+/// Returns the place of token ids in a request. Without the model's tokenizer they are no text.
+pub(crate) fn token_ids(document: &Document<'_>) -> Option<String> {
+    const NAMES: [&str; 5] = ["context", "input", "input_ids", "prompt", "prompt_token_ids"];
+    let is_number = |start: char| start == '-' || start.is_ascii_digit();
+    let mut nodes = 0..document.nodes.len();
+    let found = nodes.find(|&node| {
+        let array = document.text[document.nodes[node].range.clone()].strip_prefix('[');
+        document.nodes[node].kind == Kind::Container
+            && array.is_some_and(|content| content.trim_start().starts_with(is_number))
+            && document.path(node).first().is_some_and(
+                |&member| matches!(&document.nodes[member].step, Step::Name(name) if NAMES.contains(&&**name)),
+            )
+    });
+    found.map(|node| document.pointer(node))
 }
 
 /// Returns `true` for messages of JSON-RPC.

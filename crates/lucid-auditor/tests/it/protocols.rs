@@ -462,3 +462,117 @@ async fn json_in_other_encodings_is_not_judged_as_if_it_were_text() {
     assert_eq!(query.status(), 403);
     assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 0);
 }
+
+/// Returns status and body of the answer to a request, which the model echoes as text that is not JSON.
+async fn echoed(variables: &[(&str, &str)], path: &str, content_type: &str, body: &str) -> (u16, String) {
+    let model = Router::new().fallback(|body: String| async move {
+        ([("content-type", "text/plain")], body.replace("<CARD>", "<card>"))
+    });
+    let address = auditor_with(serve(model).await, variables, both).await;
+    let request = client().post(format!("http://{address}{path}")).header("content-type", content_type);
+    let answer = within(request.body(body.to_owned()).send()).await.unwrap();
+    (answer.status().as_u16(), within(answer.text()).await.unwrap())
+}
+
+#[tokio::test]
+async fn numbers_and_identifiers_are_texts_of_an_unknown_protocol() {
+    for (body, masked) in [
+        (r#"{"card":4111111111111111,"n":1}"#, r#"{"card":"<card>","n":1}"#),
+        (r#"{"cards":[1,4111111111111111]}"#, r#"{"cards":[1,"<card>"]}"#),
+        (r#"{"id":"4111111111111111"}"#, r#"{"id":"<card>"}"#),
+    ] {
+        assert_eq!(echoed(&[], "/other", "application/json", body).await, (200, masked.to_owned()));
+    }
+    let event = format!(
+        "data: {}\n\n",
+        json!({"choices": [{"index": 0, "delta": {"card": 4_111_111_111_111_111_u64}}]})
+    );
+    let (content, is_whole) = streamed("/v1/chat/completions", "text/event-stream", vec![event]).await;
+    assert_eq!(events(&content)[0]["choices"][0]["delta"]["card"], "<CARD>", "{content}");
+    assert!(is_whole);
+}
+
+#[tokio::test]
+async fn token_ids_cannot_be_judged() {
+    for body in
+        [r#"{"prompt":[464,3200]}"#, r#"{"input":[["a"],[ 1,2]]}"#, r#"{"model":"m","prompt_token_ids":[1]}"#]
+    {
+        let (status, told) = echoed(&[], "/v1/completions", "application/json", body).await;
+        assert!(status == 415 && told.contains("token ids in /"), "{body}: {told}");
+        let passed = echoed(&[("LUCID_UNJUDGED", "pass")], "/v1/completions", "application/json", body).await;
+        assert_eq!(passed, (200, body.to_owned()));
+    }
+    let tensor = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1.5,2.5]}]}"#;
+    assert_eq!(echoed(&[], "/v2/models/m/infer", "application/json", tensor).await.0, 200);
+}
+
+#[tokio::test]
+async fn other_charsets_cannot_be_judged() {
+    for (charset, status) in [("utf-16", 415), ("UTF-7", 415), ("\"utf-8\"", 200), ("ISO-8859-1", 200)] {
+        let content_type = format!("application/json; charset={charset}");
+        assert_eq!(echoed(&[], "/", &content_type, "{}").await.0, status, "{charset}");
+    }
+    let model = serve(streaming("text/event-stream; charset=utf-16", vec!["data: x\n\n".to_owned()])).await;
+    let address = auditor_with(model, &[], both).await;
+    assert_eq!(client().get(format!("http://{address}/")).send().await.unwrap().status(), 502);
+}
+
+#[tokio::test]
+async fn an_encoded_path_names_its_protocol() {
+    let (status, body) =
+        echoed(&[], "/api/%63hat", "application/json", r#"{"messages":["the secret word"]}"#).await;
+    let error: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &error["error"]), (403, &json!("Phrase: the text contains \"secret word\"")));
+}
+
+#[tokio::test]
+async fn compressed_requests_pass_if_they_may() {
+    let (model, count) = crate::counting_model().await;
+    let address = auditor_with(model, &[("LUCID_UNJUDGED", "pass")], both).await;
+    let request = client().post(format!("http://{address}/")).header("content-encoding", "gzip");
+    assert_eq!(request.body(vec![0x1f, 0x8b]).send().await.unwrap().status(), 200);
+    assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn no_part_of_a_stream_escapes_the_judges() {
+    let data = "data: {\"choices\":[]}\n";
+    for hidden in [
+        "data: {\"choices\":[{\"delta\":{\"the secret word\":1}}]}\n\n".to_owned(),
+        format!("{data}: the secret word\n\n"),
+        format!("{data}x-text: the secret word\n\n"),
+        format!("{data}: card {CARD}!\n\n"),
+        format!("data: {{\"a\":\"x\" \"{CARD}\"\n\n"),
+        "data: {\"a\":\"the se\0cret word\"}\n\n".to_owned(),
+    ] {
+        let (content, _) = streamed("/v1/chat/completions", "text/event-stream", vec![hidden.clone()]).await;
+        assert!(content.contains("content_filter"), "{hidden}: {content}");
+        assert!(!content.contains("word") && !content.contains(CARD), "{hidden}: {content}");
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_stream_follows_what_the_caller_has_received() {
+    let block = |index: u32, text: &str| {
+        let delta = json!({"type": "text_delta", "text": text});
+        let delta = json!({"type": "content_block_delta", "index": index, "delta": delta});
+        let start = json!({"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}});
+        let stop = json!({"type": "content_block_stop", "index": index});
+        [start, delta, stop].map(|event| format!("data: {event}\n\n"))
+    };
+    // The number is withheld, and so is what follows it.
+    let sent = [block(0, "card 4111"), block(1, "the secret word")].concat();
+    let (content, _) = streamed("/v1/messages", "text/event-stream", sent).await;
+    let kinds = events(&content).into_iter().map(|event| (event["type"].clone(), event["index"].clone()));
+    let expected = [
+        (json!("content_block_start"), json!(0)),
+        (json!("content_block_stop"), json!(0)),
+        (json!("message_delta"), Value::Null),
+        (json!("message_stop"), Value::Null),
+    ];
+    assert_eq!(kinds.collect::<Vec<_>>(), expected, "{content}");
+    let lines = ["the ", "secret word"]
+        .map(|text| format!("{}\n", json!({"choices": [{"index": 0, "delta": {"content": text}}]})));
+    let (content, _) = streamed("/v1/chat/completions", "application/x-ndjson", lines.to_vec()).await;
+    assert!(content.ends_with("}\n") && !content.contains("[DONE]"), "{content}");
+}

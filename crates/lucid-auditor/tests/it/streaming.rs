@@ -48,6 +48,16 @@ async fn responses_are_streamed_chunk_by_chunk() {
 }
 
 #[tokio::test]
+async fn the_head_of_a_stream_does_not_wait_for_its_first_event() {
+    let model = Router::new().fallback(|| async {
+        let nothing = futures::stream::pending::<Result<Bytes, Infallible>>();
+        ([("content-type", "text/event-stream")], Body::from_stream(nothing))
+    });
+    let first = chain(serve(model).await, &[]).await;
+    assert_eq!(get(first).await.status(), 200);
+}
+
+#[tokio::test]
 async fn an_answer_is_cut_off_before_a_phrase_is_complete() {
     let (send, receive) = pieces();
     let first = chain(serve(answering(receive)).await, &[]).await;
