@@ -61,6 +61,9 @@ fn pod(name: &str, annotations: &Value) -> Value {
     let mut security = restricted();
     security["runAsUser"] = json!(10001);
     let probe = json!({"httpGet": {"path": "/health", "port": 5000}, "periodSeconds": 1});
+    let mut liveness = probe.clone();
+    // An auditor that restarts, or other load, may take some of them.
+    liveness["failureThreshold"] = json!(60);
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "labels": {"app": name}, "annotations": annotations},
@@ -68,7 +71,7 @@ fn pod(name: &str, annotations: &Value) -> Value {
             "terminationGracePeriodSeconds": 1,
             "containers": [
                 {"name": "model", "image": image("example-model").unwrap().pinned(), "ports": [{"containerPort": 5000}],
-                    "readinessProbe": probe, "livenessProbe": probe, "securityContext": security},
+                    "readinessProbe": probe, "livenessProbe": liveness, "securityContext": security},
                 {"name": "app", "image": Installation::BUSYBOX, "args": ["sleep", "3600"], "securityContext": security},
             ],
         },
