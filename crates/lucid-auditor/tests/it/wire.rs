@@ -12,9 +12,10 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::channel::mpsc::{self, UnboundedSender};
 use futures::{StreamExt as _, stream};
-use http_body_util::{BodyExt as _, StreamBody};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{HeaderMap, HeaderValue};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -346,6 +347,35 @@ async fn websockets_are_connected_where_unjudged_content_passes() {
         let upgrade = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
         let answer = exchange(first, upgrade.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 101") && answer.ends_with("hi"), "{variable:?}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn http2_without_tls_is_judged_too() {
+    let model = Router::new().fallback(|request: Request| async move {
+        let version = format!("{:?}", request.version());
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", HeaderValue::from_static("0"));
+        let frames = [Frame::data(Bytes::from(version)), Frame::trailers(trailers)].map(Ok::<_, Infallible>);
+        Response::new(Body::new(StreamBody::new(stream::iter(frames))))
+    });
+    let model = serve(model).await;
+    let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Full<Bytes>>();
+    for (unjudged, content_type, body, status, answer) in [
+        ("refuse", "text/plain", "hello", 200, "HTTP/1.1"),
+        ("refuse", "text/plain", "the secret word", 403, "secret word"),
+        ("refuse", "application/grpc", "hello", 415, "found gRPC"),
+        ("pass", "application/grpc+proto", "hello", 200, "HTTP/2.0"),
+    ] {
+        let first = auditor(model, &[("LUCID_UNJUDGED", unjudged)]).await;
+        let request = hyper::Request::post(format!("http://{first}/")).header("content-type", content_type);
+        let response = within(client.request(request.body(Full::from(body)).unwrap())).await.unwrap();
+        assert_eq!(response.status(), status, "{content_type} {body}");
+        let is_grpc = status == 200 && content_type.starts_with("application/grpc");
+        let collected = within(response.into_body().collect()).await.unwrap();
+        assert_eq!(collected.trailers().is_some_and(|trailers| trailers["grpc-status"] == "0"), is_grpc);
+        let told = String::from_utf8(collected.to_bytes().to_vec()).unwrap();
+        assert!(told.contains(answer), "{content_type} {body}: {told}");
     }
 }
 

@@ -109,8 +109,9 @@ fn the_builtin_catalogue_is_as_documented() {
 
 #[test]
 fn an_overlay_replaces_equivalent_entries_and_appends_others() {
-    let own =
-        parsed("chain: [{name: topics, image: topics}, {name: lucid-injection-auditor, image: mine, port: 1}]");
+    let own = parsed(
+        "chain: [{name: topics, image: topics}, {name: lucid-injection-auditor, image: mine, port: 1}]",
+    );
     let all = Catalogue::builtin().overlay(&own);
     let entries: Vec<_> = all.auditors().iter().map(|a| (a.name(), a.port().get())).collect();
     assert_eq!(

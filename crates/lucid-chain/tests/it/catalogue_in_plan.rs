@@ -49,8 +49,9 @@ fn a_container_has_the_probes_of_its_entry_on_its_port() {
 fn a_native_sidecar_has_a_startup_probe() {
     let own = plan_by(ENTRY, &native(annotated(json!({})))).containers[0].manifest();
     assert_eq!(own["startupProbe"]["failureThreshold"], 300);
-    let default =
-        plan_by("chain: [{name: topics, image: topics}]", &native(annotated(json!({})))).containers[0].manifest();
+    let default = plan_by("chain: [{name: topics, image: topics}]", &native(annotated(json!({})))).containers
+        [0]
+    .manifest();
     assert_eq!(default["startupProbe"]["failureThreshold"], 120);
 }
 
