@@ -362,9 +362,9 @@ pub(crate) fn without_logprobs(content: &str, mut edits: Vec<Edit>) -> Vec<Edit>
 }
 
 /// A replacement is not possible.
-fn irreplaceable(rule: &Cow<'static, str>) -> Denial {
+fn irreplaceable(rule: &str) -> Denial {
     let message = format!("{rule} cannot be replaced in an event that is not well-formed");
-    Denial { is_failure: false, rule: rule.clone(), message }
+    Denial { is_failure: false, rule: Cow::Owned(rule.to_owned()), message }
 }
 
 fn unreadable(message: String) -> Denial {

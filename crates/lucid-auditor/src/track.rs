@@ -188,8 +188,8 @@ impl Track {
     }
 
     /// Returns the rule of a part to replace, if there is one.
-    pub(crate) fn rule_of_mask(&self) -> Option<&Cow<'static, str>> {
-        self.masks.first().map(|mask| &mask.rule)
+    pub(crate) fn rule_of_mask(&self) -> Option<&str> {
+        self.masks.first().map(|mask| &*mask.rule)
     }
 
     /// Forgets replacements in text that is released.
