@@ -161,9 +161,9 @@ fn a_configuration_is_checked() {
         ),
         ("judges: [{pii: {}, secrets: {}}]", "judges[0]: found pii, secrets, accepted"),
         ("judges: [{mode: off, pii: {}}]", "judges[0].mode"),
-        ("judges: [{pii: {entities: [CARD]}}]", "judges[0].pii: entities: entity \"CARD\" not found"),
-        ("judges: [{regex: {rules: [{name: a, pattern: '('}]}}]", "judges[0].regex"),
-        ("judges: [{phrases: {file: /none}}]", "/none"),
+        ("judges: [{pii: {entities: [CARD]}}]", "judges[0].pii.entities: found \"CARD\", accepted "),
+        ("judges: [{regex: {rules: [{name: a, pattern: '('}]}}]", "judges[0].regex.rules[a].pattern: "),
+        ("judges: [{phrases: {file: /none}}]", "judges[0].phrases.file: failed to read /none"),
         ("judge: []", "unknown field `judge`"),
     ] {
         let output =
