@@ -174,3 +174,34 @@ fn a_configuration_is_checked() {
         assert!(told.contains(expected), "{config}: {told}");
     }
 }
+
+#[test]
+fn the_page_lists_the_keys_of_each_judge() {
+    let page = include_str!("../../../../docs/guardrails.md");
+    for (heading, config) in [
+        ("## Configuration", "judges: [{x: 0}]"),
+        ("### `phrases`", "judges: [{phrases: {x: 0}}]"),
+        ("### `regex`", "judges: [{regex: {x: 0}}]"),
+        ("#### Rules", "judges: [{regex: {rules: [{x: 0}]}}]"),
+        ("### `pii` and `secrets`", "judges: [{pii: {x: 0}}]"),
+        ("### `classifier`", "judges: [{classifier: {x: 0}}]"),
+        ("### `http`", "judges: [{http: {x: 0}}]"),
+    ] {
+        let output =
+            Command::new(PROGRAM).args(["--check", "--config", config]).env_clear().output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        let (_, accepted) = error.split_once("expected ").expect(&error);
+        let mut accepted: Vec<_> = accepted.split('`').skip(1).step_by(2).collect();
+        if heading == "## Configuration" {
+            let kinds: String = page.lines().filter(|line| line.starts_with("### ")).collect();
+            accepted.retain(|key| !kinds.contains(&format!("`{key}`")));
+        }
+        let (_, section) = page.split_once(&format!("\n{heading}\n")).expect(heading);
+        let section = section.split("\n#").next().unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        let mut keys: Vec<_> = rows.filter(|key| !key.starts_with("LUCID_")).collect();
+        accepted.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(keys, accepted, "{heading}");
+    }
+}
