@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use lucid_auditor::{Direction, Judge, Passage, Verdict};
-use lucid_guardrails::rules::{Builtin, Rule, Rules};
-use lucid_guardrails::{EntityOptions, Pii, Secrets};
+use lucid_guardrails::{Builtin, EntityOptions, Phrases, PhrasesOptions, Pii, Secrets};
 
 use crate::{Figure, Outcome, cpu_time};
 
@@ -46,10 +45,10 @@ fn text(size: usize, piece: impl Fn(usize) -> String) -> String {
 
 pub(crate) async fn measure(time: Duration) -> Outcome<Vec<Figure>> {
     let phrases = (0..1000).map(|number| format!("{} {} code{number}", word(number), word(number / 10)));
-    let phrases = Rules::new([Rule::phrases("phrase", phrases)])?;
-    let injection = Rules::new(Builtin::Injection.rules()?)?;
-    let pii = Pii::new(&EntityOptions::default())?;
-    let secrets = Secrets::new(&EntityOptions::default())?;
+    let phrases = Phrases::new(PhrasesOptions::default().with_phrases(phrases))?;
+    let injection = Phrases::new(PhrasesOptions::default().with_builtin(Builtin::Injection))?;
+    let pii = Pii::new(EntityOptions::default())?;
+    let secrets = Secrets::new(EntityOptions::default())?;
     let mut figures = Vec::new();
     for size in SIZES {
         let usual = text(size, prose);

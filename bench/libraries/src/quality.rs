@@ -6,8 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use lucid_auditor::{Direction, Judge, Passage, Verdict};
-use lucid_guardrails::rules::{Builtin, Rules};
-use lucid_guardrails::{EntityOptions, Pii, Secrets};
+use lucid_guardrails::{Builtin, EntityOptions, Phrases, PhrasesOptions, Pii, Secrets};
 use serde::Serialize;
 
 use crate::Outcome;
@@ -28,19 +27,19 @@ pub(crate) struct Quality {
 pub(crate) async fn measure(cases: &Path) -> Outcome<Vec<Quality>> {
     let mut all = Vec::new();
     if let Some(file) = read(&cases.join("injection.tsv"))? {
-        all.extend(injection(&file)?);
+        all.extend(injection(&file).await?);
     }
     if let Some(file) = read(&cases.join("pii.tsv"))? {
         all.push(
             entities("pii", "each entity alone", &file, |entity| {
-                Ok(Pii::new(&EntityOptions::default().with_entities([entity]))?)
+                Ok(Pii::new(EntityOptions::default().with_entities([entity]))?)
             })
             .await?,
         );
-        all.push(entities("pii", "all entities", &file, |_| Ok(Pii::new(&EntityOptions::default())?)).await?);
+        all.push(entities("pii", "all entities", &file, |_| Ok(Pii::new(EntityOptions::default())?)).await?);
     }
     if let Some(file) = read(&cases.join("secrets.tsv"))? {
-        let judge = |_: &str| Ok(Secrets::new(&EntityOptions::default())?);
+        let judge = |_: &str| Ok(Secrets::new(EntityOptions::default())?);
         all.push(entities("secrets", "all entities", &file, judge).await?);
     }
     if all.is_empty() {
@@ -66,8 +65,8 @@ fn lines(file: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Lines of a label (`attack` or `benign`), a text with JSON escapes, and its source.
-fn injection(file: &str) -> Outcome<Vec<Quality>> {
-    let rules = Rules::new(Builtin::Injection.rules()?)?;
+async fn injection(file: &str) -> Outcome<Vec<Quality>> {
+    let judge = Phrases::new(PhrasesOptions::default().with_builtin(Builtin::Injection))?;
     let mut sets = BTreeMap::<String, Quality>::new();
     for line in lines(file) {
         let [label @ ("attack" | "benign"), text, source] = line.split('\t').collect::<Vec<_>>()[..] else {
@@ -77,7 +76,9 @@ fn injection(file: &str) -> Outcome<Vec<Quality>> {
         };
         let text: String = serde_json::from_str(&format!("\"{text}\""))?;
         let source = source.rsplit('/').next().unwrap_or(source);
-        let (is_attack, is_found) = (label == "attack", !rules.matching(&text).is_empty());
+        let verdict = judge.judge(&Passage::new(Direction::Prompt, text)).await;
+        let verdict = verdict.map_err(|error| format!("injection: {error:?}"))?;
+        let (is_attack, is_found) = (label == "attack", verdict != Verdict::Allow);
         for set in [format!("{label}, {source}"), "total".to_owned()] {
             let counts = sets.entry(set).or_default();
             counts.texts += 1;

@@ -7,14 +7,14 @@ use std::{
 };
 
 use lucid_auditor::Judges;
-use lucid_guardrails::{Config, ConfigError};
+use lucid_guardrails::{Config, OptionsError};
 use snafu::{ResultExt as _, Snafu};
 use tokio::sync::watch;
 
 /// Interval at which files are compared, besides events of the file system.
 const POLL: Duration = Duration::from_secs(30);
 
-/// Where the configuration comes from.
+/// Source of the configuration.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
     /// YAML.
@@ -28,7 +28,7 @@ pub(crate) enum LoadError {
     #[snafu(display("failed to read {}", path.display()))]
     Read { path: PathBuf, source: std::io::Error },
     #[snafu(display("invalid configuration{}", place(path.as_deref())))]
-    Invalid { path: Option<PathBuf>, source: ConfigError },
+    Invalid { path: Option<PathBuf>, source: OptionsError },
 }
 
 fn place(path: Option<&Path>) -> String {

@@ -8,10 +8,13 @@ use moka::future;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-/// Options of a cache: clients send the whole conversation with each request, so most of its messages were judged before.
+/// Options of a cache of verdicts.
+///
+/// Clients send the whole conversation with each request, so most of its messages were judged before.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Options {
+#[non_exhaustive]
+pub struct CacheOptions {
     /// Maximum number of verdicts, each span of a mask counted as one. 0 disables the cache. Default: 10,000.
     pub size: u64,
     /// Time to live of a verdict. Default: `1m`.
@@ -19,7 +22,7 @@ pub struct Options {
     pub ttl: Duration,
 }
 
-impl Default for Options {
+impl Default for CacheOptions {
     fn default() -> Self {
         Self { size: 10_000, ttl: Duration::from_secs(60) }
     }
@@ -31,7 +34,7 @@ impl Default for Options {
 pub(crate) struct Cache(future::Cache<[u8; 32], Verdict>);
 
 impl Cache {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &CacheOptions) -> Self {
         let weight = |_: &_, verdict: &Verdict| match verdict {
             Verdict::Mask(spans) => u32::try_from(spans.len()).unwrap_or(u32::MAX).max(1),
             _ => 1,

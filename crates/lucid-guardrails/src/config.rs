@@ -1,12 +1,15 @@
 //! Judges from a configuration file.
 
-use std::{error::Error, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use lucid_auditor::{Direction, Judge, Judges, Mode, OnFailure, Policy};
 use serde::Deserialize;
-use snafu::{Snafu, ensure};
 
-use crate::{EntityOptions, Pii, Secrets, phrases::PhrasesOptions, regex::RegexOptions};
+#[cfg(feature = "classifier")]
+use crate::{Classifier, ClassifierOptions};
+use crate::{EntityOptions, OptionsError, Phrases, PhrasesOptions, Pii, Regex, RegexOptions, Secrets};
+#[cfg(feature = "http")]
+use crate::{Http, HttpOptions};
 
 /// Configuration of an auditor: a list of judges.
 ///
@@ -28,7 +31,7 @@ use crate::{EntityOptions, Pii, Secrets, phrases::PhrasesOptions, regex::RegexOp
 /// ")?;
 /// let judges = config.build()?;
 /// # }
-/// # Ok::<_, lucid_guardrails::ConfigError>(())
+/// # Ok::<_, lucid_guardrails::OptionsError>(())
 /// ```
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -36,41 +39,6 @@ use crate::{EntityOptions, Pii, Secrets, phrases::PhrasesOptions, regex::RegexOp
 pub struct Config {
     /// Judges, which judge in parallel.
     pub judges: Vec<JudgeConfig>,
-}
-
-/// The configuration is invalid.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The text is not such YAML.
-    #[snafu(transparent)]
-    Parse {
-        /// Cause, with the key and its place.
-        source: serde_yaml::Error,
-    },
-    /// There is no judge.
-    #[snafu(display("judges: found none, accepted at least one"))]
-    Empty,
-    /// A judge has no kind, or several.
-    #[snafu(display("judges[{index}]: found {found}, accepted exactly one of {KINDS}"))]
-    #[non_exhaustive]
-    Kind {
-        /// Index of the judge.
-        index: usize,
-        /// The kinds.
-        found: String,
-    },
-    /// The options of a judge are invalid.
-    #[snafu(display("judges[{index}].{kind}"))]
-    #[non_exhaustive]
-    Options {
-        /// Index of the judge.
-        index: usize,
-        /// Kind of the judge.
-        kind: &'static str,
-        /// Cause.
-        source: BoxError,
-    },
 }
 
 const KINDS: &str = "phrases, regex, pii, secrets, classifier, http";
@@ -81,35 +49,27 @@ impl Config {
     /// # Errors
     ///
     /// Returns an error that names the key.
-    pub fn parse(yaml: &str) -> Result<Self, ConfigError> {
-        Ok(serde_yaml::from_str(yaml)?)
+    pub fn parse(yaml: &str) -> Result<Self, OptionsError> {
+        serde_yaml::from_str(yaml).map_err(|error| OptionsError::parse(&error))
     }
 
     /// Builds the judges: reads files and compiles patterns.
     ///
     /// # Errors
     ///
-    /// Returns an error that names the judge.
-    pub fn build(&self) -> Result<Judges, ConfigError> {
-        ensure!(!self.judges.is_empty(), EmptySnafu);
+    /// Returns an error that names the judge and the key.
+    pub fn build(&self) -> Result<Judges, OptionsError> {
+        if self.judges.is_empty() {
+            return Err(OptionsError::found("judges", "none", "at least one"));
+        }
         let mut judges = self.judges.iter().enumerate();
         judges.try_fold(Judges::new(), |judges, (index, judge)| judge.add_to(judges, index))
     }
 
-    /// Returns the files that the judges are read from: a change of one requires a new [`Config::build`].
+    /// Returns the files that [`Config::build`] reads once. Build again when one changes.
+    #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
-        let files = self.judges.iter().flat_map(|judge| {
-            let phrases = judge.phrases.as_ref().and_then(|options| options.file.clone());
-            let rules = judge.regex.as_ref().and_then(|options| options.file.clone());
-            #[cfg(feature = "classifier")]
-            let model = judge.classifier.iter().flat_map(|options| {
-                ["config.json", "tokenizer.json", "model.safetensors"].map(|name| options.path.join(name))
-            });
-            #[cfg(not(feature = "classifier"))]
-            let model = [];
-            phrases.into_iter().chain(rules).chain(model)
-        });
-        files.collect()
+        self.judges.iter().flat_map(JudgeConfig::files).collect()
     }
 }
 
@@ -141,58 +101,49 @@ pub struct JudgeConfig {
     pub secrets: Option<EntityOptions>,
     /// Runs a text-classification model.
     #[cfg(feature = "classifier")]
-    pub classifier: Option<crate::classifier::Options>,
+    pub classifier: Option<ClassifierOptions>,
     /// Asks a remote service.
     #[cfg(feature = "http")]
-    pub http: Option<crate::http::Options>,
+    pub http: Option<HttpOptions>,
 }
 
 impl JudgeConfig {
-    fn add_to(&self, judges: Judges, index: usize) -> Result<Judges, ConfigError> {
-        #[cfg(feature = "classifier")]
-        let has_classifier = self.classifier.is_some();
-        #[cfg(not(feature = "classifier"))]
-        let has_classifier = false;
-        #[cfg(feature = "http")]
-        let has_http = self.http.is_some();
-        #[cfg(not(feature = "http"))]
-        let has_http = false;
+    fn add_to(&self, judges: Judges, index: usize) -> Result<Judges, OptionsError> {
         let kinds = [
-            ("phrases", self.phrases.is_some()),
-            ("regex", self.regex.is_some()),
-            ("pii", self.pii.is_some()),
-            ("secrets", self.secrets.is_some()),
-            ("classifier", has_classifier),
-            ("http", has_http),
+            kind("phrases", &self.phrases, Phrases::new),
+            kind("regex", &self.regex, Regex::new),
+            kind("pii", &self.pii, Pii::new),
+            kind("secrets", &self.secrets, Secrets::new),
+            #[cfg(feature = "classifier")]
+            kind("classifier", &self.classifier, Classifier::new),
+            #[cfg(feature = "http")]
+            kind("http", &self.http, Http::new),
         ];
-        let found: Vec<_> = kinds.into_iter().filter(|(_, is_set)| *is_set).map(|(kind, _)| kind).collect();
-        let &[kind] = found.as_slice() else {
-            let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
-            return KindSnafu { index, found }.fail();
-        };
-        let policy = self.policy(kind);
-        let invalid = |source: BoxError| ConfigError::Options { index, kind, source };
-        if let Some(options) = &self.phrases {
-            return add(judges, policy, options.clone().build()).map_err(invalid);
+        let mut found: Vec<_> = kinds.into_iter().flatten().collect();
+        let key = format!("judges[{index}]");
+        match (found.pop(), found.as_slice()) {
+            (Some((kind, add)), []) => {
+                add(judges, self.policy(kind)).map_err(|error| error.within(format_args!("{key}.{kind}")))
+            }
+            (last, others) => {
+                let names: Vec<_> = others.iter().chain(&last).map(|(kind, _)| *kind).collect();
+                let found = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                Err(OptionsError::found(key, found, format_args!("exactly one of {KINDS}")))
+            }
         }
-        if let Some(options) = &self.regex {
-            return add(judges, policy, options.clone().build()).map_err(invalid);
-        }
-        if let Some(options) = &self.pii {
-            return add(judges, policy, Pii::new(options)).map_err(invalid);
-        }
-        if let Some(options) = &self.secrets {
-            return add(judges, policy, Secrets::new(options)).map_err(invalid);
-        }
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        files.extend(self.phrases.iter().flat_map(|options| options.file.clone()));
+        files.extend(self.regex.iter().flat_map(|options| options.file.clone()));
         #[cfg(feature = "classifier")]
-        if let Some(options) = &self.classifier {
-            return add(judges, policy, crate::classifier::Classifier::new(options.clone())).map_err(invalid);
-        }
+        files.extend(self.classifier.iter().flat_map(|options| {
+            ["config.json", "tokenizer.json", "model.safetensors"].map(|name| options.path.join(name))
+        }));
         #[cfg(feature = "http")]
-        if let Some(options) = &self.http {
-            return add(judges, policy, crate::http::Http::new(options.clone())).map_err(invalid);
-        }
-        Ok(judges)
+        files.extend(self.http.iter().flat_map(|options| options.ca_file.clone()));
+        files
     }
 
     fn policy(&self, kind: &str) -> Policy {
@@ -209,12 +160,53 @@ impl JudgeConfig {
     }
 }
 
-type BoxError = Box<dyn Error + Send + Sync>;
+/// Adds the judge of a kind.
+type Add<'a> = Box<dyn FnOnce(Judges, Policy) -> Result<Judges, OptionsError> + 'a>;
 
-fn add<J, E>(judges: Judges, policy: Policy, judge: Result<J, E>) -> Result<Judges, BoxError>
-where
-    J: Judge,
-    E: Error + Send + Sync + 'static,
-{
-    Ok(judges.with_policy(judge?, policy))
+/// Returns `None` if a kind is not set.
+fn kind<'a, O: Clone, J: Judge>(
+    name: &'static str,
+    options: &'a Option<O>,
+    new: fn(O) -> Result<J, OptionsError>,
+) -> Option<(&'static str, Add<'a>)> {
+    let options = options.as_ref()?;
+    Some((name, Box::new(move |judges, policy| Ok(judges.with_policy(new(options.clone())?, policy)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(feature = "http")]
+    fn files_are_those_that_a_build_reads_once() {
+        let config = Config::parse(
+            "judges:
+            - phrases: {file: /phrases}
+            - regex: {file: /rules}
+            - pii: {}
+            - http: {url: 'https://host', caFile: /ca, tokenFile: /token, headerFiles: {a: /header}}",
+        )
+        .unwrap();
+        assert_eq!(config.files(), ["/phrases", "/rules", "/ca"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn errors_name_the_path_of_the_key() {
+        for (yaml, error) in [
+            ("judges: []", "judges: found none, accepted at least one"),
+            ("judges: [{}]", "judges[0]: found none, accepted exactly one of phrases, "),
+            ("judges: [{regex: {}, pii: {}, phrases: {}}]", "judges[0]: found phrases, regex, pii, accepted"),
+            ("judges: [{pii: {}}, {pii: {entities: [X]}}]", "judges[1].pii.entities: found \"X\", accepted"),
+            (
+                "judges: [{regex: {rules: [{name: a, pattern: b, examples: [c]}]}}]",
+                "judges[0].regex.rules[a].examples[0]: the rule does not",
+            ),
+        ] {
+            let found = Config::parse(yaml).unwrap().build().unwrap_err().to_string();
+            assert!(found.starts_with(error), "{found}");
+        }
+        let unknown = Config::parse("judges: [{mode: off, pii: {}}]").unwrap_err().to_string();
+        assert!(unknown.starts_with("judges[0].mode: unknown variant"), "{unknown}");
+    }
 }

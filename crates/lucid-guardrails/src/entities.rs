@@ -1,26 +1,24 @@
 //! Options and verdicts of the judges that find entities.
 
-use std::{collections::BTreeMap, error, fmt, ops::Range};
+use std::{collections::BTreeMap, ops::Range};
 
 use lucid_auditor::{Span, Verdict};
 use serde::Deserialize;
 
-use crate::Action;
+use crate::{Action, OptionsError, spans};
 
 /// Options of [`Pii`](crate::Pii) and [`Secrets`](crate::Secrets).
 ///
 /// ```
-/// use lucid_guardrails::{EntityOptions, Pii};
+/// use lucid_guardrails::{Action, EntityOptions, Pii};
 ///
-/// let options: EntityOptions = serde_yaml::from_str("
-///     entities: [CREDIT_CARD, IBAN_CODE, US_SSN]
-///     actions:
-///       CREDIT_CARD: deny
-/// ")?;
-/// let judge = Pii::new(&options)?;
-/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// let options = EntityOptions::default()
+///     .with_entities(["CREDIT_CARD", "IBAN_CODE", "US_SSN"])
+///     .with_entity_action("CREDIT_CARD", Action::Deny);
+/// let judge = Pii::new(options)?;
+/// # Ok::<_, lucid_guardrails::OptionsError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct EntityOptions {
@@ -28,95 +26,62 @@ pub struct EntityOptions {
     /// before them. The formats of a named entity are found without context.
     pub entities: Option<Vec<String>>,
     /// Consequence of a finding. Default: mask.
-    pub action: Option<Action>,
+    pub action: Action,
     /// Consequences for single entities.
     pub actions: BTreeMap<String, Action>,
 }
 
+impl Default for EntityOptions {
+    fn default() -> Self {
+        Self { entities: None, action: Action::Mask, actions: BTreeMap::new() }
+    }
+}
+
 impl EntityOptions {
     /// Sets the entities to search for.
+    #[must_use]
     pub fn with_entities(mut self, entities: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.entities = Some(entities.into_iter().map(Into::into).collect());
         self
     }
 
     /// Sets the consequence of a finding.
+    #[must_use]
     pub fn with_action(mut self, action: Action) -> Self {
-        self.action = Some(action);
+        self.action = action;
         self
     }
 
     /// Sets the consequence for one entity.
+    #[must_use]
     pub fn with_entity_action(mut self, entity: impl Into<String>, action: Action) -> Self {
         self.actions.insert(entity.into(), action);
         self
     }
 
     /// Returns the selection for each of the `known` entities, in their order.
-    pub(crate) fn select(&self, known: &[&'static str]) -> Result<Vec<Option<Selected>>, EntityError> {
-        let error =
-            |key, found: &str| EntityError::Unknown { key, found: found.to_owned(), known: known.join(", ") };
+    pub(crate) fn select(&self, known: &[&'static str]) -> Result<Vec<Option<Selected>>, OptionsError> {
+        let error = |key, found: &str| OptionsError::found(key, found, known.join(", "));
         let named = self.entities.as_deref();
         if named.is_some_and(<[_]>::is_empty) {
-            return Err(error("entities", ""));
+            return Err(error("entities", "none"));
         }
-        if let Some(found) = named.unwrap_or_default().iter().find(|name| !known.contains(&name.as_str())) {
-            return Err(error("entities", found));
+        let is_unknown = |name: &&String| !known.contains(&name.as_str());
+        if let Some(found) = named.unwrap_or_default().iter().find(is_unknown) {
+            return Err(error("entities", &format!("{found:?}")));
         }
-        if let Some(found) = self.actions.keys().find(|name| !known.contains(&name.as_str())) {
-            return Err(error("actions", found));
+        if let Some(found) = self.actions.keys().find(is_unknown) {
+            return Err(error("actions", &format!("{found:?}")));
         }
         Ok(known
             .iter()
             .map(|entity| {
-                let action = self.actions.get(*entity).copied().or(self.action).unwrap_or(Action::Mask);
+                let action = self.actions.get(*entity).copied().unwrap_or(self.action);
                 let is_named = named.map(|named| named.iter().any(|name| name == entity));
                 (action != Action::Allow && is_named != Some(false))
                     .then(|| Selected { action, named: is_named.is_some() })
             })
             .collect())
-    }
-}
-
-/// The options cannot be applied.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum EntityError {
-    /// An entity is not known, or none is named.
-    #[non_exhaustive]
-    Unknown {
-        /// Key of the option.
-        key: &'static str,
-        /// Value of the option.
-        found: String,
-        /// Names of the known entities.
-        known: String,
-    },
-    /// The search for all formats cannot be built.
-    #[non_exhaustive]
-    Search(aho_corasick::BuildError),
-}
-
-impl fmt::Display for EntityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { key, found, known } if found.is_empty() => {
-                write!(f, "{key}: no entity (known: {known})")
-            }
-            Self::Unknown { key, found, known } => {
-                write!(f, "{key}: entity \"{found}\" not found (known: {known})")
-            }
-            Self::Search(_) => f.write_str("failed to build the search for all formats"),
-        }
-    }
-}
-
-impl error::Error for EntityError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Self::Unknown { .. } => None,
-            Self::Search(source) => Some(source),
-        }
     }
 }
 
@@ -137,25 +102,6 @@ pub(crate) struct Finding {
     pub(crate) weak: bool,
 }
 
-/// Merges findings that overlap. The entity is that of the stronger one, then of the longer one.
-pub(crate) fn merge(mut findings: Vec<Finding>) -> Vec<Finding> {
-    findings.sort_by_key(|finding| finding.range.start);
-    let mut merged: Vec<Finding> = Vec::with_capacity(findings.len());
-    for finding in findings {
-        match merged.last_mut() {
-            Some(last) if finding.range.start < last.range.end => {
-                let union = last.range.start..last.range.end.max(finding.range.end);
-                if (!finding.weak, finding.range.len()) > (!last.weak, last.range.len()) {
-                    *last = finding;
-                }
-                last.range = union;
-            }
-            _ => merged.push(finding),
-        }
-    }
-    merged
-}
-
 /// Returns the verdict on a text with these findings.
 pub(crate) fn verdict(findings: Vec<Finding>, kind: &str) -> Verdict {
     if let Some(denied) = findings.iter().find(|finding| finding.action == Action::Deny) {
@@ -163,11 +109,11 @@ pub(crate) fn verdict(findings: Vec<Finding>, kind: &str) -> Verdict {
     }
     match findings.is_empty() {
         true => Verdict::Allow,
-        false => Verdict::Mask(
-            merge(findings)
-                .into_iter()
-                .map(|found| Span::new(found.range, found.entity, format!("<{}>", found.entity)))
-                .collect(),
-        ),
+        false => {
+            let span = |Finding { range, entity, weak, .. }| {
+                (!weak, Span::new(range, entity, format!("<{entity}>")))
+            };
+            Verdict::Mask(spans::merge(findings.into_iter().map(span).collect()))
+        }
     }
 }

@@ -1,19 +1,59 @@
 //! Errors of options.
 
-use std::fmt;
+use std::{error, fmt, fs, path::Path};
 
-use snafu::Snafu;
+/// An option is invalid, or a file that it names.
+///
+/// The message has the key, what was found and what is accepted.
+pub struct OptionsError(String);
 
-/// An option of a judge is not valid.
-#[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)), display("invalid {key}: {fault}"))]
-pub struct OptionsError {
-    key: &'static str,
-    /// Fault and accepted values.
-    fault: String,
+impl OptionsError {
+    pub(crate) fn new(key: impl fmt::Display, fault: impl fmt::Display) -> Self {
+        Self(format!("{key}: {fault}"))
+    }
+
+    pub(crate) fn found(
+        key: impl fmt::Display,
+        found: impl fmt::Display,
+        accepted: impl fmt::Display,
+    ) -> Self {
+        Self::new(key, format_args!("found {found}, accepted {accepted}"))
+    }
+
+    /// The error of a parser, which names the key.
+    pub(crate) fn parse(error: &serde_yaml::Error) -> Self {
+        Self(error.to_string())
+    }
+
+    /// Prepends a path to the key.
+    pub(crate) fn within(self, path: impl fmt::Display) -> Self {
+        Self(format!("{path}.{self}"))
+    }
 }
 
-/// Attributes an error to an option.
-pub(crate) fn at<E: fmt::Display>(key: &'static str) -> impl Fn(E) -> OptionsError {
-    move |error| OptionsError { key, fault: error.to_string() }
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Like `Display`: a program whose `main` returns the error prints it so.
+impl fmt::Debug for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl error::Error for OptionsError {}
+
+/// Reads the file that the option `key` names.
+pub(crate) fn read(key: &str, path: &Path) -> Result<Vec<u8>, OptionsError> {
+    fs::read(path)
+        .map_err(|error| OptionsError::new(key, format_args!("failed to read {}: {error}", path.display())))
+}
+
+/// Reads the text file that the option `key` names.
+pub(crate) fn read_text(key: &str, path: &Path) -> Result<String, OptionsError> {
+    String::from_utf8(read(key, path)?)
+        .map_err(|error| OptionsError::new(key, format_args!("failed to read {}: {error}", path.display())))
 }

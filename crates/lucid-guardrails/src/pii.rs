@@ -14,7 +14,11 @@ use self::{
     numbers::{FORMATS, Format},
     text::Step,
 };
-use crate::entities::{EntityError, EntityOptions, Finding, Selected, verdict};
+use crate::{
+    EntityOptions, OptionsError,
+    entities::{Finding, Selected, verdict},
+    spans::tail,
+};
 
 /// Finds personal data: email addresses, phone, card and account numbers, IP addresses and national ids.
 ///
@@ -52,7 +56,8 @@ const OVERLAP: usize = 256;
 const EMAIL_CONTEXT: &[&str] = &["email", "mail"];
 
 impl Pii {
-    /// Names of the entities, sorted.
+    /// Returns the names of the entities, sorted.
+    #[must_use]
     pub fn entities() -> Vec<&'static str> {
         let mut entities: Vec<_> = FORMATS.iter().map(|format| format.entity).collect();
         entities.extend([email::ENTITY, iban::ENTITY, ip::ENTITY, phone::ENTITY]);
@@ -66,7 +71,7 @@ impl Pii {
     /// # Errors
     ///
     /// Returns an error if the options name an unknown entity.
-    pub fn new(options: &EntityOptions) -> Result<Self, EntityError> {
+    pub fn new(options: EntityOptions) -> Result<Self, OptionsError> {
         let known = Self::entities();
         let selected = options.select(&known)?;
         let get = |entity| known.binary_search(&entity).ok().and_then(|index| selected[index]);
@@ -255,7 +260,7 @@ impl Judge for Pii {
     }
 
     fn undecided(&self, text: &str) -> usize {
-        let tail = &text[text.ceil_char_boundary(text.len().saturating_sub(OVERLAP))..];
+        let tail = tail(text, OVERLAP);
         open_end(&self.scan(tail), tail.len()).max(self.open_local(tail))
     }
 }

@@ -1,15 +1,17 @@
-//! Options of the judge `regex`.
+//! The judge `regex`.
 
 use std::path::PathBuf;
 
+use lucid_auditor::{Judge, JudgeError, Passage, Verdict};
 use serde::Deserialize;
 
 use crate::{
-    Action,
-    rules::{self, Rule, Rules, RulesError},
+    Action, OptionsError, Rule,
+    options::read_text,
+    rules::{self, Rules},
 };
 
-/// Options of the judge `regex`: rules, and files of rules.
+/// Options of [`Regex`]. At least one of `rules` and `file` is required.
 ///
 /// ```yaml
 /// regex:
@@ -36,24 +38,66 @@ pub struct RegexOptions {
 }
 
 impl RegexOptions {
-    /// Reads the file and compiles the rules.
+    /// Sets the rules.
+    #[must_use]
+    pub fn with_rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
+        self.rules = rules.into_iter().collect();
+        self
+    }
+
+    /// Sets the consequence of a finding of rules without one.
+    #[must_use]
+    pub fn with_action(mut self, action: Action) -> Self {
+        self.action = action;
+        self
+    }
+}
+
+/// Finds regular expressions, in time linear in the length of the text.
+///
+/// ```
+/// use lucid_guardrails::{Action, Regex, RegexOptions, Rule};
+///
+/// let rule = Rule::pattern("employee", r"\bEMP-\d{6}\b").with_action(Action::Mask);
+/// let judge = Regex::new(RegexOptions::default().with_rules([rule]))?;
+/// # Ok::<_, lucid_guardrails::OptionsError>(())
+/// ```
+#[derive(Debug)]
+pub struct Regex(Rules);
+
+impl Regex {
+    /// Reads the file, compiles the rules, and tests them with their examples.
     ///
     /// # Errors
     ///
     /// Returns an error if there are no rules, or the file or a rule is invalid.
-    pub fn build(self) -> Result<Rules, RulesError> {
-        let mut rules = self.rules;
-        if let Some(path) = &self.file {
-            rules.extend(rules::read(path)?);
+    pub fn new(options: RegexOptions) -> Result<Self, OptionsError> {
+        let mut rules = options.rules;
+        if let Some(path) = &options.file {
+            rules.extend(rules::parse("file", &read_text("file", path)?, path.display())?);
         }
         for rule in &mut rules {
-            rule.action.get_or_insert(self.action);
-            rule.message = rule.message.take().or_else(|| self.message.clone());
+            rule.action.get_or_insert(options.action);
+            rule.message = rule.message.take().or_else(|| options.message.clone());
         }
         if rules.is_empty() {
-            return rules::EmptySnafu { accepted: "rules or file" }.fail();
+            return Err(OptionsError::found("rules", "none", "at least one, here or in file"));
         }
-        Rules::new(rules)
+        Ok(Self(Rules::new(&rules)?))
+    }
+}
+
+impl Judge for Regex {
+    async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
+        Ok(self.0.verdict(&passage.text, passage.has_more))
+    }
+
+    fn overlap(&self) -> usize {
+        self.0.overlap()
+    }
+
+    fn undecided(&self, text: &str) -> usize {
+        self.0.undecided(text)
     }
 }
 
@@ -69,10 +113,14 @@ mod tests {
         fs::write(&file, "rules: [{name: city, phrases: [Paris], examples: [in paris]}]")?;
         let yaml =
             format!("{{rules: [{{name: id, pattern: 'ID-\\d+', exact: true}}], file: {:?}}}", file.path());
-        let options: RegexOptions = serde_yaml::from_str(&yaml).unwrap();
-        let rules = options.build().unwrap();
-        assert_eq!(rules.matching("ID-1 in Paris"), ["id", "city"]);
-        assert_eq!(rules.matching("id-1"), [""; 0]);
+        let judge = Regex::new(serde_yaml::from_str(&yaml).unwrap()).unwrap();
+        for (text, verdict) in [
+            ("ID-1", Verdict::deny("id", "the text matches the rule id")),
+            ("in Paris", Verdict::deny("city", "the text matches the rule city")),
+            ("id-1", Verdict::Allow),
+        ] {
+            assert_eq!(judge.0.verdict(text, false), verdict, "{text}");
+        }
         Ok(())
     }
 
@@ -80,16 +128,16 @@ mod tests {
     fn invalid_files_are_named() -> io::Result<()> {
         let file = tempfile::NamedTempFile::new()?;
         for (text, error) in [
-            ("rules: [{name: a, patern: b}]", "failed to parse the rules in"),
-            ("rules: []", "no rules: set rules or file"),
+            ("rules: [{name: a, patern: b}]", "file: failed to parse /"),
+            ("rules: []", "rules: found none, accepted at least one, here or in file"),
             (
                 "rules: [{name: a, pattern: b, examples: [c]}]",
-                "invalid rule \"a\": examples[0] does not match",
+                "rules[a].examples[0]: the rule does not find this text",
             ),
         ] {
             fs::write(&file, text)?;
             let options = RegexOptions { file: Some(file.path().into()), ..Default::default() };
-            let found = options.build().unwrap_err().to_string();
+            let found = Regex::new(options).unwrap_err().to_string();
             assert!(found.starts_with(error), "{found}");
         }
         Ok(())

@@ -3,7 +3,11 @@
 use aho_corasick::{AhoCorasick, MatchKind};
 use lucid_auditor::{Judge, JudgeError, Passage, Verdict};
 
-use crate::entities::{EntityError, EntityOptions, Finding, Selected, verdict};
+use crate::{
+    EntityOptions, OptionsError,
+    entities::{Finding, Selected, verdict},
+    spans::tail,
+};
 
 /// Finds secrets in formats that do not occur by chance: keys of clouds, tokens of services, JWTs and private keys.
 ///
@@ -181,7 +185,8 @@ struct Step {
 }
 
 impl Secrets {
-    /// Names of the entities, sorted.
+    /// Returns the names of the entities, sorted.
+    #[must_use]
     pub fn entities() -> Vec<&'static str> {
         let mut entities: Vec<_> = FORMATS.iter().map(|format| format.entity).collect();
         entities.sort_unstable();
@@ -194,7 +199,7 @@ impl Secrets {
     /// # Errors
     ///
     /// Returns an error if the options name an unknown entity.
-    pub fn new(options: &EntityOptions) -> Result<Self, EntityError> {
+    pub fn new(options: EntityOptions) -> Result<Self, OptionsError> {
         let known = Self::entities();
         let selected = options.select(&known)?;
         let formats: Vec<_> = FORMATS
@@ -207,7 +212,7 @@ impl Secrets {
         let anchors = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(formats.iter().map(|(format, _)| format.anchor))
-            .map_err(EntityError::Search)?;
+            .map_err(|error| OptionsError::new("entities", error))?;
         Ok(Self { formats, anchors })
     }
 
@@ -250,7 +255,7 @@ impl Judge for Secrets {
     }
 
     fn undecided(&self, text: &str) -> usize {
-        let tail = &text[text.ceil_char_boundary(text.len().saturating_sub(OVERLAP))..];
+        let tail = tail(text, OVERLAP);
         let open = self.scan(tail).1.map_or(0, |open| tail.len() - open);
         open.max(self.open_anchor(tail.as_bytes()))
     }

@@ -161,9 +161,9 @@ fn a_configuration_is_checked() {
         ),
         ("judges: [{pii: {}, secrets: {}}]", "judges[0]: found pii, secrets, accepted"),
         ("judges: [{mode: off, pii: {}}]", "judges[0].mode"),
-        ("judges: [{pii: {entities: [CARD]}}]", "judges[0].pii: entities: entity \"CARD\" not found"),
-        ("judges: [{regex: {rules: [{name: a, pattern: '('}]}}]", "judges[0].regex"),
-        ("judges: [{phrases: {file: /none}}]", "/none"),
+        ("judges: [{pii: {entities: [CARD]}}]", "judges[0].pii.entities: found \"CARD\", accepted "),
+        ("judges: [{regex: {rules: [{name: a, pattern: '('}]}}]", "judges[0].regex.rules[a].pattern: "),
+        ("judges: [{phrases: {file: /none}}]", "judges[0].phrases.file: failed to read /none"),
         ("judge: []", "unknown field `judge`"),
     ] {
         let output =
@@ -172,5 +172,36 @@ fn a_configuration_is_checked() {
             String::from_utf8(if output.status.success() { output.stdout } else { output.stderr }).unwrap();
         assert_eq!(output.status.success(), expected.starts_with("pii: Enforce"), "{config}: {told}");
         assert!(told.contains(expected), "{config}: {told}");
+    }
+}
+
+#[test]
+fn the_page_lists_the_keys_of_each_judge() {
+    let page = include_str!("../../../../docs/guardrails.md");
+    for (heading, config) in [
+        ("## Configuration", "judges: [{x: 0}]"),
+        ("### `phrases`", "judges: [{phrases: {x: 0}}]"),
+        ("### `regex`", "judges: [{regex: {x: 0}}]"),
+        ("#### Rules", "judges: [{regex: {rules: [{x: 0}]}}]"),
+        ("### `pii` and `secrets`", "judges: [{pii: {x: 0}}]"),
+        ("### `classifier`", "judges: [{classifier: {x: 0}}]"),
+        ("### `http`", "judges: [{http: {x: 0}}]"),
+    ] {
+        let output =
+            Command::new(PROGRAM).args(["--check", "--config", config]).env_clear().output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        let (_, accepted) = error.split_once("expected ").expect(&error);
+        let mut accepted: Vec<_> = accepted.split('`').skip(1).step_by(2).collect();
+        if heading == "## Configuration" {
+            let kinds: String = page.lines().filter(|line| line.starts_with("### ")).collect();
+            accepted.retain(|key| !kinds.contains(&format!("`{key}`")));
+        }
+        let (_, section) = page.split_once(&format!("\n{heading}\n")).expect(heading);
+        let section = section.split("\n#").next().unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        let mut keys: Vec<_> = rows.filter(|key| !key.starts_with("LUCID_")).collect();
+        accepted.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(keys, accepted, "{heading}");
     }
 }

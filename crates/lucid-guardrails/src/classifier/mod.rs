@@ -1,22 +1,4 @@
-//! Judge that runs a text-classification transformer: BERT, RoBERTa, XLM-RoBERTa, DeBERTa-v2, DeBERTa-v3 or ModernBERT.
-//!
-//! The model is a directory of files as [Hugging Face's transformers](https://huggingface.co/docs/transformers) writes them:
-//! `config.json`, `tokenizer.json` and `model.safetensors`. It runs on the CPU, and nothing is downloaded.
-//!
-//! With a model of 110 million parameters, a full window of 512 tokens takes seconds rather than milliseconds on two cores.
-//! Streamed answers cost one window per 200 bytes. The judge's timeout has to suffice for the longest text.
-//!
-//! ```no_run
-//! use lucid_guardrails::classifier::{Classifier, Options};
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let options: Options = serde_json::from_value(serde_json::json!({
-//!     "path": "/models/prompt-injection",
-//!     "labels": { "INJECTION": 0.8 },
-//! }))?;
-//! let judge = Classifier::new(options)?;
-//! # Ok(()) }
-//! ```
+//! The judge `classifier`.
 
 mod model;
 
@@ -33,29 +15,40 @@ use tokio::task::spawn_blocking;
 
 use self::model::Model;
 use crate::cache::Cache;
-pub use crate::cache::Options as CacheOptions;
-pub use crate::options::OptionsError;
-use crate::options::{OptionsSnafu, at};
+use crate::{CacheOptions, OptionsError};
 
 /// Options of a [`Classifier`].
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
-pub struct Options {
+pub struct ClassifierOptions {
     /// Directory of the model.
     pub path: PathBuf,
     /// Labels of the model that refuse a text, each with the lowest probability that does: above 0, at most 1.
     pub labels: BTreeMap<String, f32>,
-    /// Maximum number of texts that are classified at the same time. Each uses all cores. Default: 1.
-    #[serde(default = "default_threads")]
-    pub threads: NonZeroUsize,
+    /// Maximum number of texts that are classified at the same time, each on all cores. Default: 1.
+    #[serde(default = "default_concurrency")]
+    pub concurrency: NonZeroUsize,
     /// Cache of verdicts.
     #[serde(default)]
     pub cache: CacheOptions,
 }
 
-const fn default_threads() -> NonZeroUsize {
+const fn default_concurrency() -> NonZeroUsize {
     NonZeroUsize::MIN
+}
+
+impl ClassifierOptions {
+    /// Creates options with the directory of the model, and the labels that refuse a text.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>, labels: impl IntoIterator<Item = (impl Into<String>, f32)>) -> Self {
+        Self {
+            path: path.into(),
+            labels: labels.into_iter().map(|(label, lowest)| (label.into(), lowest)).collect(),
+            concurrency: default_concurrency(),
+            cache: CacheOptions::default(),
+        }
+    }
 }
 
 /// A text could not be classified.
@@ -72,10 +65,23 @@ enum ClassifierError {
     Ended,
 }
 
-/// Classifies each text.
+/// Classifies each text with a transformer: BERT, RoBERTa, XLM-RoBERTa, DeBERTa-v2, DeBERTa-v3 or ModernBERT.
+///
+/// The model is a directory of files as [Hugging Face's transformers](https://huggingface.co/docs/transformers) writes them:
+/// `config.json`, `tokenizer.json` and `model.safetensors`. It runs on the CPU, and nothing is downloaded.
 ///
 /// Long texts are cut into overlapping windows of up to 512 tokens: a text is refused if a window is. Verdicts on equal texts
 /// are cached.
+///
+/// With a model of 110 million parameters, a full window takes seconds rather than milliseconds on two cores. Streamed answers
+/// cost one window per 200 bytes. The judge's timeout has to suffice for the longest text.
+///
+/// ```no_run
+/// use lucid_guardrails::{Classifier, ClassifierOptions};
+///
+/// let judge = Classifier::new(ClassifierOptions::new("/models/prompt-injection", [("INJECTION", 0.8)]))?;
+/// # Ok::<_, lucid_guardrails::OptionsError>(())
+/// ```
 #[derive(Debug)]
 pub struct Classifier {
     cache: Cache,
@@ -96,27 +102,25 @@ impl Classifier {
     /// # Errors
     ///
     /// Returns an error if the files of the model, a label or a probability are not valid.
-    pub fn new(options: Options) -> Result<Self, OptionsError> {
-        const KEY: &str = "labels";
-        let model = Model::load(&options.path).map_err(|error| at("path")(chain(&error)))?;
-        let known = || format!("accepted are {}", model.labels().join(", "));
-        ensure!(
-            !options.labels.is_empty(),
-            OptionsSnafu { key: KEY, fault: format!("found none; {}", known()) }
-        );
+    pub fn new(options: ClassifierOptions) -> Result<Self, OptionsError> {
+        let model = Model::load(&options.path).map_err(|error| OptionsError::new("path", chain(&error)))?;
+        let unknown = |found: &str| OptionsError::found("labels", found, model.labels().join(", "));
+        if options.labels.is_empty() {
+            return Err(unknown("none"));
+        }
         let mut labels = Vec::new();
         for (label, lowest) in options.labels {
             let index = model.labels().iter().position(|known| *known == label);
-            let index = index
-                .with_context(|| OptionsSnafu { key: KEY, fault: format!("found {label:?}; {}", known()) })?;
-            let is_valid = lowest > 0.0 && lowest <= 1.0;
-            let fault = format!("found {label}: {lowest}; accepted is a number above 0, at most 1");
-            ensure!(is_valid, OptionsSnafu { key: KEY, fault });
+            let index = index.ok_or_else(|| unknown(&format!("{label:?}")))?;
+            if !(lowest > 0.0 && lowest <= 1.0) {
+                let key = format_args!("labels.{label}");
+                return Err(OptionsError::found(key, lowest, "a number above 0, at most 1"));
+            }
             labels.push((index, label, lowest));
         }
         Ok(Self {
             cache: Cache::new(&options.cache),
-            permits: Arc::new(Semaphore::new(options.threads.get().min(Semaphore::MAX_PERMITS))),
+            permits: Arc::new(Semaphore::new(options.concurrency.get().min(Semaphore::MAX_PERMITS))),
             rules: Arc::new(Rules { model, labels }),
         })
     }
@@ -189,11 +193,8 @@ mod tests {
 
     #[test]
     fn a_cancelled_classification_ends_with_its_window() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/classifier/bert").into();
-        let labels = [("SAFE".to_owned(), 1.0)].into();
-        let threads = default_threads();
-        let classifier =
-            Classifier::new(Options { path, labels, threads, cache: CacheOptions::default() }).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/classifier/bert");
+        let classifier = Classifier::new(ClassifierOptions::new(path, [("SAFE", 1.0)])).unwrap();
         let windows = Cell::new(0);
         let is_cancelled = |after: usize| {
             windows.set(windows.get() + 1);

@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::Action;
 use lucid_auditor::{Direction, Passage, Span, Verdict};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-/// Protocol of a remote service.
+use crate::{Action, spans};
+
+/// Protocol of the service that [`Http`](crate::Http) asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
-pub enum Api {
+pub enum HttpApi {
     /// `POST /` with `{"text", "direction"}`. Responses are `{"allowed": true}`,
     /// `{"allowed": false, "rule", "message"}` or `{"spans": [{"start", "end", "rule", "replacement"}]}`, with offsets in
     /// characters (Unicode code points). `rule`, `message` and `replacement` are optional.
@@ -35,7 +36,7 @@ pub enum Api {
     Litellm,
 }
 
-impl Api {
+impl HttpApi {
     /// Path for a URL without one.
     pub(super) const fn path(self) -> &'static str {
         match self {
@@ -285,8 +286,7 @@ fn spanned(mut scored: Vec<Scored>, text: &str, threshold: f64, rules: &Rules) -
         return Ok(Finding::None);
     }
     let bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
-    scored.sort_by_key(|span| (span.start, usize::MAX - span.end));
-    let mut spans: Vec<Span> = Vec::new();
+    let mut spans = Vec::new();
     for Scored { start, end, rule, detection_type, replacement, .. } in scored {
         let range = match (bytes.get(start), bytes.get(end)) {
             (Some(&start), Some(&end)) if start < end => start..end,
@@ -298,22 +298,9 @@ fn spanned(mut scored: Vec<Scored>, text: &str, threshold: f64, rules: &Rules) -
             rules.label(&detection_type.map_or_else(|| name.to_owned(), |kind| format!("{kind}/{name}")));
         let replacement =
             replacement.unwrap_or_else(|| format!("<{}>", rule.rsplit('/').next().unwrap_or(&rule)));
-        merge(&mut spans, Span::new(range, rule, replacement));
+        spans.push(((), Span::new(range, rule, replacement)));
     }
-    Ok(if spans.is_empty() { Finding::None } else { Finding::Spans(spans) })
-}
-
-fn merge(spans: &mut Vec<Span>, mut span: Span) {
-    match spans.last_mut() {
-        Some(last) if span.range.start < last.range.end => {
-            let union = last.range.start..last.range.end.max(span.range.end);
-            if span.range.len() > last.range.len() {
-                std::mem::swap(last, &mut span);
-            }
-            last.range = union;
-        }
-        _ => spans.push(span),
-    }
+    Ok(if spans.is_empty() { Finding::None } else { Finding::Spans(spans::merge(spans)) })
 }
 
 /// Describes a new text as one span: the part between the common beginning and the common end.
@@ -370,7 +357,7 @@ mod tests {
             let body = json!({ "spans": spans.collect::<Vec<_>>() }).to_string();
             let length = text.chars().count();
             let is_valid = offsets.iter().all(|(start, end)| start <= end && *end <= length);
-            match Api::Plain.read(body.as_bytes(), &text, 0.5, &Rules::default()) {
+            match HttpApi::Plain.read(body.as_bytes(), &text, 0.5, &Rules::default()) {
                 Ok(finding) => {
                     prop_assert!(is_valid);
                     let is_inside = |at: usize| offsets.iter().any(|(start, end)| (*start..*end).contains(&at));
@@ -384,7 +371,7 @@ mod tests {
 
         #[test]
         fn no_body_panics(body in vec(any::<u8>(), 0..64)) {
-            for api in [Api::Plain, Api::Fms, Api::Presidio, Api::Nemo, Api::Litellm] {
+            for api in [HttpApi::Plain, HttpApi::Fms, HttpApi::Presidio, HttpApi::Nemo, HttpApi::Litellm] {
                 drop(api.read(&body, "a text", 0.5, &Rules::default()));
             }
         }

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-/// Options of the circuit breaker.
+/// Options of the circuit breaker of [`Http`](crate::Http).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Options {
+#[non_exhaustive]
+pub struct BreakerOptions {
     /// Consecutive outages that open the breaker: failed connections, timeouts and status 502, 503 or 504. Other errors may
     /// depend on the text, whose author must not be able to open the breaker. 0 disables it. Default: 5.
     pub failures: u32,
@@ -17,7 +18,7 @@ pub struct Options {
     pub pause: Duration,
 }
 
-impl Default for Options {
+impl Default for BreakerOptions {
     fn default() -> Self {
         Self { failures: 5, pause: Duration::from_secs(5) }
     }
@@ -26,7 +27,7 @@ impl Default for Options {
 /// Rejects requests after consecutive outages, except one probe per pause.
 #[derive(Debug)]
 pub(super) struct Breaker {
-    options: Options,
+    options: BreakerOptions,
     circuit: Mutex<Circuit>,
 }
 
@@ -39,7 +40,7 @@ struct Circuit {
 }
 
 impl Breaker {
-    pub(super) fn new(options: Options) -> Self {
+    pub(super) fn new(options: BreakerOptions) -> Self {
         Self { options, circuit: Mutex::new(Circuit { failures: 0, since: Instant::now() }) }
     }
 
@@ -78,7 +79,7 @@ mod tests {
     #[test]
     fn an_open_breaker_admits_one_probe_per_pause() {
         let pause = Duration::from_millis(20);
-        let breaker = Breaker::new(Options { failures: 1, pause });
+        let breaker = Breaker::new(BreakerOptions { failures: 1, pause });
         breaker.report(true);
         for _ in 0..3 {
             let next = || {

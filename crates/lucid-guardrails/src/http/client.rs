@@ -1,31 +1,31 @@
 //! HTTP client of a remote service, with credentials from files.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use lucid_notary::client::{FileError, ReloadingFiles};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Url, redirect};
 
-use super::Options;
-use crate::options::{OptionsError, OptionsSnafu, at};
+use super::HttpOptions;
+use crate::OptionsError;
+use crate::options::read;
 
-pub(super) fn url(options: &Options) -> Result<Url, OptionsError> {
-    const ACCEPTED: &str = "accepted is http[s]://host[:port][/path]";
+pub(super) fn url(options: &HttpOptions) -> Result<Url, OptionsError> {
     // The URL is not quoted: it may contain a password.
-    let invalid = |fault: String| OptionsSnafu { key: "url", fault: format!("{fault}; {ACCEPTED}") }.build();
-    let mut url = Url::parse(&options.url).map_err(|error| invalid(error.to_string()))?;
+    let invalid = |found: &str| OptionsError::found("url", found, "http[s]://host[:port][/path]");
+    let mut url = Url::parse(&options.url).map_err(|error| invalid(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(invalid(format!("found the scheme {:?}", url.scheme())));
+        return Err(invalid(&format!("the scheme {:?}", url.scheme())));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(invalid("found a user or password".to_owned()));
+        return Err(invalid("a user or password"));
     }
     let is_secret = options.token_file.is_some() || !options.header_files.is_empty();
     if url.scheme() == "http" && (options.ca_file.is_some() || is_secret && !is_loopback(&url)) {
-        let reason = "found plain http with caFile, tokenFile or headerFiles; accepted are https and, without caFile, http \
-                      to a loopback address";
-        return Err(OptionsSnafu { key: "url", fault: reason }.build());
+        let found = "plain http with caFile, tokenFile or headerFiles";
+        let accepted = "https and, without caFile, http to a loopback address";
+        return Err(OptionsError::found("url", found, accepted));
     }
     if url.path() == "/" {
         url.set_path(options.api.path());
@@ -40,69 +40,92 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-pub(super) fn client(ca_file: Option<PathBuf>) -> Result<ReloadingFiles<reqwest::Client>, FileError> {
-    ReloadingFiles::open(ca_file.into_iter().collect(), |files| {
-        let client = reqwest::Client::builder()
-            .user_agent(concat!("lucid-guardrails/", env!("CARGO_PKG_VERSION")))
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            .no_proxy();
-        let client = match files {
-            [pem] => {
-                let roots = Certificate::from_pem_bundle(pem)?;
-                if roots.is_empty() {
-                    return Err("there is no certificate; accepted are certificates in PEM".into());
-                }
-                client.tls_certs_only(roots)
-            }
-            _ => client,
-        };
-        Ok(client.build()?)
-    })
+pub(super) fn client(ca_file: Option<&Path>) -> Result<reqwest::Client, OptionsError> {
+    const KEY: &str = "caFile";
+    let mut client = reqwest::Client::builder()
+        .user_agent(concat!("lucid-guardrails/", env!("CARGO_PKG_VERSION")))
+        .redirect(redirect::Policy::none())
+        .referer(false)
+        .no_proxy();
+    if let Some(path) = ca_file {
+        let roots = Certificate::from_pem_bundle(&read(KEY, path)?).unwrap_or_default();
+        if roots.is_empty() {
+            let found = format_args!("no certificate in {}", path.display());
+            return Err(OptionsError::found(KEY, found, "certificates in PEM"));
+        }
+        client = client.tls_certs_only(roots);
+    }
+    client.build().map_err(|error| OptionsError::new(KEY, error))
 }
 
 /// Headers of each request.
-pub(super) fn headers(options: &Options) -> Result<ReloadingFiles<HeaderMap>, OptionsError> {
-    let mut fixed = HeaderMap::new();
-    for (name, value) in &options.headers {
-        fixed.insert(
-            header_name(name, "headers")?,
-            header_value("", value.as_bytes()).map_err(at("headers"))?,
-        );
-    }
-    let (mut from_files, mut paths) = (Vec::new(), Vec::new());
-    for (name, path) in &options.header_files {
-        from_files.push((header_name(name, "headerFiles")?, ""));
-        paths.push(path.clone());
-    }
-    if let Some(path) = &options.token_file {
-        from_files.push((AUTHORIZATION, "Bearer "));
-        paths.push(path.clone());
-    }
-    let make = move |files: &[Vec<u8>]| {
-        let mut headers = fixed.clone();
-        for ((name, scheme), value) in from_files.iter().zip(files) {
-            headers.insert(name, header_value(scheme, value)?);
-        }
-        Ok(headers)
-    };
-    ReloadingFiles::open(paths, make).map_err(at("headerFiles or tokenFile"))
+#[derive(Debug)]
+pub(super) struct Headers {
+    fixed: HeaderMap,
+    files: Vec<HeaderFile>,
 }
 
-fn header_name(name: &str, key: &'static str) -> Result<HeaderName, OptionsError> {
-    name.parse()
-        .map_err(|_| OptionsSnafu { key, fault: format!("{name:?} is not the name of a header") }.build())
+#[derive(Debug)]
+struct HeaderFile {
+    name: HeaderName,
+    /// Prefix of the value.
+    scheme: &'static str,
+    path: PathBuf,
+}
+
+impl Headers {
+    pub(super) fn new(options: &HttpOptions) -> Result<Self, OptionsError> {
+        let mut fixed = HeaderMap::new();
+        for (name, value) in &options.headers {
+            let value = header_value("", value.as_bytes());
+            let value = value.map_err(|fault| OptionsError::new(format_args!("headers.{name}"), fault))?;
+            fixed.insert(header_name("headers", name)?, value);
+        }
+        let mut files = Vec::new();
+        for (name, path) in &options.header_files {
+            let name = header_name("headerFiles", name)?;
+            files.push(HeaderFile { name, scheme: "", path: path.clone() });
+        }
+        if let Some(path) = &options.token_file {
+            files.push(HeaderFile { name: AUTHORIZATION, scheme: "Bearer ", path: path.clone() });
+        }
+        for file in &files {
+            let key = if file.scheme.is_empty() { "headerFiles" } else { "tokenFile" };
+            file.value(fs::read(&file.path)).map_err(|fault| OptionsError::new(key, fault))?;
+        }
+        Ok(Self { fixed, files })
+    }
+
+    /// Reads the files. Errors do not quote their contents.
+    pub(super) async fn read(&self) -> Result<HeaderMap, String> {
+        let mut headers = self.fixed.clone();
+        for file in &self.files {
+            headers.insert(file.name.clone(), file.value(tokio::fs::read(&file.path).await)?);
+        }
+        Ok(headers)
+    }
+}
+
+impl HeaderFile {
+    fn value(&self, contents: io::Result<Vec<u8>>) -> Result<HeaderValue, String> {
+        let path = self.path.display();
+        let contents = contents.map_err(|error| format!("failed to read {path}: {error}"))?;
+        header_value(self.scheme, &contents).map_err(|fault| format!("failed to use {path}: {fault}"))
+    }
+}
+
+fn header_name(key: &str, name: &str) -> Result<HeaderName, OptionsError> {
+    name.parse().map_err(|_| OptionsError::found(key, format_args!("{name:?}"), "the name of a header"))
 }
 
 /// Errors do not quote the value.
 fn header_value(scheme: &str, value: &[u8]) -> Result<HeaderValue, &'static str> {
     let value = value.trim_ascii();
     if value.is_empty() {
-        return Err("the value is empty");
+        return Err("found an empty value, accepted one line of visible characters");
     }
-    let mut value = HeaderValue::from_bytes(&[scheme.as_bytes(), value].concat()).map_err(
-        |_| "the value has characters that a header cannot have; accepted is one line of visible characters",
-    )?;
+    let mut value = HeaderValue::from_bytes(&[scheme.as_bytes(), value].concat())
+        .map_err(|_| "found control characters, accepted one line of visible characters")?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -1,21 +1,4 @@
-//! Judge that asks a remote service.
-//!
-//! ```
-//! use lucid_guardrails::http::{Http, Options};
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let options: Options = serde_json::from_value(serde_json::json!({
-//!     "api": "presidio",
-//!     "url": "http://presidio-analyzer.guardrails.svc:3000",
-//!     "parameters": { "entities": ["CREDIT_CARD", "PERSON"] },
-//!     "threshold": 0.6,
-//! }))?;
-//! let judge = Http::new(options)?;
-//! # Ok(()) }
-//! ```
-//!
-//! The texts leave the pod: `https` keeps them confidential on their way. Redirects are not followed, the system's proxy
-//! settings are ignored, and responses are limited to 1 MiB.
+//! The judge `http`.
 
 mod api;
 mod breaker;
@@ -28,37 +11,33 @@ use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
 use lucid_auditor::{Judge, JudgeError, Passage, Verdict};
-use lucid_notary::client::ReloadingFiles;
-use reqwest::header::HeaderMap;
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use snafu::{ResultExt, Snafu, ensure};
 use tokio::time::timeout;
 
-pub use self::api::Api;
+pub use self::api::HttpApi;
 use self::api::{Fault, Rules};
 use self::breaker::Breaker;
-pub use self::breaker::Options as BreakerOptions;
-use crate::Action;
+pub use self::breaker::BreakerOptions;
+use self::client::Headers;
 use crate::cache::Cache;
-pub use crate::cache::Options as CacheOptions;
-pub use crate::options::OptionsError;
-use crate::options::{OptionsSnafu, at};
+use crate::{Action, CacheOptions, OptionsError};
 
 /// Maximum length of a response in bytes.
 const RESPONSE_LIMIT: usize = 1024 * 1024;
 
-/// Options of an [`Http`] judge.
+/// Options of [`Http`].
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
-pub struct Options {
-    /// URL of the service. Without a path, it is the one of [`Options::api`].
+pub struct HttpOptions {
+    /// URL of the service. Without a path, it is the one of the [protocol](HttpApi).
     pub url: String,
     /// Protocol. Default: `plain`.
     #[serde(default)]
-    pub api: Api,
+    pub api: HttpApi,
     /// Further fields of each request's JSON body, such as `language` and `entities` for Presidio, `detector_params` for
     /// FMS, `model` and `guardrails: {config_ids: […]}` for NeMo.
     #[serde(default)]
@@ -66,21 +45,20 @@ pub struct Options {
     /// Further headers of each request, such as `detector-id` for FMS.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Files with the values of further headers. They are read again when they change, and require https or a loopback
-    /// address.
+    /// Files with the values of further headers. They are read for each request, and require https or a loopback address.
     #[serde(default)]
     pub header_files: BTreeMap<String, PathBuf>,
-    /// File with a bearer token, with the properties of [`Options::header_files`].
+    /// File with a bearer token, with the properties of `header_files`.
     #[serde(default)]
     pub token_file: Option<PathBuf>,
-    /// File with trusted root certificates in PEM, in place of the system's. It is read again when it changes.
+    /// File with trusted root certificates in PEM, in place of the system's. It is read once.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
     /// Findings with a lower score are ignored, from 0 to 1. Default: 0.5. Presidio and FMS only.
     #[serde(default)]
     pub threshold: Option<f64>,
-    /// Action on findings with a place in the text. Default: `deny` for FMS, whose classifiers return the whole text as their
-    /// finding, otherwise `mask`.
+    /// Consequence of a finding with a place in the text. Default: `deny` for FMS, whose classifiers return the whole text
+    /// as their finding, otherwise `mask`.
     #[serde(default)]
     pub action: Option<Action>,
     /// Time for an answer, including retries. Default: `2s`. It should be less than the judge's timeout: the circuit breaker
@@ -109,10 +87,32 @@ const fn default_retries() -> usize {
     2
 }
 
+impl HttpOptions {
+    /// Creates options with the URL of the service.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            api: HttpApi::default(),
+            parameters: Map::new(),
+            headers: BTreeMap::new(),
+            header_files: BTreeMap::new(),
+            token_file: None,
+            ca_file: None,
+            threshold: None,
+            action: None,
+            timeout: default_timeout(),
+            retries: default_retries(),
+            breaker: BreakerOptions::default(),
+            cache: CacheOptions::default(),
+        }
+    }
+}
+
 // Headers, parameters and the URL may contain credentials.
-impl fmt::Debug for Options {
+impl fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("api", &self.api).finish_non_exhaustive()
+        f.debug_struct("HttpOptions").field("api", &self.api).finish_non_exhaustive()
     }
 }
 
@@ -123,6 +123,8 @@ enum RequestError {
     Paused { origin: String },
     #[snafu(display("{origin} gave no answer within {timeout:?}"))]
     Timeout { origin: String, timeout: Duration },
+    #[snafu(display("{fault}"))]
+    Credentials { fault: String },
     #[snafu(display("request to {origin} failed"))]
     Transport { origin: String, source: reqwest::Error },
     #[snafu(display("{origin} answered with status {status}; accepted is 2xx"))]
@@ -148,6 +150,8 @@ impl RequestError {
     fn is_retryable(&self) -> bool {
         match self {
             Self::Transport { source, .. } => source.is_connect(),
+            // A file that is not replaced atomically is incomplete for a moment.
+            Self::Credentials { .. } => true,
             _ => self.is_outage(),
         }
     }
@@ -156,6 +160,21 @@ impl RequestError {
 /// Asks a remote service about each text.
 ///
 /// The answers to equal texts are cached, and concurrent requests for them are sent once. Blank texts pass.
+///
+/// The texts leave the pod: `https` keeps them confidential on their way. Redirects are not followed, the system's proxy
+/// settings are ignored, and responses are limited to 1 MiB.
+///
+/// ```
+/// use lucid_guardrails::{Http, HttpApi, HttpOptions};
+///
+/// # fn main() -> Result<(), lucid_guardrails::OptionsError> {
+/// let mut options = HttpOptions::new("http://presidio-analyzer.guardrails.svc:3000");
+/// options.api = HttpApi::Presidio;
+/// options.parameters.insert("entities".to_owned(), ["CREDIT_CARD", "PERSON"].into());
+/// options.threshold = Some(0.6);
+/// let judge = Http::new(options)?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Http {
     cache: Cache,
@@ -168,10 +187,10 @@ impl Http {
     /// # Errors
     ///
     /// Returns an error if an option or a file is not valid.
-    pub fn new(options: Options) -> Result<Self, OptionsError> {
+    pub fn new(options: HttpOptions) -> Result<Self, OptionsError> {
         let api = options.api;
         let url = client::url(&options)?;
-        let headers = client::headers(&options)?;
+        let headers = Headers::new(&options)?;
         let is_set = |name: &str| {
             options
                 .headers
@@ -179,23 +198,15 @@ impl Http {
                 .chain(options.header_files.keys())
                 .any(|key| key.eq_ignore_ascii_case(name))
         };
-        ensure!(
-            api != Api::Fms || is_set("detector-id"),
-            OptionsSnafu {
-                key: "headers",
-                fault: "detector-id is missing; accepted is the name of a detector"
-            }
-        );
-        ensure!(
-            api != Api::Nemo || options.parameters.get("model").is_some_and(Value::is_string),
-            OptionsSnafu { key: "parameters", fault: "model is missing; accepted is the name of a model" }
-        );
-        if let Some(threshold) = options.threshold {
-            let fault = format!("found {threshold}; accepted are 0 to 1, for the APIs presidio and fms");
-            ensure!(
-                api.has_scores() && (0.0..=1.0).contains(&threshold),
-                OptionsSnafu { key: "threshold", fault }
-            );
+        if api == HttpApi::Fms && !is_set("detector-id") {
+            return Err(OptionsError::found("headers", "no detector-id", "the name of a detector"));
+        }
+        if api == HttpApi::Nemo && !options.parameters.get("model").is_some_and(Value::is_string) {
+            return Err(OptionsError::found("parameters", "no model", "the name of a model"));
+        }
+        let is_valid = |threshold: &f64| api.has_scores() && (0.0..=1.0).contains(threshold);
+        if let Some(threshold) = options.threshold.filter(|threshold| !is_valid(threshold)) {
+            return Err(OptionsError::found("threshold", threshold, "0 to 1, for the APIs presidio and fms"));
         }
         let threshold = options.threshold.unwrap_or(0.5);
         let mut parameters = api.defaults(threshold);
@@ -208,9 +219,12 @@ impl Http {
                 api,
                 parameters,
                 threshold,
-                action: options.action.unwrap_or(if api == Api::Fms { Action::Deny } else { Action::Mask }),
+                action: options.action.unwrap_or(match api {
+                    HttpApi::Fms => Action::Deny,
+                    _ => Action::Mask,
+                }),
                 rules: Rules::default(),
-                client: client::client(options.ca_file).map_err(at("caFile"))?,
+                client: client::client(options.ca_file.as_deref())?,
                 headers,
                 timeout: options.timeout,
                 retries: options.retries,
@@ -247,13 +261,13 @@ impl Judge for Http {
 struct Service {
     origin: String,
     url: Url,
-    api: Api,
+    api: HttpApi,
     parameters: Map<String, Value>,
     threshold: f64,
     action: Action,
     rules: Rules,
-    client: ReloadingFiles<reqwest::Client>,
-    headers: ReloadingFiles<HeaderMap>,
+    client: reqwest::Client,
+    headers: Headers,
     timeout: Duration,
     retries: usize,
     breaker: Breaker,
@@ -281,9 +295,8 @@ impl Service {
         let origin = &self.origin;
         let mut body = self.parameters.clone();
         body.extend(self.api.text(passage));
-        let client = self.client.get().await;
-        let headers = HeaderMap::clone(&*self.headers.get().await);
-        let request = client.post(self.url.clone()).headers(headers).json(&body);
+        let headers = self.headers.read().await.map_err(|fault| CredentialsSnafu { fault }.build())?;
+        let request = self.client.post(self.url.clone()).headers(headers).json(&body);
         let mut response =
             request.send().await.map_err(reqwest::Error::without_url).context(TransportSnafu { origin })?;
         let status = response.status();

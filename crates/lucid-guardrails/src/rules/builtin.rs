@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use super::{Rule, RulesError, parse};
+use super::{Rule, parse};
+use crate::OptionsError;
 
 /// A rule file that comes with the crate.
 ///
@@ -18,15 +19,10 @@ pub enum Builtin {
 }
 
 impl Builtin {
-    /// Parses the rules.
-    ///
-    /// # Errors
-    ///
-    /// None for the files of the crate, which its tests parse.
-    pub fn rules(self) -> Result<Vec<Rule>, RulesError> {
+    pub(crate) fn rules(self) -> Result<Vec<Rule>, OptionsError> {
         match self {
-            Self::Injection => parse(include_str!("../../rules/injection.yaml"), "injection.yaml"),
-            Self::Toxicity => parse(include_str!("../../rules/toxicity.yaml"), "toxicity.yaml"),
+            Self::Injection => parse("builtin", include_str!("../../rules/injection.yaml"), "injection.yaml"),
+            Self::Toxicity => parse("builtin", include_str!("../../rules/toxicity.yaml"), "toxicity.yaml"),
         }
     }
 }

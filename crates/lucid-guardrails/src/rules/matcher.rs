@@ -6,8 +6,8 @@ mod phrases;
 use std::ops::Range;
 
 use self::{patterns::Patterns, phrases::Phrases};
-use super::{Rule, RulesError};
-use crate::normalize::Normalized;
+use super::Rule;
+use crate::{OptionsError, normalize::Normalized, spans::tail};
 
 /// Folded text is at most this many times shorter, except for white space and invisible characters.
 const MAX_SHRINKAGE: usize = 4;
@@ -27,7 +27,7 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    pub(super) fn new(rules: &[Rule]) -> Result<Self, RulesError> {
+    pub(super) fn new(rules: &[Rule]) -> Result<Self, OptionsError> {
         let phrases = Phrases::new(rules)?;
         let folded = Patterns::new(rules, false)?;
         let exact = Patterns::new(rules, true)?;
@@ -64,9 +64,4 @@ impl Matcher {
         let in_exact = self.exact.as_ref().and_then(|patterns| patterns.unfinished(tail));
         in_folded.into_iter().chain(in_exact).min().map_or(0, |at| tail.len() - at)
     }
-}
-
-/// At most `len` bytes at the end of `text`.
-fn tail(text: &str, len: usize) -> &str {
-    &text[text.ceil_char_boundary(text.len().saturating_sub(len))..]
 }

@@ -17,14 +17,13 @@ pub(super) fn parse(pattern: &str, exact: bool) -> Result<Hir, String> {
     let mut folder = Folder { exact, has_boundary: false, has_non_ascii: false };
     let hir = folder.fold(&hir);
     match hir.properties().minimum_len() {
-        Some(0) => return Err("pattern matches the empty text".into()),
-        None => return Err("pattern matches nothing".into()),
+        Some(0) => return Err("matches the empty text".into()),
+        None => return Err("matches nothing".into()),
         Some(_) => {}
     }
     if folder.has_boundary && folder.has_non_ascii {
         return Err(
-            "pattern has letters other than Latin next to a boundary of ASCII words: accepted: phrases"
-                .into(),
+            "found letters other than Latin next to a boundary of ASCII words, accepted in phrases".into()
         );
     }
     Ok(hir)

@@ -1,6 +1,5 @@
-use std::sync::LazyLock;
+use std::{slice, sync::LazyLock};
 
-use lucid_auditor::Direction;
 use proptest::prelude::*;
 
 use super::*;
@@ -11,8 +10,12 @@ fn mask(rule: Rule) -> Rule {
     rule.with_action(Action::Mask)
 }
 
+fn exact(rule: Rule) -> Rule {
+    Rule { exact: true, ..rule }
+}
+
 fn rules(list: impl IntoIterator<Item = Rule>) -> Rules {
-    Rules::new(list).unwrap()
+    Rules::new(&list.into_iter().collect::<Vec<_>>()).unwrap()
 }
 
 /// Texts that rules mask.
@@ -63,7 +66,7 @@ fn patterns_are_folded_as_text_is() {
 
 #[test]
 fn exact_patterns_see_the_text_as_it_is() {
-    let rules = rules([mask(Rule::pattern("p", "AB[\u{200b}-\u{200d}]{2}").with_exact(true))]);
+    let rules = rules([mask(exact(Rule::pattern("p", "AB[\u{200b}-\u{200d}]{2}")))]);
     assert_eq!(masked(&rules, "é AB\u{200b}\u{200c} ab\u{200b}\u{200c} AB\u{200b}"), ["AB\u{200b}\u{200c}"]);
 }
 
@@ -83,6 +86,8 @@ fn denials_win_and_masks_that_overlap_are_joined() {
     assert_eq!(rules.matching("four one two"), ["a", "c"]);
     let Verdict::Mask(spans) = rules.verdict("one two", false) else { panic!() };
     assert_eq!((&*spans[0].rule, &*spans[0].replacement), ("a", "<A>"));
+    let Verdict::Mask(spans) = rules.verdict("one two three", false) else { panic!() };
+    assert_eq!(&*spans[0].rule, "b", "the longest finding names the rule");
 }
 
 #[test]
@@ -90,7 +95,7 @@ fn only_beginnings_of_findings_are_undecided() {
     let rules = rules([
         Rule::phrases("deny", ["ignore previous", "ignore", "blue bird song"]),
         mask(Rule::pattern("card", r"\bEMP-\d{3}")),
-        mask(Rule::pattern("token", "TOK[a-z]{2}").with_exact(true)),
+        mask(exact(Rule::pattern("token", "TOK[a-z]{2}"))),
         Rule::pattern("denied", "never .{0,40} held"),
     ]);
     for (text, undecided) in [
@@ -123,33 +128,30 @@ fn invalid_rules_are_named_with_what_is_accepted() {
     for (rule, error) in [
         (
             Rule::phrases("a b", ["x"]),
-            r#"invalid rule "a b": name: accepted: 1 to 63 letters, digits, "-" and "_""#,
+            r#"rules[0].name: found "a b", accepted 1 to 63 letters, digits, "-" and "_""#,
         ),
         (
             Rule::phrases("r", ["a", " \u{200b} "]),
-            r#"invalid rule "r": phrases[1]: found 0 visible bytes, accepted: 1 to 1024"#,
+            "rules[r].phrases[1]: found 0 visible bytes, accepted 1 to 1024",
         ),
-        (
-            Rule::phrases("r", [""; 0]),
-            r#"invalid rule "r": found neither of phrases and pattern, accepted: one of them"#,
-        ),
-        (Rule::pattern("r", "a*"), r#"invalid rule "r": pattern matches the empty text"#),
+        (Rule::phrases("r", [""; 0]), "rules[r]: found neither phrases nor pattern, accepted one of them"),
+        (Rule::pattern("r", "a*"), "rules[r].pattern: matches the empty text"),
         (
             Rule::pattern("r", r"\bж"),
-            r#"invalid rule "r": pattern has letters other than Latin next to a boundary of ASCII words: accepted: phrases"#,
+            "rules[r].pattern: found letters other than Latin next to a boundary of ASCII words, accepted in phrases",
         ),
         (
             Rule::pattern("r", r"(\w{50}){500}"),
-            r#"invalid rule "r": pattern is larger than 1048576 bytes when compiled: use shorter repetitions"#,
+            "rules[r].pattern: found more than 1048576 bytes when compiled, accepted shorter repetitions",
         ),
     ] {
-        assert_eq!(Rules::new([rule]).unwrap_err().to_string(), error);
+        assert_eq!(Rules::new(&[rule]).unwrap_err().to_string(), error);
     }
-    let unclosed = Rules::new([Rule::pattern("r", "(a")]).unwrap_err().to_string();
+    let unclosed = Rules::new(&[Rule::pattern("r", "(a")]).unwrap_err().to_string();
     assert!(unclosed.contains("unclosed group"), "{unclosed}");
     for (examples, counterexamples, error) in [
-        (vec!["b"], vec![], r#"invalid rule "r": examples[0] does not match"#),
-        (vec!["a"], vec!["b", "a"], r#"invalid rule "r": counterexamples[1] matches"#),
+        (vec!["b"], vec![], "rules[r].examples[0]: the rule does not find this text"),
+        (vec!["a"], vec!["b", "a"], "rules[r].counterexamples[1]: the rule finds this text"),
     ] {
         let own = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect();
         let rule = Rule {
@@ -157,7 +159,7 @@ fn invalid_rules_are_named_with_what_is_accepted() {
             counterexamples: own(counterexamples),
             ..Rule::phrases("r", ["a"])
         };
-        assert_eq!(Rules::new([rule]).unwrap_err().to_string(), error);
+        assert_eq!(Rules::new(&[rule]).unwrap_err().to_string(), error);
     }
 }
 
@@ -176,10 +178,9 @@ fn hostile_patterns_and_texts_take_linear_time() {
     }
 }
 
-#[tokio::test]
-async fn verdicts_of_a_judge_repeat_no_text() {
-    let rules = rules([Rule::phrases("secret", ["bluebird"])]);
-    let verdict = rules.judge(&Passage::new(Direction::Prompt, "say bluebird")).await.unwrap();
+#[test]
+fn verdicts_repeat_no_text() {
+    let verdict = rules([Rule::phrases("secret", ["bluebird"])]).verdict("say bluebird", false);
     assert_eq!(verdict, Verdict::deny("secret", "the text matches the rule secret"));
 }
 
@@ -191,7 +192,7 @@ proptest! {
         around in ("(\\PC|[a-c \u{200b}é]){0,20}", "(\\PC|[a-c \u{200b}é]){0,20}"),
         spelled in prop::sample::select(vec!["a secret", "A  SECRET", "а ѕесrет", "a\n\u{200b}s\u{200b}ecr\u{301}et", "𝐚 𝐬ecret"]),
     ) {
-        let rules = Rules::new([mask(Rule::phrases("p", ["a secret", "b", "ab c", "é é"]))]).unwrap();
+        let rules = rules([mask(Rule::phrases("p", ["a secret", "b", "ab c", "é é"]))]);
         let text = format!("{} {spelled} {}", around.0, around.1);
         let found = masked(&rules, &text);
         let folded: Vec<_> = found.iter().map(|found| crate::normalize::Normalized::new(found).text).collect();
@@ -206,9 +207,9 @@ proptest! {
         text in "(\\PC|[a-c \u{200b}é]){0,20}",
         spelled in prop::sample::select(vec!["a secret place", "EMP-12345", "𝐚 ѕecret  place"]),
     ) {
-        let rules = Rules::new([
+        let rules = rules([
             mask(Rule::phrases("p", ["a secret place"])), mask(Rule::pattern("e", r"EMP-\d{5}")),
-        ]).unwrap();
+        ]);
         let whole = format!("{text} {spelled}");
         let from = text.len() + 1;
         for (cut, _) in spelled.char_indices().skip(1) {
@@ -237,7 +238,7 @@ fn examples_of_built_in_rules_match_and_counterexamples_do_not() {
             );
             assert_eq!(list.iter().filter(|other| other.name == rule.name).count(), 1, "{}", rule.name);
         }
-        let wrong: Vec<_> = list.iter().filter_map(|rule| Rules::new([rule.clone()]).err()).collect();
+        let wrong: Vec<_> = list.iter().filter_map(|rule| Rules::new(slice::from_ref(rule)).err()).collect();
         assert!(wrong.is_empty(), "{wrong:#?}");
         let rules = rules(list);
         let benign = include_str!("../../testdata/benign.txt").lines();
@@ -248,7 +249,7 @@ fn examples_of_built_in_rules_match_and_counterexamples_do_not() {
 
 #[test]
 fn a_word_that_may_go_on_is_not_complete() {
-    let rules = Rules::new([Rule::phrases("threat", ["kill"])]).unwrap();
+    let rules = rules([Rule::phrases("threat", ["kill"])]);
     assert_eq!(rules.verdict("they kill", true), Verdict::Allow);
     assert_eq!(rules.undecided("they kill"), 4);
     assert_eq!(rules.verdict("they killing", true), Verdict::Allow);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lucid_auditor::{Direction, Judge as _, Passage, Verdict};
-use lucid_guardrails::classifier::{Classifier, Options, OptionsError};
+use lucid_guardrails::{Classifier, ClassifierOptions, OptionsError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ fn expected(model: &str) -> Vec<Expected> {
 }
 
 fn judge(options: Value) -> Result<Classifier, OptionsError> {
-    let options: Options = serde_json::from_value(options).unwrap();
+    let options: ClassifierOptions = serde_json::from_value(options).unwrap();
     Classifier::new(options)
 }
 
@@ -95,7 +95,7 @@ async fn the_last_window_of_a_long_text_counts() {
 async fn any_text_has_a_verdict() {
     for model in MODELS {
         let judge =
-            judge(json!({ "path": directory(model), "labels": { "SAFE": 1 }, "threads": 2 })).unwrap();
+            judge(json!({ "path": directory(model), "labels": { "SAFE": 1 }, "concurrency": 2 })).unwrap();
         let texts = [
             "",
             " \n",
@@ -123,23 +123,17 @@ async fn any_text_has_a_verdict() {
 fn invalid_options_name_the_key_and_the_accepted_values() {
     let bert = directory("bert");
     for (options, expected) in [
-        (
-            json!({ "path": bert, "labels": {} }),
-            "invalid labels: found none; accepted are SAFE, INJECTION, JAILBREAK",
-        ),
+        (json!({ "path": bert, "labels": {} }), "labels: found none, accepted SAFE, INJECTION, JAILBREAK"),
         (
             json!({ "path": bert, "labels": { "injection": 0.5 } }),
-            r#"invalid labels: found "injection"; accepted are SAFE, INJECTION, JAILBREAK"#,
+            r#"labels: found "injection", accepted SAFE, INJECTION, JAILBREAK"#,
         ),
         (
             json!({ "path": bert, "labels": { "SAFE": 0 } }),
-            "invalid labels: found SAFE: 0; accepted is a number above 0, at most 1",
+            "labels.SAFE: found 0, accepted a number above 0, at most 1",
         ),
-        (json!({ "path": bert, "labels": { "SAFE": 1.1 } }), "invalid labels: found SAFE: 1.1; accepted is"),
-        (
-            json!({ "path": "/missing", "labels": { "SAFE": 1 } }),
-            "invalid path: failed to read /missing/config.json",
-        ),
+        (json!({ "path": bert, "labels": { "SAFE": 1.1 } }), "labels.SAFE: found 1.1, accepted"),
+        (json!({ "path": "/missing", "labels": { "SAFE": 1 } }), "path: failed to read /missing/config.json"),
     ] {
         let error = judge(options).map(|_| ()).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
@@ -159,7 +153,7 @@ fn invalid_models_are_errors_that_name_the_file() {
             .map(|_| ())
             .unwrap_err()
             .to_string();
-        assert!(error.starts_with("invalid path: "), "{error}");
+        assert!(error.starts_with("path: "), "{error}");
         error
     };
     let config = |from: &str, to: &str| {

@@ -15,12 +15,8 @@ use regex_automata::{
 };
 use regex_syntax::hir::Hir;
 
-use crate::Action;
-
-use super::{
-    super::{CompileSnafu, InvalidSnafu, Rule, RulesError, pattern},
-    tail,
-};
+use super::super::{Rule, pattern};
+use crate::{Action, OptionsError, spans::tail};
 
 /// Longest finding of a pattern in a stream.
 const MAX_FINDING: usize = 256;
@@ -46,14 +42,14 @@ struct Pattern {
 
 impl Patterns {
     /// Compiles the patterns that are exact, or those that are not.
-    pub(super) fn new(rules: &[Rule], exact: bool) -> Result<Option<Self>, RulesError> {
+    pub(super) fn new(rules: &[Rule], exact: bool) -> Result<Option<Self>, OptionsError> {
         let mut hirs = Vec::new();
         let mut masks = Vec::new();
         let mut patterns = Vec::new();
         let mut longest = 0;
         for (i, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.exact == exact) {
             let Some(text) = &rule.pattern else { continue };
-            let invalid = |reason: String| InvalidSnafu { name: &rule.name, reason }.build();
+            let invalid = |fault| OptionsError::new(rule.key(".pattern"), fault);
             let hir = pattern::parse(text, exact).map_err(invalid)?;
             let alone =
                 regex(slice::from_ref(&hir), MatchKind::LeftmostFirst, PATTERN_SIZE).map_err(invalid)?;
@@ -68,7 +64,7 @@ impl Patterns {
         if hirs.is_empty() {
             return Ok(None);
         }
-        let compile = |reason: String| CompileSnafu { reason }.build();
+        let compile = |fault| OptionsError::new("rules", fault);
         let set = regex(&hirs, MatchKind::All, PATTERNS_SIZE).map_err(compile)?;
         let masks = match masks.is_empty() {
             true => None,
@@ -107,7 +103,7 @@ fn regex(hirs: &[Hir], kind: MatchKind, size: usize) -> Result<meta::Regex, Stri
     meta::Builder::new().configure(config).build_many_from_hir(hirs).map_err(|error| {
         match error.size_limit() {
             Some(limit) => {
-                format!("pattern is larger than {limit} bytes when compiled: use shorter repetitions")
+                format!("found more than {limit} bytes when compiled, accepted shorter repetitions")
             }
             None => error.to_string(),
         }

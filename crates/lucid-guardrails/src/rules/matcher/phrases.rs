@@ -4,11 +4,8 @@ use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
 
-use super::{
-    super::{CompileSnafu, InvalidSnafu, Rule, RulesError},
-    tail,
-};
-use crate::normalize::Normalized;
+use super::super::Rule;
+use crate::{OptionsError, normalize::Normalized, spans::tail};
 
 /// Maximum length of a folded phrase in bytes.
 const MAX_PHRASE: usize = 1024;
@@ -30,18 +27,17 @@ struct Phrase {
 }
 
 impl Phrases {
-    pub(super) fn new(rules: &[Rule]) -> Result<Self, RulesError> {
+    pub(super) fn new(rules: &[Rule]) -> Result<Self, OptionsError> {
         let mut phrases = Vec::new();
-        for (rule, Rule { name, phrases: texts, whole_words, .. }) in rules.iter().enumerate() {
-            for (i, phrase) in texts.iter().enumerate() {
+        for (index, rule) in rules.iter().enumerate() {
+            for (i, phrase) in rule.phrases.iter().enumerate() {
                 let text = Normalized::new(phrase).text.trim().to_owned();
                 if !(1..=MAX_PHRASE).contains(&text.len()) {
-                    let found = text.len();
-                    let reason =
-                        format!("phrases[{i}]: found {found} visible bytes, accepted: 1 to {MAX_PHRASE}");
-                    return InvalidSnafu { name, reason }.fail();
+                    let key = rule.key(format_args!(".phrases[{i}]"));
+                    let found = format_args!("{} visible bytes", text.len());
+                    return Err(OptionsError::found(key, found, format_args!("1 to {MAX_PHRASE}")));
                 }
-                phrases.push(Phrase { text, rule, whole_words: whole_words.unwrap_or(true) });
+                phrases.push(Phrase { text, rule: index, whole_words: rule.whole_words.unwrap_or(true) });
             }
         }
         phrases.sort();
@@ -50,7 +46,7 @@ impl Phrases {
             true => None,
             false => Some(
                 AhoCorasick::new(phrases.iter().map(|phrase| &phrase.text))
-                    .map_err(|error| CompileSnafu { reason: error.to_string() }.build())?,
+                    .map_err(|error| OptionsError::new("rules", error))?,
             ),
         };
         let longest = phrases.iter().map(|phrase| phrase.text.len()).max().unwrap_or(0);

@@ -7,7 +7,7 @@ use axum::response::IntoResponse as _;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use lucid_auditor::Verdict;
-use lucid_guardrails::http::Options;
+use lucid_guardrails::HttpOptions;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ fn fault(options: Value) -> String {
 }
 
 #[tokio::test]
-async fn credentials_come_from_files_and_are_read_again() {
+async fn credentials_are_read_for_each_request() {
     let files = TempDir::new().unwrap();
     let path = |name: &str| files.path().join(name);
     fs::write(path("token"), "first\n").unwrap();
@@ -44,9 +44,20 @@ async fn credentials_come_from_files_and_are_read_again() {
     assert!(!printed.contains("first") && !printed.contains("k1"), "{printed}");
 
     fs::write(path("token"), "second").unwrap();
-    while sent("authorization") != "Bearer second" {
-        ask(&judge, "a text").await.unwrap();
+    ask(&judge, "a text").await.unwrap();
+    assert_eq!(sent("authorization"), "Bearer second");
+
+    let calls = remote.calls();
+    for (contents, fault) in [("", "found an empty value"), ("a\nb", "found control characters")] {
+        fs::write(path("key"), contents).unwrap();
+        let error = error(&judge, "a text").await;
+        let expected = format!("failed to use {}: {fault}, accepted", path("key").display());
+        assert!(error.starts_with(&expected), "{error}");
     }
+    fs::remove_file(path("key")).unwrap();
+    let error = error(&judge, "a text").await;
+    assert!(error.starts_with(&format!("failed to read {}: ", path("key").display())), "{error}");
+    assert_eq!(remote.calls(), calls);
 }
 
 #[test]
@@ -59,38 +70,35 @@ fn invalid_options_name_the_key_and_the_accepted_values() {
     for (options, expected) in [
         (
             json!({ "url": "ftp://host" }),
-            r#"invalid url: found the scheme "ftp"; accepted is http[s]://host[:port][/path]"#,
+            r#"url: found the scheme "ftp", accepted http[s]://host[:port][/path]"#,
         ),
-        (json!({ "url": "host:80/" }), "invalid url: found the scheme"),
-        (json!({ "url": "" }), "invalid url: relative URL without a base; accepted is"),
-        (json!({ "url": "http://u:secret@host" }), "invalid url: found a user or password"),
+        (json!({ "url": "host:80/" }), "url: found the scheme"),
+        (json!({ "url": "" }), "url: found relative URL without a base, accepted"),
+        (json!({ "url": "http://u:secret@host" }), "url: found a user or password"),
         (
             json!({ "url": "http://host", "tokenFile": bad }),
-            "invalid url: found plain http with caFile, tokenFile or headerFiles",
+            "url: found plain http with caFile, tokenFile or headerFiles",
         ),
-        (json!({ "url": local, "caFile": bad }), "invalid url: found plain http with caFile"),
-        (json!({ "url": "https://host", "caFile": bad }), "invalid caFile: failed to use"),
-        (json!({ "url": local, "tokenFile": bad }), "invalid headerFiles or tokenFile: failed to use"),
-        (json!({ "url": local, "tokenFile": missing }), "invalid headerFiles or tokenFile: failed to read"),
+        (json!({ "url": local, "caFile": bad }), "url: found plain http with caFile"),
+        (json!({ "url": "https://host", "caFile": bad }), "caFile: found no certificate in /"),
+        (json!({ "url": local, "tokenFile": bad }), "tokenFile: failed to use /"),
+        (json!({ "url": local, "headerFiles": { "a": missing } }), "headerFiles: failed to read /"),
         (
             json!({ "url": local, "headers": { "a b": "c" } }),
-            r#"invalid headers: "a b" is not the name of a header"#,
+            r#"headers: found "a b", accepted the name of a header"#,
         ),
-        (json!({ "url": local, "headers": { "a": "" } }), "invalid headers: the value is empty"),
-        (json!({ "url": local, "api": "fms" }), "invalid headers: detector-id is missing"),
-        (json!({ "url": local, "api": "nemo" }), "invalid parameters: model is missing"),
-        (
-            json!({ "url": local, "api": "presidio", "threshold": 2 }),
-            "invalid threshold: found 2; accepted are 0 to 1",
-        ),
-        (json!({ "url": local, "threshold": 0.5 }), "invalid threshold: found 0.5"),
+        (json!({ "url": local, "headers": { "a": "" } }), "headers.a: found an empty value, accepted"),
+        (json!({ "url": local, "api": "fms" }), "headers: found no detector-id, accepted"),
+        (json!({ "url": local, "api": "nemo" }), "parameters: found no model, accepted"),
+        (json!({ "url": local, "api": "presidio", "threshold": 2 }), "threshold: found 2, accepted 0 to 1"),
+        (json!({ "url": local, "threshold": 0.5 }), "threshold: found 0.5"),
     ] {
         let error = fault(options);
         assert!(error.starts_with(expected), "{error}");
         assert!(!error.contains("secret"), "{error}");
     }
     let unknown = json!({ "url": local, "api": "grpc" });
-    let error = serde_json::from_value::<Options>(unknown).unwrap_err().to_string();
+    let error = serde_json::from_value::<HttpOptions>(unknown).unwrap_err().to_string();
     assert!(error.contains("expected one of `plain`, `fms`, `presidio`, `nemo`, `litellm`"), "{error}");
 }
 

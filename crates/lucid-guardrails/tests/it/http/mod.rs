@@ -13,7 +13,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use lucid_auditor::{Direction, Judge as _, JudgeError, Passage, Verdict};
-use lucid_guardrails::http::{Http, Options, OptionsError};
+use lucid_guardrails::{Http, HttpOptions, OptionsError};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -85,7 +85,7 @@ fn router(
 }
 
 fn judge(options: Value) -> Result<Http, OptionsError> {
-    let options: Options = serde_json::from_value(options).unwrap();
+    let options: HttpOptions = serde_json::from_value(options).unwrap();
     Http::new(options)
 }
 
