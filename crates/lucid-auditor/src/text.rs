@@ -35,46 +35,65 @@ pub(crate) struct Source {
     range: Range<usize>,
     /// Decoded escapes, the outermost first.
     levels: Vec<Offsets>,
-    /// It is a number, which is replaced by a string as a whole.
-    is_number: bool,
+    /// Numbers in the innermost JSON, which are replaced by strings as a whole.
+    numbers: Vec<Range<usize>>,
 }
 
 impl Source {
     /// Returns a text that is no JSON.
     pub(crate) fn plain(text: &str) -> Self {
-        Self { range: 0..text.len(), levels: Vec::new(), is_number: false }
+        Self { range: 0..text.len(), levels: Vec::new(), numbers: Vec::new() }
     }
 
     /// Decodes a string or number of a document.
     pub(crate) fn of<'a>(document: &Document<'a>, node: usize, is_nested: bool) -> (Self, Cow<'a, str>) {
-        let (source, text) = Self::decode(document.text, document.nodes[node].range.clone(), is_nested);
-        (Self { is_number: document.nodes[node].kind == Kind::Scalar, ..source }, text)
+        let range = document.nodes[node].range.clone();
+        if document.nodes[node].kind == Kind::Scalar {
+            let (text, numbers) = (&document.text[range.clone()], vec![0..range.len()]);
+            return (Self { range, levels: Vec::new(), numbers }, text.into());
+        }
+        Self::decode(document.text, range, is_nested)
     }
 
     /// Decodes the string at `range` of a document.
     fn decode<'a>(text: &'a str, range: Range<usize>, is_nested: bool) -> (Self, Cow<'a, str>) {
         let decoded = decode(&text[range.clone()]);
-        let (mut text, mut levels) = (decoded.text, vec![decoded.offsets]);
-        if is_nested && text.contains('\\') {
+        let (mut text, mut levels, mut numbers) = (decoded.text, vec![decoded.offsets], Vec::new());
+        let is_json = text.trim_start().starts_with(['{', '[']);
+        if is_nested && (is_json || text.contains('\\')) {
+            if is_json {
+                let document = Document::scan(&text);
+                let nodes = (0..document.nodes.len()).filter(|&node| document.is_text(node));
+                let nodes = nodes.map(|node| &document.nodes[node]).filter(|node| node.kind == Kind::Scalar);
+                numbers = nodes.map(|node| node.range.clone()).collect();
+            }
             let inner = decode(&text);
             levels.push(inner.offsets);
             // What ends within an escape is judged as it is.
             let rest = &text[inner.complete..];
             text = Cow::Owned(format!("{}{rest}", inner.text));
         }
-        (Self { range, levels, is_number: false }, text)
+        (Self { range, levels, numbers }, text)
     }
 
     /// Returns the replacement of a part of the string, as an edit of the document.
     pub(crate) fn edit(&self, part: Range<usize>, replacement: &str) -> Edit {
-        let offset = |decoded| self.levels.iter().rev().fold(decoded, |offset, level| level.escaped(offset));
-        let range = self.range.start + offset(part.start)..self.range.start + offset(part.end);
-        let range = range.start.min(self.range.end)..range.end.min(self.range.end);
-        let encoded = self.levels.iter().fold(replacement.to_owned(), |text, _| encode(&text));
-        match self.is_number {
-            true => Edit { range: self.range.clone(), replacement: format!("\"{encoded}\"") },
-            false => Edit { range, replacement: encoded },
-        }
+        let (range, replacement) = match self.levels.split_last() {
+            Some((level, _)) => (level.escaped(part.start)..level.escaped(part.end), encode(replacement)),
+            None => (part, replacement.to_owned()),
+        };
+        let next = self.numbers.partition_point(|number| number.end <= range.start);
+        let number = self.numbers.get(next).filter(|number| number.start <= range.start);
+        let (range, replacement) = match number {
+            Some(number) => (number.clone(), format!("\"{replacement}\"")),
+            None => (range, replacement),
+        };
+        let outer = self.levels.iter().rev().skip(1);
+        let (range, replacement) = outer.fold((range, replacement), |(range, replacement), level| {
+            (level.escaped(range.start)..level.escaped(range.end), encode(&replacement))
+        });
+        let place = |offset: usize| (self.range.start + offset).min(self.range.end);
+        Edit { range: place(range.start)..place(range.end), replacement }
     }
 }
 

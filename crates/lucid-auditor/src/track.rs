@@ -31,8 +31,42 @@ pub(crate) struct Track {
     base: usize,
     /// Judges that the text concerns.
     seats: Vec<(Arc<Member>, Seat)>,
-    /// Parts to replace.
+    /// Parts to replace. In nested JSON, the replacements are encoded.
     masks: Vec<Span>,
+    /// State of nested JSON at the beginning of the tail.
+    quotes: Quotes,
+}
+
+/// Whether text at a place of JSON is in a string.
+#[derive(Debug, Clone, Copy, Default)]
+struct Quotes {
+    /// Whether it is JSON at all, once the first character shows it.
+    is_json: Option<bool>,
+    is_string: bool,
+    is_escaped: bool,
+}
+
+impl Quotes {
+    fn pass(&mut self, text: &[u8]) {
+        for byte in text {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' => self.is_escaped = true,
+                b'"' => self.is_string = !self.is_string,
+                _ => {}
+            }
+            if self.is_json.is_none() && !byte.is_ascii_whitespace() {
+                self.is_json = Some(matches!(byte, b'{' | b'['));
+            }
+        }
+    }
+
+    /// Encodes a text to insert here.
+    fn encode(self, text: &str) -> String {
+        let is_outside = self.is_json == Some(true) && !self.is_string;
+        // In place of a number, for example.
+        if is_outside { format!("\"{}\"", encode(text)) } else { encode(text) }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,7 +93,15 @@ impl Track {
     pub(crate) fn new(passage: Passage<'static>, is_nested: bool, panel: &Panel) -> Self {
         let concerned = panel.judges.iter().filter(|member| member.concerns(passage.direction));
         let seats = concerned.map(|member| (Arc::clone(member), Seat::default())).collect();
-        Self { passage, is_nested, tail: String::new(), base: 0, seats, masks: Vec::new() }
+        Self {
+            passage,
+            is_nested,
+            tail: String::new(),
+            base: 0,
+            seats,
+            masks: Vec::new(),
+            quotes: Quotes::default(),
+        }
     }
 
     /// Appends a piece and returns its place.
@@ -124,6 +166,9 @@ impl Track {
             self.seats[index].1 = seat;
         }
         if panel.mode == Mode::Enforce {
+            if self.is_nested {
+                self.encode(&mut masks);
+            }
             self.masks.extend(masks);
         }
         self.trim();
@@ -158,6 +203,18 @@ impl Track {
         })
     }
 
+    /// Encodes the replacements for the places in nested JSON where they are inserted.
+    fn encode(&self, masks: &mut [Span]) {
+        masks.sort_by_key(|mask| mask.range.start);
+        let (mut quotes, mut at) = (self.quotes, 0);
+        for mask in masks {
+            let start = mask.range.start.saturating_sub(self.base).clamp(at, self.tail.len());
+            quotes.pass(&self.tail.as_bytes()[at..start]);
+            at = start;
+            mask.replacement = quotes.encode(&mask.replacement).into();
+        }
+    }
+
     /// Drops text that no window needs any more.
     fn trim(&mut self) {
         let needed = self.seats.iter().map(|(member, seat)| {
@@ -166,6 +223,9 @@ impl Track {
         let needed = needed.min().unwrap_or_else(|| self.end()).saturating_sub(self.base);
         if needed > SURPLUS || needed == self.tail.len() {
             let cut = self.tail.floor_char_boundary(needed);
+            if self.is_nested {
+                self.quotes.pass(&self.tail.as_bytes()[..cut]);
+            }
             self.tail.drain(..cut);
             self.base += cut;
         }
@@ -179,10 +239,7 @@ impl Track {
             let range = &mask.range;
             let part = range.start.max(piece.start) - piece.start..range.end.min(piece.end) - piece.start;
             let replacement = if range.start >= piece.start { &*mask.replacement } else { "" };
-            match self.is_nested {
-                true => source.edit(part, &encode(replacement)),
-                false => source.edit(part, replacement),
-            }
+            source.edit(part, replacement)
         });
         edits.collect()
     }

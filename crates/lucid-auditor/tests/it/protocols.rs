@@ -493,6 +493,29 @@ async fn numbers_and_identifiers_are_texts_of_an_unknown_protocol() {
 }
 
 #[tokio::test]
+async fn numbers_in_the_arguments_of_a_tool_become_strings() {
+    let arguments = format!(r#"{{"text":"a \"b\", {CARD}, c","card": {CARD},"cards":[{CARD}]}}"#);
+    let masked = r#"{"text":"a \"b\", <CARD>, c","card": "<CARD>","cards":["<CARD>"]}"#;
+    let message =
+        |arguments: &str| json!({"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]});
+    for size in [1, 7, 200] {
+        let pieces = arguments.as_bytes().chunks(size).map(|piece| str::from_utf8(piece).unwrap());
+        let event =
+            |delta: &Value| format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}));
+        let pieces = pieces.map(|piece| event(&message(piece))).collect();
+        let (content, _) = streamed("/v1/chat/completions", "text/event-stream", pieces).await;
+        let sample = json!({"choices": [{"index": 0, "delta": message("SAMPLE")}]});
+        assert_eq!(joined(&content, &sample), masked, "{size}");
+    }
+    let answer = |arguments| json!({"choices": [{"index": 0, "message": message(arguments)}]});
+    let model = serve(streaming("application/json", vec![answer(&arguments).to_string()])).await;
+    let address = auditor_with(model, &[], both).await;
+    let response =
+        client().post(format!("http://{address}/v1/chat/completions")).json(&json!({})).send().await;
+    assert_eq!(response.unwrap().json::<Value>().await.unwrap(), answer(masked));
+}
+
+#[tokio::test]
 async fn token_ids_cannot_be_judged() {
     for body in
         [r#"{"prompt":[464,3200]}"#, r#"{"input":[["a"],[ 1,2]]}"#, r#"{"model":"m","prompt_token_ids":[1]}"#]
