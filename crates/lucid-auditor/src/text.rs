@@ -49,8 +49,8 @@ impl Source {
     pub(crate) fn of<'a>(document: &Document<'a>, node: usize, is_nested: bool) -> (Self, Cow<'a, str>) {
         let range = document.nodes[node].range.clone();
         if document.nodes[node].kind == Kind::Scalar {
-            let (text, numbers) = (&document.text[range.clone()], vec![0..range.len()]);
-            return (Self { range, levels: Vec::new(), numbers }, text.into());
+            let (text, whole) = (&document.text[range.clone()], 0..range.len());
+            return (Self { range, levels: Vec::new(), numbers: vec![whole] }, text.into());
         }
         Self::decode(document.text, range, is_nested)
     }
