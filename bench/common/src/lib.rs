@@ -4,7 +4,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -47,6 +47,12 @@ impl Arguments {
 /// Reports the address to the parent process.
 pub fn announce(address: SocketAddr) {
     println!("listening on {address}");
+}
+
+/// Time of the system clock in microseconds, for two processes on one machine.
+pub fn now_us() -> u64 {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    time.as_micros().try_into().unwrap_or_default()
 }
 
 /// Quantiles of durations, in microseconds.

@@ -1,4 +1,4 @@
-//! kube-apiserver's client: kept-alive HTTP/1.1 connections over TLS 1.3.
+//! kube-apiserver's client: kept-alive HTTP/1.1 connections, over TLS 1.3 if there is a CA.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
 use hyper::{Request, StatusCode};
@@ -15,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout_at};
@@ -72,7 +74,7 @@ pub(crate) struct Call {
 type Connection = SendRequest<Full<Bytes>>;
 
 pub(crate) struct Caller {
-    tls: TlsConnector,
+    tls: Option<TlsConnector>,
     name: ServerName<'static>,
     uri: String,
     review: Review,
@@ -89,7 +91,7 @@ impl Caller {
     pub(crate) fn new(target: Target) -> Outcome<Self> {
         let review = Review::new(target.body, target.auditor.as_deref()).ok_or("the review has no uid")?;
         Ok(Self {
-            tls: TlsConnector::from(Arc::new(tls(&target.ca)?)),
+            tls: target.ca.map(|ca| tls(&ca)).transpose()?,
             name: ServerName::try_from(target.name)?,
             uri: format!("{}?timeout=10s", target.path),
             review,
@@ -184,11 +186,32 @@ impl Caller {
         };
         let stream = TcpStream::connect(endpoint).await?;
         stream.set_nodelay(true)?;
-        let stream = self.tls.connect(self.name.clone(), stream).await?;
-        let (connection, driver) = handshake(TokioIo::new(stream)).await?;
-        tokio::task::spawn_local(driver);
-        Ok(connection)
+        match &self.tls {
+            Some(tls) => connection(tls.connect(self.name.clone(), stream).await?).await,
+            None => connection(stream).await,
+        }
     }
+
+    /// Opens a streamed chat completion on a connection of its own.
+    pub(crate) async fn stream(&self) -> Outcome<Incoming> {
+        const CHAT: &str =
+            r#"{"model":"bench","stream":true,"messages":[{"role":"user","content":"Describe the river."}]}"#;
+        let request = Request::post(self.uri.as_str())
+            .header(HOST, "model.shop.svc")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::from(CHAT))?;
+        let response = self.dial().await?.send_request(request).await?;
+        match response.status() {
+            StatusCode::OK => Ok(response.into_body()),
+            status => Err(format!("a stream was answered with {status}").into()),
+        }
+    }
+}
+
+async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Outcome<Connection> {
+    let (connection, driver) = handshake(TokioIo::new(stream)).await?;
+    tokio::task::spawn_local(driver);
+    Ok(connection)
 }
 
 /// A correct answer.
@@ -223,7 +246,7 @@ impl Expected {
 
 /// Mimics kube-apiserver (Go's crypto/tls): TLS 1.3, AES-128 first, hybrid key exchange, ALPN http/1.1, no session
 /// resumption.
-fn tls(ca: &Path) -> Outcome<rustls::ClientConfig> {
+fn tls(ca: &Path) -> Outcome<TlsConnector> {
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites = vec![
         cipher_suite::TLS13_AES_128_GCM_SHA256,
@@ -241,7 +264,7 @@ fn tls(ca: &Path) -> Outcome<rustls::ClientConfig> {
         .with_no_client_auth();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     tls.resumption = rustls::client::Resumption::disabled();
-    Ok(tls)
+    Ok(Arc::new(tls).into())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Calls an admission webhook as kube-apiserver does, and prints the results as JSON. `cargo xtask bench` starts it.
+//! Calls an admission webhook as kube-apiserver does, or reads streams of a model, and prints the results as JSON. `cargo xtask bench` starts it.
 
 mod caller;
 mod review;
@@ -12,12 +12,15 @@ use std::time::{Duration, Instant};
 
 use bench_common::Quantiles;
 use clap::{ArgAction, Args, Parser, Subcommand};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use memchr::memmem;
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin, stdin};
 use tokio::task::{JoinSet, LocalSet, spawn_local, yield_now};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout_at};
 
-use crate::caller::{Caller, Failure};
+use crate::caller::{Call, Caller, Failure};
 
 #[derive(Parser)]
 struct Program {
@@ -32,9 +35,9 @@ struct Target {
     /// Addresses of the server; new connections take them in turn.
     #[arg(long, required = true)]
     endpoint: Vec<SocketAddr>,
-    /// Certificate that issued the server's, PEM.
+    /// Certificate that issued the server's, PEM. Plain HTTP by default.
     #[arg(long)]
-    ca: PathBuf,
+    ca: Option<PathBuf>,
     /// Name in the server's certificate.
     #[arg(long, default_value = "localhost")]
     name: String,
@@ -85,6 +88,14 @@ enum Load {
     Hold {
         #[arg(long)]
         connections: usize,
+    },
+    /// Opens streamed chat completions of bench-model and prints `connected`. Each event is a call, which begins when the model
+    /// sends it.
+    Stream {
+        #[arg(long)]
+        connections: usize,
+        #[command(flatten)]
+        time: Time,
     },
 }
 
@@ -139,12 +150,14 @@ async fn main() -> Outcome<()> {
 async fn run(Program { target, load }: Program) -> Outcome<Summary> {
     let server = target.server;
     let caller = Rc::new(Caller::new(target)?);
-    // Never sleeps: waking up would add to what is measured.
-    spawn_local(async {
-        loop {
-            yield_now().await;
-        }
-    });
+    // Never sleeps: waking up would add to what is measured. A model that streams needs this core, too.
+    if !matches!(load, Load::Stream { .. }) {
+        spawn_local(async {
+            loop {
+                yield_now().await;
+            }
+        });
+    }
     let mut orders = BufReader::new(stdin()).lines();
     let mut calls = JoinSet::new();
     let (begin, end, server_cpu) = match load {
@@ -193,6 +206,18 @@ async fn run(Program { target, load }: Program) -> Outcome<Summary> {
             }
             (begin, begin + HOLD, 0.0)
         }
+        Load::Stream { connections, time } => {
+            let mut streams = Vec::new();
+            for _ in 0..connections {
+                streams.push(caller.stream().await?);
+            }
+            println!("connected");
+            let (begin, end) = time.window();
+            for stream in streams {
+                calls.spawn_local(events(stream, end));
+            }
+            (begin, end, server_cpu(server, begin, end).await?)
+        }
     };
     let calls: Vec<_> = calls.join_all().await.into_iter().flatten().collect();
     let window = begin..end;
@@ -217,7 +242,7 @@ async fn run(Program { target, load }: Program) -> Outcome<Summary> {
 }
 
 /// Makes calls at a fixed rate. The latency of a late call counts from its due time.
-async fn schedule(caller: &Rc<Caller>, rate: f64, calls: &mut JoinSet<Vec<caller::Call>>) {
+async fn schedule(caller: &Rc<Caller>, rate: f64, calls: &mut JoinSet<Vec<Call>>) {
     let begin = Instant::now();
     for number in 0_u32.. {
         let due = begin + Duration::from_secs_f64(f64::from(number) / rate);
@@ -228,6 +253,34 @@ async fn schedule(caller: &Rc<Caller>, rate: f64, calls: &mut JoinSet<Vec<caller
         let caller = Rc::clone(caller);
         calls.spawn_local(async move { vec![caller.call(due).await] });
     }
+}
+
+/// Reads the events of a stream until `end`.
+async fn events(mut stream: Incoming, end: Instant) -> Vec<Call> {
+    let mut calls = Vec::new();
+    let mut buffer = Vec::new();
+    while let Ok(frame) = timeout_at(end.into(), stream.frame()).await {
+        let (ended, now) = (Instant::now(), bench_common::now_us());
+        let Some(Ok(data)) = frame.map(|frame| frame.map(|frame| frame.into_data().unwrap_or_default()))
+        else {
+            calls.push(Call { scheduled: ended, ended, failure: Some(Failure::Broken) });
+            break;
+        };
+        buffer.extend_from_slice(&data);
+        while let Some(length) = memmem::find(&buffer, b"\n\n") {
+            let event: Vec<u8> = buffer.drain(..length + 2).collect();
+            let latency = sent(&event).map(|sent| Duration::from_micros(now.saturating_sub(sent)));
+            let failure = latency.is_none().then_some(Failure::WrongAnswer);
+            calls.push(Call { scheduled: ended - latency.unwrap_or_default(), ended, failure });
+        }
+    }
+    calls
+}
+
+/// Returns the time in the id of an event, in microseconds.
+fn sent(event: &[u8]) -> Option<u64> {
+    let (_, id) = str::from_utf8(event).ok()?.split_once("\"id\":\"chatcmpl-")?;
+    id.split('"').next()?.parse().ok()
 }
 
 /// Obeys the lines of standard input up to `end`.

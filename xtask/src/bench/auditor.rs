@@ -2,20 +2,25 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use lucid_e2e::Error;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 
 use super::libraries::{Figure, PROGRAM, figures};
-use super::programs;
+use super::load::Generator;
+use super::programs::{self, LOAD_CORE, SERVER_CORE};
+use super::proxy::Proxy;
 use crate::command;
-use crate::report::{Report, time};
+use crate::process::Usage;
+use crate::report::{Percentiles, Report, bytes, time};
 
 #[derive(Args)]
 pub(super) struct Auditor {
     /// Parts to measure.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Judges, Part::Quality])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Judges, Part::Quality, Part::Hop, Part::Streams])]
     part: Vec<Part>,
     /// Duration of each measurement, in seconds.
     #[arg(long, default_value_t = 1.0)]
@@ -34,20 +39,48 @@ enum Part {
     Judges,
     /// Precision and recall of the judges.
     Quality,
+    /// Costs of an auditor without judges, beside HAProxy and nginx.
+    Hop,
+    /// Delay of streamed events by judges, and memory of open streams.
+    Streams,
 }
 
+/// Bytes of a request through the proxies.
+const BODY: u64 = 10 << 10;
+/// Requests per second at which the delay is measured.
+const RATE: &str = "1000";
+/// Concurrent streams, and pause between the events of each.
+const STREAMS: u64 = 200;
+const PAUSE: Duration = Duration::from_millis(20);
+/// Streams whose memory is measured, and a pause in which they are idle.
+const IDLE_STREAMS: u64 = 2000;
+const IDLE: Duration = Duration::from_hours(1);
+
 pub(super) fn run(auditor: &Auditor, report: &mut Report) -> Result<(), Error> {
-    let program = programs::build(PROGRAM)?;
-    if auditor.part.contains(&Part::Judges) {
-        judges(auditor, &program, report)?;
+    let has = |part| auditor.part.contains(&part);
+    if has(Part::Hop) {
+        let proxies = [("haproxy", "-v"), ("nginx", "-v")];
+        let missing = |(name, version)| command::output(Command::new(name).arg(version)).is_err();
+        if proxies.into_iter().any(missing) {
+            return Err("HAProxy or nginx not found: install the packages haproxy and nginx".into());
+        }
     }
-    if auditor.part.contains(&Part::Quality) {
+    if has(Part::Judges) {
+        judges(auditor, &programs::build(PROGRAM)?, report)?;
+    }
+    if has(Part::Quality) {
         match &auditor.cases {
-            Some(cases) => quality(cases, &program, report)?,
+            Some(cases) => quality(cases, &programs::build(PROGRAM)?, report)?,
             None => eprintln!(
                 "bench: quality is left out: set --cases; docs/benchmarks.md names formats and sources"
             ),
         }
+    }
+    if has(Part::Hop) {
+        hop(auditor, report)?;
+    }
+    if has(Part::Streams) {
+        streams(auditor, report)?;
     }
     Ok(())
 }
@@ -126,4 +159,123 @@ fn quality(cases: &Path, program: &Path, report: &mut Report) -> Result<(), Erro
         ]);
     }
     Ok(())
+}
+
+/// Measures an auditor without judges, HAProxy and nginx in front of the same model.
+fn hop(auditor: &Auditor, report: &mut Report) -> Result<(), Error> {
+    let [model, program] = [programs::build("bench-model")?, programs::build("bench-auditor")?];
+    let generator = Generator::build()?;
+    let seconds = auditor.seconds.to_string();
+    let model = Proxy::model(SERVER_CORE, &model, Duration::ZERO)?;
+    let last = Proxy::auditor(&program, &model, &[])?;
+    let middle = Proxy::auditor(&program, &last, &[])?;
+    let first = Proxy::auditor(&program, &middle, &[])?;
+    let (haproxy, nginx) = (Proxy::haproxy(&model)?, Proxy::nginx(&model)?);
+    let ways = [
+        ("lucid-auditor", &last),
+        ("HAProxy", &haproxy),
+        ("nginx", &nginx),
+        ("none", &model),
+        ("three times lucid-auditor", &first),
+    ];
+    let mut throughput = ways.map(|_| Vec::new());
+    let mut latency = ways.map(|_| Vec::new());
+    let mut failed = 0;
+    for round in 1..=auditor.rounds.max(1) {
+        for (index, (name, proxy)) in ways.iter().enumerate() {
+            eprintln!("bench: proxies, {name}, round {round}");
+            let mut run = |load: &[&str]| {
+                let load = [load, &["--seconds", &seconds]].concat();
+                let summary = generator.run(&proxy.target("/"), BODY, &load)?;
+                failed += summary.failed;
+                Ok::<_, Error>(summary)
+            };
+            latency[index].push(run(&["schedule", "--rate", RATE])?.latency_us);
+            if index < 3 {
+                throughput[index].push(run(&["saturate", "--connections", "32"])?.per_cpu_second);
+            }
+        }
+    }
+    let [own, haproxy, nginx, ..] = throughput.map(median);
+    let latency = latency.map(median_latency);
+    for (index, (name, _)) in ways.iter().enumerate() {
+        let mut row = vec![("proxy", (*name).to_owned())];
+        if let Some(per_second) = [own, haproxy, nginx].get(index) {
+            row.push(("requests per CPU second", format!("{per_second:.0}")));
+        }
+        row.extend(latency_cells(latency[index], latency[3]));
+        report.row(row);
+    }
+    for (name, peer) in [("HAProxy", haproxy), ("nginx", nginx)] {
+        let goal = format!("at least 0.7 times the requests per CPU second of {name}");
+        report.goal(goal, format!("{:.2} times", own / peer), own / peer >= 0.7);
+    }
+    report.require("proxies: no request fails", failed, failed == 0);
+    Ok(())
+}
+
+/// Measures streams through an auditor with judges, which has a core of its own.
+fn streams(auditor: &Auditor, report: &mut Report) -> Result<(), Error> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    let [model, program] = [programs::build("bench-model")?, programs::build("bench-auditor")?];
+    let generator = Generator::build()?;
+    let seconds = auditor.seconds.to_string();
+    let open = |proxy: &Proxy, count: u64| {
+        let load = ["stream", "--connections", &count.to_string(), "--seconds", &seconds];
+        let mut load = generator.start(&proxy.target("/v1/chat/completions"), 0, &load)?;
+        // All streams are open.
+        load.0.line()?;
+        Ok::<_, Error>(load)
+    };
+    let judges = ["--config", "judges: [{phrases: {builtin: injection}}, {pii: {}}]"];
+    let paced = Proxy::model(LOAD_CORE, &model, PAUSE)?;
+    let judged = Proxy::auditor(&program, &paced, &judges)?;
+    let ways = [("none", &paced), ("phrases and pii", &judged)];
+    let mut latency = ways.map(|_| Vec::new());
+    for round in 1..=auditor.rounds.max(1) {
+        for ((name, proxy), latency) in ways.iter().zip(&mut latency) {
+            eprintln!("bench: streams, judges: {name}, round {round}");
+            let summary = open(proxy, STREAMS)?.summary()?;
+            latency.push(summary.latency_us);
+            report.require("streams: no event is lost", summary.failed, summary.failed == 0);
+        }
+    }
+    let [direct, judged] = latency.map(median_latency);
+    for ((name, _), latency) in ways.iter().zip([direct, judged]) {
+        let cells = [("streams", STREAMS.to_string()), ("judges", (*name).to_owned())];
+        report.row(cells.into_iter().chain(latency_cells(latency, direct)));
+    }
+    let added = judged[1] - direct[1];
+    report.goal("streams: added p99 of an event below 1 ms", time(added), added < 1e3);
+
+    let idle = Proxy::model(LOAD_CORE, &model, IDLE)?;
+    let judged = Proxy::auditor(&program, &idle, &judges)?;
+    let memory = || Ok::<_, Error>(Usage::of(judged.process.pid())?.memory);
+    let before = memory()?;
+    let _open = open(&judged, IDLE_STREAMS)?;
+    let each = memory()?.saturating_sub(before) / IDLE_STREAMS;
+    report.goal(format!("{IDLE_STREAMS} idle streams: less than 64 KB each"), bytes(each), each < 64 << 10);
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Returns the medians of p50 and p99.
+fn median_latency(rounds: Vec<Percentiles>) -> [f64; 2] {
+    [|round: &Percentiles| round.p50, |round: &Percentiles| round.p99]
+        .map(|percentile| median(rounds.iter().map(percentile).collect()))
+}
+
+fn latency_cells(latency: [f64; 2], direct: [f64; 2]) -> [(&'static str, String); 4] {
+    let added = |index: usize| time(latency[index] - direct[index]);
+    [
+        ("p50", time(latency[0])),
+        ("p99", time(latency[1])),
+        ("added to p50", added(0)),
+        ("added to p99", added(1)),
+    ]
 }

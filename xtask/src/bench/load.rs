@@ -29,7 +29,7 @@ pub(super) fn median(mut rounds: Vec<Summary>) -> Summary {
     rounds.swap_remove(rounds.len() / 2)
 }
 
-/// Webhook that the generator calls.
+/// Webhook or model that the generator calls.
 pub(super) struct Target {
     arguments: Vec<OsString>,
 }
@@ -37,7 +37,12 @@ pub(super) struct Target {
 impl Target {
     /// A webhook of these servers, whose certificates are issued by `ca`.
     pub(super) fn new(path: &str, ca: &Path, servers: &[SocketAddr]) -> Self {
-        let target = Self { arguments: Vec::new() }.with("--path", path).with("--ca", ca);
+        Self::plain(path, servers).with("--ca", ca)
+    }
+
+    /// A path of these servers, over plain HTTP.
+    pub(super) fn plain(path: &str, servers: &[SocketAddr]) -> Self {
+        let target = Self { arguments: Vec::new() }.with("--path", path);
         servers.iter().fold(target, |target, server| target.with("--endpoint", server.to_string()))
     }
 

@@ -1,11 +1,12 @@
 //! `cargo xtask bench`: benchmarks of lucid-webhook and comparable servers, of injection, of image trust, of the decision log
-//! and of judges. See docs/benchmarks.md for methods and reasons.
+//! and of auditors. See docs/benchmarks.md for methods and reasons.
 
 mod auditor;
 mod libraries;
 mod load;
 mod operator;
 pub(crate) mod programs;
+mod proxy;
 mod restart;
 mod scale;
 mod server;
@@ -44,7 +45,7 @@ enum Task {
     Weight(weight::Weight),
     /// Decision log: throughput and latency of records, by flush mode.
     Audit(libraries::Audit),
-    /// Judges of auditors: CPU time per text, precision and recall.
+    /// Auditors: CPU time, precision and recall of judges, and costs of a hop. Needs haproxy and nginx.
     Auditor(auditor::Auditor),
 }
 

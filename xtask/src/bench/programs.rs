@@ -43,7 +43,7 @@ pub(super) fn build_controller_runtime() -> Result<PathBuf, Error> {
     Ok(program)
 }
 
-fn folder() -> PathBuf {
+pub(super) fn folder() -> PathBuf {
     Path::new(ROOT).join("target/bench")
 }
 
