@@ -17,8 +17,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use libfuzzer_sys::fuzz_target;
 use lucid_auditor::{Auditor, Direction, Judge, Passage, Stage, Verdict};
-use lucid_guardrails::rules::{Builtin, Rules};
-use lucid_guardrails::{EntityOptions, Pii, Secrets};
+use lucid_guardrails::{Builtin, EntityOptions, Phrases, PhrasesOptions, Pii, Secrets};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -53,19 +52,19 @@ struct World {
     model: Arc<Mutex<Model>>,
 }
 
-fn injection() -> Rules {
-    Rules::new(Builtin::Injection.rules().expect("rules")).expect("rules")
+fn injection() -> Phrases {
+    Phrases::new(PhrasesOptions::default().with_builtin(Builtin::Injection)).expect("rules")
 }
 
 fn pii() -> Pii {
-    Pii::new(&EntityOptions::default()).expect("options")
+    Pii::new(EntityOptions::default()).expect("options")
 }
 
 fn secrets() -> Secrets {
-    Secrets::new(&EntityOptions::default()).expect("options")
+    Secrets::new(EntityOptions::default()).expect("options")
 }
 
-static INJECTION: LazyLock<Rules> = LazyLock::new(injection);
+static INJECTION: LazyLock<Phrases> = LazyLock::new(injection);
 static PII: LazyLock<Pii> = LazyLock::new(pii);
 static SECRETS: LazyLock<Secrets> = LazyLock::new(secrets);
 
