@@ -124,7 +124,6 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
         ("lucid-guardrails-auditor", "Applies general guardrails", 8090),
         ("lucid-injection-auditor", "Detects prompt injection", 8090),
         ("lucid-toxicity-auditor", "Detects toxic language", 8093),
-        ("lucid-pii-auditor", "Finds personal data and secrets", 8096),
         (EGRESS_CONTAINER, "Forwards outbound traffic to its destination", 8096),
     ];
     let entry = |(name, description, number): (&str, &str, u16)| {
@@ -159,8 +158,8 @@ impl Catalogue {
         Self(Arc::new(Entries { auditors, egress, defaults, index, base: None, has_egress_image: false }))
     }
 
-    /// Returns the built-in catalogue: `lucid-guardrails-auditor` (8090), `lucid-injection-auditor` (8090),
-    /// `lucid-toxicity-auditor` (8093) and `lucid-pii-auditor` (8096), with the images `ghcr.io/lucid/<name>:latest`.
+    /// Returns the built-in catalogue: `lucid-guardrails-auditor` (8090), `lucid-injection-auditor` (8090) and
+    /// `lucid-toxicity-auditor` (8093), with the images `ghcr.io/lucid/<name>:latest`.
     pub fn builtin() -> Self {
         BUILTIN.clone()
     }

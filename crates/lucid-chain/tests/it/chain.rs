@@ -216,7 +216,7 @@ fn an_invalid_operator_chain_is_an_error() {
     let cases: [(&[&str], &str); 3] = [
         (&[], "failed to read the operator's chain: names no auditor"),
         (&["injection", " "], "failed to read the operator's chain: item 2 is empty"),
-        (&["topics"], r#"failed to read the operator's chain: unknown auditor "topics" (known: "#),
+        (&["pii"], r#"failed to read the operator's chain: unknown auditor "pii" (known: "#),
     ];
     for (chain, message) in cases {
         let chain: Vec<_> = chain.iter().map(|name| (*name).to_owned()).collect();
