@@ -16,17 +16,32 @@ pub use pods::{Answer, Reply, ask, create_pod, send};
 pub use programs::program;
 pub use verifier::Verifier;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 /// Error of starting a process or waiting for it.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Timeout until a process is ready.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// Returns a port that was free at the time of the call.
+/// Returns a port that is free at the time of the call. It is below those that Linux gives to outgoing connections and to
+/// listeners on port 0, so that none of these takes it before the caller does.
 ///
 /// # Errors
 ///
 /// Returns an error if no port is free.
 pub fn free_port(address: std::net::IpAddr) -> std::io::Result<u16> {
-    Ok(std::net::TcpListener::bind((address, 0))?.local_addr()?.port())
+    const PORTS: std::ops::Range<u16> = 10_000..30_000;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let mut bound = Err(std::io::ErrorKind::AddrInUse.into());
+    for _ in PORTS {
+        // Processes begin at different ports.
+        let number = std::process::id().wrapping_mul(101).wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + (number % PORTS.len() as u32) as u16;
+        bound = std::net::TcpListener::bind((address, port)).map(|_| port);
+        if bound.is_ok() {
+            break;
+        }
+    }
+    bound
 }

@@ -109,7 +109,7 @@ pub(crate) async fn auditor(args: &AuditorArgs, out: &mut impl Write) -> Result<
     };
     let listen = args.model_listen.unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into());
     let transcript = Transcript::default();
-    let model = Model::bind(listen, transcript.clone()).await;
+    let model = Model::bind(listen, transcript.clone());
     let mut bench = Bench {
         auditor: auditor.unwrap_or(listen),
         model: model.failed_to(format_args!("listen on {listen}")).usage()?,

@@ -6,17 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::message::{End, Kind, Message};
 use super::transcript::{Side, Transcript};
 
-/// Attempts to listen again on the model's port.
-const BINDS: usize = 50;
+const BACKLOG: u32 = 128;
 
 /// Behaviour of the model.
 #[derive(Debug)]
@@ -43,6 +42,8 @@ impl Script {
 #[derive(Debug)]
 pub(crate) struct Model {
     address: SocketAddr,
+    /// Keeps the port while the model is down. It never listens.
+    _reserved: TcpSocket,
     seen: Arc<Seen>,
     transcript: Transcript,
     serving: Option<JoinHandle<()>>,
@@ -64,10 +65,11 @@ pub(crate) struct Connection {
 
 impl Model {
     /// Reserves an address. Port 0 selects a free port.
-    pub(crate) async fn bind(address: SocketAddr, transcript: Transcript) -> io::Result<Self> {
-        let address = TcpListener::bind(address).await?.local_addr()?;
+    pub(crate) fn bind(address: SocketAddr, transcript: Transcript) -> io::Result<Self> {
+        let reserved = socket(address)?;
+        let address = reserved.local_addr()?;
         let seen = Seen { connections: Mutex::default(), changed: watch::Sender::new(()) };
-        Ok(Self { address, seen: Arc::new(seen), transcript, serving: None })
+        Ok(Self { address, _reserved: reserved, seen: Arc::new(seen), transcript, serving: None })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -85,7 +87,7 @@ impl Model {
         if matches!(script, Script::Down) {
             return Ok(());
         }
-        let listener = self.listen().await?;
+        let listener = socket(self.address)?.listen(BACKLOG)?;
         let (seen, transcript) = (Arc::clone(&self.seen), self.transcript.clone());
         self.serving = Some(tokio::spawn(async move {
             let script = Arc::new(Mutex::new(script));
@@ -97,17 +99,6 @@ impl Model {
             }
         }));
         Ok(())
-    }
-
-    async fn listen(&self) -> io::Result<TcpListener> {
-        for _ in 1..BINDS {
-            match TcpListener::bind(self.address).await {
-                // An outgoing connection may use the port for a moment.
-                Err(_) => sleep(Duration::from_millis(20)).await,
-                bound => return bound,
-            }
-        }
-        TcpListener::bind(self.address).await
     }
 
     /// Returns the requests since the script began, complete or not.
@@ -128,6 +119,15 @@ impl Model {
         let _ = timeout(patience, waiting).await;
         self.seen.get(&holds)
     }
+}
+
+/// Returns a socket that is bound to `address`, which others of this program can share.
+fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 impl Drop for Model {
