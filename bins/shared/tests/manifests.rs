@@ -112,6 +112,11 @@ fn the_certificate_covers_all_names_in_the_expected_secret() {
     let spec = &certificate["spec"];
     assert_eq!(spec["secretName"], "lucid-operator-tls");
     assert_eq!((&spec["duration"], &spec["renewBefore"]), (&"8760h".into(), &"720h".into()));
+    let usages = spec["usages"].as_sequence().unwrap();
+    assert!(
+        usages.contains(&"key encipherment".into()) && usages.contains(&"server auth".into()),
+        "{usages:?}"
+    );
     let names =
         ServingNames::for_services("lucid-system", &["lucid-operator", "lucid-operator-webhook"]).unwrap();
     let expected: BTreeSet<_> = names.dns_names().map(str::to_owned).collect();

@@ -76,9 +76,9 @@ fn needed(program: Program, injects: bool) -> Permissions {
         {
             let words_of_source = ["test", "--certificates", source];
             let args = Args::try_parse_from(words_of_source.iter().chain(more)).unwrap();
-            for (validates, reviews_break_glass) in [(true, false), (!injects, true)] {
+            for validates in [true, !injects] {
                 let serving = &args.serving;
-                let needs = Needs { program, serving, injects, validates, reviews_break_glass };
+                let needs = Needs { program, serving, injects, validates };
                 for Permission { verbs, group, resource, name, namespace } in
                     needs.permissions().into_iter().map(|need| need.permission)
                 {
@@ -107,13 +107,7 @@ fn the_manifests_grant_what_some_settings_need_and_nothing_else() {
 fn each_permission_is_needed_once() {
     let args = Args::try_parse_from(["test", "--namespace=default"]).unwrap();
     for injects in [true, false] {
-        let needs = Needs {
-            program: VALIDATOR,
-            serving: &args.serving,
-            injects,
-            validates: true,
-            reviews_break_glass: true,
-        };
+        let needs = Needs { program: VALIDATOR, serving: &args.serving, injects, validates: true };
         let permissions: Vec<_> = needs.permissions().into_iter().map(|need| need.permission).collect();
         let once: BTreeSet<_> = permissions.iter().collect();
         assert_eq!(once.len(), permissions.len(), "{permissions:#?}");

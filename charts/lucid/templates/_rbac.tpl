@@ -18,13 +18,10 @@ that are not in use: whoever applies manifests changes variables afterwards.
 - apiGroups: [lucid.computing]
   resources: [auditors]
   verbs: [list, watch]
-{{- if or (include "lucid.accessReview" .root) .root.Values.webhooks.permissions .root.Values.plain }}
-# Reviews of break-glass users and of the service accounts of webhooks.{{ if .root.Values.plain }} Needed only with
-# LUCID_BREAK_GLASS_ACCESS_REVIEW=true or a serviceAccountName in ConfigMap lucid-webhooks: remove it without.{{ end }}
+# Reviews of break-glass users and of the service accounts of webhooks.
 - apiGroups: [authorization.k8s.io]
   resources: [subjectaccessreviews]
   verbs: [create]
-{{- end }}
 {{- end }}
 
 {{/* In the namespace of the release: the catalogue and the Secrets of certificates. */}}

@@ -111,6 +111,7 @@ impl Injector {
         if outcome != Outcome::NotRequested || !notices.is_empty() {
             let mut decision = decision("mutate", &request, &response, Some(&pod));
             decision.chain = chain;
+            view.policy.tier(&pod).clone_into(&mut decision.tier);
             self.cluster.generation().clone_into(&mut decision.generation);
             response = record(&self.recorder, decision, response, request.deadline).await;
         }
@@ -131,7 +132,11 @@ impl Injector {
         let notices = vec![Notice::of_failure(reason, text)];
         self.metrics.count(Outcome::Failed(reason), &notices);
         self.report(request, notices);
-        let decision = decision("mutate", request, &response, None);
+        let pod = request.object.as_ref().and_then(|object| pod_of(request, object).ok());
+        let mut decision = decision("mutate", request, &response, pod.as_ref());
+        if let Some(pod) = &pod {
+            self.cluster.policy().tier(pod).clone_into(&mut decision.tier);
+        }
         let (recorder, deadline) = (Arc::clone(&self.recorder), request.deadline);
         async move { record(&recorder, decision, response, deadline).await }
     }

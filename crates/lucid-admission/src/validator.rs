@@ -10,7 +10,9 @@ use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_chain::Inputs;
 use lucid_notary::client::Verifier;
 use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
-use lucid_policy::{AuditorContainer, Case, Evaluation, Permission, Policy, Request, Workload};
+use lucid_policy::{
+    AuditorContainer, Case, Evaluation, Permission, Policy, Request, Subject, SubjectError, Workload,
+};
 use lucid_webhook::registration::FailurePolicy;
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, FailureAction, Operation, RawObject, Router, Webhook,
@@ -101,7 +103,12 @@ impl Validator {
         let this = Arc::clone(self);
         FailureAction::call_async(move |request, failure| {
             let response = answer_failure(policy, request, failure, "not validated");
-            let decision = decision("validate", request, &response, None);
+            let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
+            let subject = workload.and_then(|workload| subject(workload, request).ok().flatten());
+            let mut decision = decision("validate", request, &response, None);
+            if let Some(subject) = &subject {
+                this.cluster.policy().tier(&subject.pod).clone_into(&mut decision.tier);
+            }
             let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);
             async move { record(&recorder, decision, response, deadline).await }
         })
@@ -125,17 +132,7 @@ impl Validator {
         let found = || UnknownKindSnafu { found: request.kind.to_string() };
         let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
         let workload = workload.filter(|workload| expected(*workload)).with_context(found)?;
-        let (object, old_object) = match request.operation {
-            Operation::Create => (request.object.as_ref(), None),
-            Operation::Update => (request.object.as_ref(), request.old_object.as_ref()),
-            _ => return Ok(AdmissionResponse::allow()),
-        };
-        let subject = Request::new(workload, namespace, Timestamp::now())
-            .with_subresource(request.sub_resource.as_deref())
-            .with_object(object.map(RawObject::as_bytes))
-            .with_old_object(old_object.map(RawObject::as_bytes))
-            .subject()?;
-        let Some(subject) = subject else { return Ok(AdmissionResponse::allow()) };
+        let Some(subject) = subject(workload, &request)? else { return Ok(AdmissionResponse::allow()) };
         let labels = || subject.pod.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         // Pods that are not selected will not be evaluated, so there is nothing to warn about.
         if selected.is_some_and(|selected| !selected.matches(&labels())) {
@@ -187,6 +184,24 @@ impl Validator {
             _ => Permission::NotRequired,
         }
     }
+}
+
+/// Returns the pod or template that has to be evaluated.
+///
+/// # Errors
+///
+/// Returns an error if the object does not match its kind, or a created pod has no `spec`.
+fn subject(workload: Workload, request: &AdmissionRequest) -> Result<Option<Subject<'_>>, SubjectError> {
+    let old_object = match request.operation {
+        Operation::Create => None,
+        Operation::Update => request.old_object.as_ref(),
+        _ => return Ok(None),
+    };
+    Request::new(workload, request.namespace.as_deref().unwrap_or_default(), Timestamp::now())
+        .with_subresource(request.sub_resource.as_deref())
+        .with_object(request.object.as_ref().map(RawObject::as_bytes))
+        .with_old_object(old_object.map(RawObject::as_bytes))
+        .subject()
 }
 
 /// Result for a pod or template with one configuration.

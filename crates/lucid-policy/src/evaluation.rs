@@ -53,8 +53,7 @@ pub struct Evaluation {
     pub break_glass: BreakGlass,
     /// Accepted break-glass ticket.
     pub ticket: Option<String>,
-    /// Value of the [required label](crate::RequiredLabel): an accepted one, `any` if all are, `missing` or `invalid`. Empty
-    /// if no label is required.
+    /// [Tier](crate::Policy::tier) of the pod.
     pub tier: String,
     /// `true` if there is a finding of [`Severity::Deny`], whether or not it is enforced.
     pub would_deny: bool,

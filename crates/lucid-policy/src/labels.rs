@@ -1,6 +1,6 @@
 //! The required label, and misspelled labels and annotations.
 
-use lucid_chain::{keys, nearest};
+use lucid_chain::{PodView, keys, nearest};
 
 use crate::case::Case;
 use crate::finding::Problem;
@@ -29,7 +29,17 @@ const MISSING: &str = "missing";
 const INVALID: &str = "invalid";
 
 impl RequiredLabel {
-    /// Returns the possible values of [`Evaluation::tier`](crate::Evaluation::tier) with this label.
+    /// Returns the tier of `pod`: the value of this label, `any` if every value is accepted, `missing` or `invalid`.
+    #[must_use]
+    pub fn tier(&self, pod: &PodView<'_>) -> &str {
+        match pod.label(&self.key) {
+            None => MISSING,
+            Some(_) if self.values.is_empty() => ANY,
+            Some(found) => self.values.iter().find(|value| *value == found).map_or(INVALID, String::as_str),
+        }
+    }
+
+    /// Returns the possible values of [`Self::tier`].
     pub fn tiers(&self) -> impl Iterator<Item = &str> {
         let others = if self.values.is_empty() { [ANY, MISSING] } else { [INVALID, MISSING] };
         self.values.iter().map(String::as_str).chain(others)
@@ -75,18 +85,6 @@ impl Case<'_> {
             let annotations = annotations.filter_map(|(key, _)| misspelt("annotation", key));
             labels.chain(annotations).for_each(|problem| findings.add(&pod, problem));
         }
-    }
-
-    /// Returns the tier of the pod: the value of the required label, `any` if every value is accepted, `missing` or
-    /// `invalid`.
-    pub(crate) fn tier(&self, RequiredLabel { key, values }: &RequiredLabel) -> String {
-        match self.pod().label(key) {
-            None => MISSING,
-            Some(_) if values.is_empty() => ANY,
-            Some(found) if values.iter().any(|value| value == found) => found,
-            Some(_) => INVALID,
-        }
-        .to_owned()
     }
 
     fn required_label(&self, required: &RequiredLabel) -> Option<Problem> {

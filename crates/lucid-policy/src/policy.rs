@@ -74,6 +74,12 @@ impl Policy {
         images.into_iter().filter(is_exempt).map(str::to_owned).collect()
     }
 
+    /// Returns the [tier](RequiredLabel::tier) of `pod`. Empty if no label is required.
+    #[must_use]
+    pub fn tier(&self, pod: &PodView<'_>) -> &str {
+        self.required_label.as_ref().map_or("", |required| required.tier(pod))
+    }
+
     /// Evaluates a case.
     ///
     /// - `auditors`: the result of [`Case::auditors`].
@@ -115,7 +121,7 @@ impl Policy {
             findings.add(&pod, problem);
         }
         let ticket = case.ticket().filter(|_| break_glass == BreakGlass::Opened).map(text::truncated);
-        let tier = self.required_label.as_ref().map(|required| case.tier(required)).unwrap_or_default();
+        let tier = self.tier(case.pod()).to_owned();
         Evaluation::new(self.mode, case.subject.request.workload, findings, break_glass, ticket)
             .with_tier(tier)
     }

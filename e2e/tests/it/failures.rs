@@ -3,7 +3,7 @@
 use crate::cli::{apply_manifest, kubeconfig_of};
 use crate::common::{
     TOXICITY, assert_contains, ca_bundle, chain, client_of, cluster, config_map, create, decisions, expected,
-    metric, operator, pod, prepare, secured, until, until_injected,
+    logged_in, metric, operator, pod, prepare, secured, until, until_injected,
 };
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
@@ -41,6 +41,7 @@ async fn the_failure_policy_applies_until_the_configuration_is_read() {
         answer.refusal(),
         &["mutate.lucid.computing", "lucid-auditor-chain", "try again in a moment"],
     );
+    logged_in(&closed.log(), r#"allowed=false patched=false tier="missing""#).await;
     // Not even a pod without auditors: its chain is still unknown.
     let plain = create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await;
     assert_eq!(plain.status, 503, "{plain:?}");

@@ -1,8 +1,8 @@
 //! Each mode of a chain in a pod, as stored by the API server.
 
 use crate::common::{
-    ENABLED, assert_contains, cluster, create, create_object, env, eventually, label_namespace, operator,
-    prepare, restricted, secured_with, template, unplanned, until,
+    ENABLED, annotate_namespace, assert_contains, cluster, create, create_object, env, eventually,
+    label_namespace, operator, prepare, restricted, secured_with, template, unplanned, until,
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -186,6 +186,39 @@ async fn the_direction_selects_the_redirected_traffic() {
         let secrets: Vec<_> = secrets.iter().map(|secret| &*secret.name).collect();
         assert_eq!(secrets, ["own", "registry", "mirror"], "{direction}");
     }
+
+    // A chain that leads nowhere is refused with the reason.
+    let outbound = |name: &str, more: Value| {
+        let mut annotations = json!({"lucid.computing/direction": "outbound"});
+        annotations.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        manifest(name, &annotations, &json!({}))
+    };
+    for (more, reason) in [
+        (json!({"lucid.computing/intercept": "env"}), "lucid.computing/upstream"),
+        (json!({"lucid.computing/upstream": "http://localhost:8081"}), "http://localhost:8081"),
+        (
+            json!({"lucid.computing/upstream": "http://llm", "lucid.computing/allowed-hosts": "*.models.svc"}),
+            "http://llm",
+        ),
+    ] {
+        let answer = create(&cluster, "shop", &outbound("nowhere", more)).await;
+        assert!(answer.status == 422 && answer.refusal().contains(reason), "{answer:?}");
+    }
+
+    // The upstream of the namespace.
+    let upstream = json!({"lucid.computing/upstream": "https://api.example.com"});
+    annotate_namespace(&cluster, "shop", upstream).await;
+    let leads_there = |answer: &Answer| {
+        answer.clone().stored().is_ok_and(|pod| env(named(&pod, "model"), "OPENAI_BASE_URL").is_some())
+    };
+    let pod = until(&cluster, "shop", |name| outbound(name, json!({})), leads_there).await.stored().unwrap();
+    let of_model = |name| env(named(&pod, "model"), name);
+    assert_eq!(of_model("OPENAI_BASE_URL").as_deref(), Some("http://localhost:8081/v1"));
+    for name in ["ANTHROPIC_BASE_URL", "AUDITOR_URL"] {
+        assert_eq!(of_model(name).as_deref(), Some("http://localhost:8081"), "{name}");
+    }
+    let upstream = env(named(&pod, "lucid-egress"), "LUCID_UPSTREAM");
+    assert_eq!(upstream.as_deref(), Some("https://api.example.com"));
 }
 
 /// An application that satisfies Pod Security `restricted`.

@@ -1,16 +1,19 @@
 //! The administrator's permissions of the webhooks, in ConfigMap `lucid-webhooks`.
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::DeleteParams;
 use lucid_e2e::{Answer, Operator};
 use serde_json::json;
 
+use crate::check::check;
 use crate::common::{
-    GUARDRAILS, chain, cluster, config_map, create, create_object, has_chain, log, logged_in, secured,
-    secured_with, until, until_injected,
+    GUARDRAILS, chain, cluster, config_map, create, create_object, has_chain, log, logged_in, metric,
+    secured, secured_with, until, until_injected,
 };
+use crate::notices::events_about;
 
 #[tokio::test]
 async fn permissions_restrict_the_webhook_while_it_is_served() {
@@ -25,13 +28,18 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
 
     permit(json!({"selector": {"namespace": "elsewhere"}})).await;
     until(&cluster, "shop", |name| secured(&format!("elsewhere-{name}")), is_plain).await;
-    logged_in(&operator.log(), "selector: pods that it does not select get no auditors").await;
+    let gap = "mutate.lucid.computing: selector: pods that it does not select get no auditors";
+    logged_in(&operator.log(), gap).await;
+    check(&cluster).await.assert("configuration", "", "warning", &[gap]);
 
     // Invalid content changes nothing.
     permit(json!({"selector": {"namespaces": ["shop"]}})).await;
     logged_in(&operator.log(), "unknown field `namespaces`").await;
     assert!(log(&operator).contains("the last valid content stays in use"));
     assert!(is_plain(&create(&cluster, "shop", &secured("invalid")).await));
+    let is_valid = r#"lucid_configuration_valid{config_map="lucid-webhooks"}"#;
+    assert_eq!(metric(&operator, is_valid).await, 0);
+    check(&cluster).await.assert("configuration", "", "failed", &["unknown field `namespaces`"]);
 
     permit(json!({"strictMode": true})).await;
     let consenting = |name: &str| {
@@ -87,4 +95,19 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
     let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client(), "lucid-system");
     config_maps.delete("lucid-webhooks", &DeleteParams::default()).await.unwrap();
     until_injected(&cluster, "shop", "again", GUARDRAILS).await;
+    assert_eq!(metric(&operator, is_valid).await, 1);
+
+    // Each pod that gets auditors says so, with a warning and an event.
+    permit(json!({"strict": true})).await;
+    let warns = |answer: &Answer| {
+        has_chain(answer, GUARDRAILS) && answer.warnings.join("\n").contains("unknown field `strict`")
+    };
+    let warned = until(&cluster, "shop", |name| secured(&format!("warned-{name}")), warns).await;
+    let name = warned.stored().unwrap().metadata.name.unwrap();
+    let is_said = |events: &[Event]| {
+        events
+            .iter()
+            .any(|event| event.note.as_deref().is_some_and(|note| note.contains("unknown field `strict`")))
+    };
+    events_about(&cluster, "Pod", &name, is_said).await;
 }

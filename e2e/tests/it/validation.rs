@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::common::{
-    cluster, config_map, create, decisions, operator, patch_pod, pod, secured, until, with_chain,
+    cluster, config_map, create, decisions, logged_in, operator, patch_pod, pod, secured, until, with_chain,
 };
 use crate::record::{key, read, sealed};
 use lucid_e2e::{Answer, Verifier};
@@ -150,6 +150,7 @@ async fn lenient_notarization_warns() {
     assert_eq!(answer.status, 201, "{answer:?}");
     assert!(answer.warnings.join("\n").contains("could not be verified"), "{:?}", answer.warnings);
 
+    logged_in(&operator.log(), &format!("vkey={vkey}")).await;
     drop(operator);
     assert_eq!(read(&log.join("vkey")).trim(), vkey);
     let checkpoint = read(&log.join("checkpoint"));

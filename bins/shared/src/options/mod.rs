@@ -106,13 +106,7 @@ impl ServeArgs {
     /// Returns the features in use of a separate validator, which determine the RBAC permissions.
     #[must_use]
     pub fn needs(&self) -> Needs<'_> {
-        Needs {
-            program: VALIDATOR,
-            serving: &self.serving,
-            injects: false,
-            validates: true,
-            reviews_break_glass: self.validation.policy.break_glass.break_glass_access_review,
-        }
+        Needs { program: VALIDATOR, serving: &self.serving, injects: false, validates: true }
     }
 }
 

@@ -262,6 +262,15 @@ mod tests {
     }
 
     #[test]
+    fn the_authority_lives_for_a_year_and_is_renewed_a_month_before_its_end() {
+        let timing = Args::try_parse_from(["test"]).unwrap().certificates.timing();
+        let day = Duration::from_hours(24);
+        assert_eq!((timing.ca_lifetime, timing.ca_renew_before), (365 * day, 30 * day));
+        assert_eq!(timing.leaf_lifetime, 7 * day);
+        assert!(timing.check_interval <= day, "{timing:?}");
+    }
+
+    #[test]
     fn durations_are_written_as_in_kubernetes() {
         for (text, seconds) in [("720h", 720 * 3_600), ("90m", 5_400), ("1h30m", 5_400), ("60s", 60)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");

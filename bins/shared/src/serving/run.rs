@@ -106,7 +106,7 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     if let Some(verifier) = verifier {
         validator = validator.with_verifier(verifier);
     }
-    if needs.reviews_break_glass {
+    if args.validation.policy.break_glass.break_glass_access_review {
         validator = validator.with_break_glass_review(BreakGlassReview::new(client.clone()));
     }
     let mut router = audit.mount(validator.serve(router));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lucid_webhook::FailureAction;
-use lucid_webhook::guard::{Permissions, Selector};
+use lucid_webhook::guard::{Forbidden, Permissions, Selector};
 use serde::Deserialize;
 use tokio::sync::watch;
 
@@ -71,20 +71,20 @@ fn gaps(name: &str, permissions: &Permissions) -> Vec<String> {
     let is_lenient = |action: &Option<FailureAction>| {
         action.as_ref().is_some_and(|action| !matches!(action, FailureAction::Abort))
     };
-    let (skipped, failed) = match name {
-        MUTATE_NAME => {
-            ("pods that it does not select get no auditors", "pods get no auditors while it fails")
-        }
-        _ => ("pods that it does not select are not checked", "pods are not checked while it fails"),
+    let effect = match name {
+        MUTATE_NAME => "get no auditors",
+        _ => "are not checked",
     };
+    let is_bound = permissions.service_account_name.is_some() && permissions.forbidden != Forbidden::Deny;
     let found = [
-        ("selector", permissions.selector != Selector::default(), skipped),
-        ("strictMode", permissions.strict_mode, skipped),
-        ("failureAction", is_lenient(&permissions.failure_action), failed),
-        ("recoveryPolicy", is_lenient(&permissions.recovery_policy), failed),
+        ("selector", permissions.selector != Selector::default(), "pods that it does not select"),
+        ("strictMode", permissions.strict_mode, "pods that do not consent"),
+        ("serviceAccountName", is_bound, "pods that the account may not access"),
+        ("failureAction", is_lenient(&permissions.failure_action), "while the webhook fails, pods"),
+        ("recoveryPolicy", is_lenient(&permissions.recovery_policy), "after a panic, pods"),
     ];
     let found = found.into_iter().filter(|(_, is_set, _)| *is_set);
-    found.map(|(key, _, effect)| format!("{CONFIG_MAP}: {name}: {key}: {effect}")).collect()
+    found.map(|(key, _, pods)| format!("{CONFIG_MAP}: {name}: {key}: {pods} {effect}")).collect()
 }
 
 #[cfg(test)]
@@ -97,9 +97,27 @@ mod tests {
 
     #[test]
     fn gaps_and_errors_name_webhook_and_key() {
-        let strict = "webhooks: {mutate.lucid.computing: {strictMode: true}}";
-        let gap = "lucid-webhooks: mutate.lucid.computing: strictMode: pods that it does not select get no auditors";
-        assert_eq!(Webhooks::read(&data(strict)).unwrap().gaps(), [gap]);
+        for (yaml, gap) in [
+            (
+                "mutate.lucid.computing: {strictmode: true}",
+                "strictMode: pods that do not consent get no auditors",
+            ),
+            (
+                "validate.lucid.computing: {failureAction: skip}",
+                "failureAction: while the webhook fails, pods are not checked",
+            ),
+            (
+                "mutate.lucid.computing: {serviceAccountName: a/b}",
+                "serviceAccountName: pods that the account may not access get no auditors",
+            ),
+            ("mutate.lucid.computing: {serviceAccountName: a/b, forbidden: deny, failureAction: abort}", ""),
+            ("workloads.lucid.computing: {strictMode: true}", ""),
+        ] {
+            let gaps = Webhooks::read(&data(&format!("webhooks: {{{yaml}}}"))).unwrap().gaps();
+            let (name, _) = yaml.split_once(": ").unwrap();
+            let expected = (!gap.is_empty()).then(|| format!("lucid-webhooks: {name}: {gap}"));
+            assert_eq!(gaps, Vec::from_iter(expected));
+        }
         for (yaml, says) in [
             ("webhooks: {mutate.lucid.computing: {strict: true}}", "unknown field `strict`"),
             ("webhooks: {mutate: {}}", "found \"mutate\", accepted are mutate.lucid.computing, "),
@@ -129,7 +147,7 @@ webhooks:
     allowedPaths: [/spec/containers, /spec/initContainers, /metadata/annotations/lucid.computing~1status]
 ";
         let webhooks = Webhooks::read(&data(yaml)).unwrap();
-        assert_eq!(webhooks.gaps().len(), 4);
+        assert_eq!(webhooks.gaps().len(), 5);
         let permissions = WebhookPermissions::default();
         permissions.set(&webhooks);
         let mutate = permissions.mutate.borrow();

@@ -149,7 +149,7 @@ fn evening() -> Vec<Decision> {
         vec![denied.message.clone(), "container app runs as uid 20001, which is an auditor's".to_owned()];
     denied.images[1].verdict = "not notarized".to_owned();
     let would = &mut decisions[7];
-    (would.mode, would.would_deny) = ("audit".to_owned(), true);
+    (would.mode, would.tier, would.would_deny) = ("audit".to_owned(), "missing".to_owned(), true);
     (would.namespace, would.name) = ("research".to_owned(), "notebook-0".to_owned());
     would.findings = vec!["label lucid.computing/tier is missing; accepted are A and B".to_owned()];
     would.warnings = would.findings.clone();
@@ -185,6 +185,9 @@ async fn the_page_shows_decisions_after_the_token_is_entered() {
         site.value("document.querySelector('tr.denied td.object').textContent").await,
         "payments/scoring-5f7c9-x2x8k"
     );
+
+    let tier = "[...document.querySelectorAll('tr.decision')].find((row) => row.textContent.includes('notebook-0')).querySelector('td.tier').textContent";
+    assert_eq!(site.value(tier).await, "missing");
 
     // New decisions appear on top, and open details stay open.
     site.browser.execute("document.querySelector('tr.denied button').click()").await;
@@ -255,6 +258,10 @@ async fn filters_and_pages_work_by_keyboard_alone() {
     site.becomes("document.activeElement.name", json!("namespace")).await;
     site.press("team-1").await;
     site.becomes(ROWS, json!(50)).await;
+    site.press(key::ESCAPE).await;
+    site.browser.execute("document.querySelector('[name=namespace]').value = ''; document.querySelector('[name=tier]').focus()").await;
+    site.press("missing").await;
+    site.becomes(ROWS, json!(1)).await;
     site.press(key::ESCAPE).await;
     site.browser.execute("document.querySelector('[type=reset]').focus()").await;
     site.press(key::ENTER).await;

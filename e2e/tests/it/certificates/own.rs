@@ -1,5 +1,7 @@
 //! The operator's own authority: `certs status`, `certs rotate`, and one certificate for all replicas.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use lucid_e2e::Operator;
@@ -145,8 +147,8 @@ async fn replicas_share_one_certificate_by_default() {
     let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
     let secret = secrets.get("lucid-operator-tls").await.unwrap();
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));
-    let stored = reqwest::Certificate::from_pem(&secret.data.unwrap()["tls.crt"].0);
-    assert!(stored.is_ok());
+    let stored = String::from_utf8(secret.data.unwrap()["tls.crt"].0.clone()).unwrap();
+    assert!(stored.lines().collect::<String>().contains(&STANDARD.encode(&leaf)), "{stored}");
 
     let in_memory = |operator: lucid_e2e::OperatorBuilder| {
         operator.named("lucid-operator-3").flag("--certificate-per-replica", "true")

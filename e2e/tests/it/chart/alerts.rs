@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use regex::Regex;
+use serde_yaml::Value;
 
 use super::{documents, template};
 
@@ -24,7 +25,12 @@ fn texts(folder: &Path, found: &mut Vec<String>) {
 async fn alerts_are_those_of_the_documentation() {
     let rendered = template("lucid-system", &["metrics.prometheusRule.enabled=true"], &[]).await.unwrap();
     let rules = documents(&rendered).into_iter().find(|it| it["kind"] == "PrometheusRule").unwrap();
+    assert_eq!(rules["metadata"]["name"], "lucid-cert-alerts");
     let groups = rules["spec"]["groups"].as_sequence().unwrap().iter();
+    let is_of_certificates = |rule: &Value| rule["alert"] == "LucidOperatorCertExpiringSoon";
+    let mut of_certificates =
+        groups.clone().filter(|it| it["rules"].as_sequence().unwrap().iter().any(is_of_certificates));
+    assert_eq!(of_certificates.next().unwrap()["name"], "certificates");
     let rules = groups.flat_map(|group| group["rules"].as_sequence().unwrap());
     let installed: BTreeSet<_> = rules.map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect();
 

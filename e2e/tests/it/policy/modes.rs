@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{JSON, MERGE, PODS, assert_passed, assert_refused, catalogue, merged, patch, post};
 use crate::common::{
-    cluster, config_map, decisions, eventually_holds, log, metric, operator, pod, secured, until,
+    cluster, config_map, decisions, eventually_holds, log, logged_in, metric, operator, pod, secured, until,
 };
 
 #[tokio::test]
@@ -46,15 +46,23 @@ async fn modes_deny_or_record() {
             );
             assert!(decision["findings"][0].as_str().unwrap().contains(message), "{decision}");
         }
+        // Both webhooks record the tier.
+        post(&cluster, PODS, &secured(&format!("{mode}-secured"))).await;
+        let all = decisions(&log);
+        let both: Vec<_> = all[all.len() - 2..].iter().map(|it| (&it["webhook"], &it["tier"])).collect();
+        let missing = json!("missing");
+        assert_eq!(both, [(&json!("mutate"), &missing), (&json!("validate"), &missing)]);
+        logged_in(&operator.log(), r#"tier="missing" chain=["lucid-guardrails-auditor","#).await;
+
         let good = pod(&format!("{mode}-good"), json!({"lucid.computing/tier": "A"}), json!({}));
         let reply = post(&cluster, PODS, &good).await;
         assert_passed(mode, &reply);
         assert_eq!(reply.warnings, Vec::<String>::new());
         let outcome = if refused { "denied" } else { "would_deny" };
-        for tier in ["missing", "invalid"] {
+        for (tier, count) in [("missing", 2), ("invalid", 1)] {
             let labels = format!(r#"mode="{mode}",outcome="{outcome}",tier="{tier}""#);
             let series = format!("lucid_policy_decisions_total{{{labels}}}");
-            assert_eq!(metric(&operator, &series).await, 1, "{series}");
+            assert_eq!(metric(&operator, &series).await, count, "{series}");
         }
         assert!(operator.terminate().unwrap().success());
     }

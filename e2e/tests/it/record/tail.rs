@@ -38,6 +38,7 @@ async fn decisions_are_printed_once_and_across_restarts() {
     let last = ["-n1", "-ojson", "--decision=allowed", "--namespace=shop"];
     let json = audit(&[&access[..], &last].concat()).json();
     assert_eq!((&json["name"], &json["anchor"]["seq"]), (&"web-5".into(), &11.into()));
+    assert_eq!(json["tier"], "missing");
     for (without, said) in [("--token-file", "401"), ("--ca", "certificate")] {
         let at = access.iter().position(|it| *it == without).unwrap();
         let ran = audit(&[&access[..at], &access[at + 2..]].concat());

@@ -53,8 +53,6 @@ pub struct Needs<'a> {
     pub injects: bool,
     /// `true` if the program registers its validating webhooks. Otherwise it removes an earlier registration.
     pub validates: bool,
-    /// `true` if the program checks by access reviews which users may break the glass
-    pub reviews_break_glass: bool,
 }
 
 impl Needs<'_> {
@@ -65,10 +63,12 @@ impl Needs<'_> {
         needs.extend(self.of_registration());
         needs.extend(self.of_certificates());
         needs.extend(self.of_events());
-        if self.reviews_break_glass {
-            let permission = Permission::new(&["create"], "authorization.k8s.io", "subjectaccessreviews");
-            needs.push(Need::useful(permission, "break-glass tickets are not accepted"));
-        }
+        // Always, because a service account in ConfigMap `lucid-webhooks` takes effect without a restart.
+        let permission = Permission::new(&["create"], "authorization.k8s.io", "subjectaccessreviews");
+        needs.push(Need::useful(
+            permission,
+            "break-glass tickets are not accepted if they need a permission, and webhooks with a serviceAccountName fail",
+        ));
         needs
     }
 
