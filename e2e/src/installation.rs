@@ -33,7 +33,7 @@ pub fn notarized_auditors() -> Result<Value, Error> {
         Ok::<_, Error>(json!({"name": name, "image": image, "port": port, "probes": {"readiness": {}}}))
     };
     let auditors =
-        [("lucid-injection-auditor", 8090), ("lucid-toxicity-auditor", 8093), ("lucid-pii-auditor", 8094)];
+        [("lucid-injection-auditor", 8090), ("lucid-toxicity-auditor", 8093), ("lucid-pii-auditor", 8096)];
     let mut chain = auditors.into_iter().map(auditor).collect::<Result<Vec<_>, _>>()?;
     chain.push(json!({"name": "lucid-egress", "image": image("lucid-egress")?.pinned()}));
     // One program under several names has one digest.

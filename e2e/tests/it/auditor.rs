@@ -67,11 +67,11 @@ async fn auditor_objects_apply_to_the_next_pod() {
     apply(&cluster, &[auditor("first", "r.test/first:1")]);
     until_images(&cluster, "first", "first", &["r.test/first:1"]).await;
 
-    apply(&cluster, &[auditor("lucid-pii-auditor", "r.test/pii:1")]);
-    until_images(&cluster, "made", "pii", &["r.test/pii:1"]).await;
-    create(&cluster, "shop", &asking("whole", "pii")).await.stored().unwrap();
+    apply(&cluster, &[auditor("lucid-topics-auditor", "r.test/topics:1")]);
+    until_images(&cluster, "made", "topics", &["r.test/topics:1"]).await;
+    create(&cluster, "shop", &asking("whole", "topics")).await.stored().unwrap();
     let whole = stored(&cluster, "shop", "whole").await;
-    assert_eq!(chain(&whole), expected(&[("lucid-pii-auditor", 9000, "http://localhost:5000")]));
+    assert_eq!(chain(&whole), expected(&[("lucid-topics-auditor", 9000, "http://localhost:5000")]));
     assert_eq!(env(&whole.spec.unwrap().containers[1], "B").as_deref(), Some("2"));
 
     // An object takes precedence over a file entry or a built-in of the same name. Without the object that one applies again.
@@ -82,7 +82,7 @@ async fn auditor_objects_apply_to_the_next_pod() {
 
     // After a restart.
     operator.restart().await.unwrap();
-    until_images(&cluster, "restarted", "pii", &["r.test/pii:1"]).await;
+    until_images(&cluster, "restarted", "topics", &["r.test/topics:1"]).await;
 
     // Without the definition there are no objects.
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
@@ -92,10 +92,10 @@ async fn auditor_objects_apply_to_the_next_pod() {
     })
     .await;
     let guardrails = "ghcr.io/lucid/lucid-guardrails-auditor:latest";
-    until_images(&cluster, "undefined", "pii", &[guardrails, guardrails]).await;
+    until_images(&cluster, "undefined", "topics", &[guardrails, guardrails]).await;
     define(&cluster).await;
-    apply(&cluster, &[auditor("pii", "r.test/pii:2")]);
-    until_images(&cluster, "again", "pii", &["r.test/pii:2"]).await;
+    apply(&cluster, &[auditor("topics", "r.test/topics:2")]);
+    until_images(&cluster, "again", "topics", &["r.test/topics:2"]).await;
     an_invalid_object_keeps_its_last_valid_state(&cluster).await;
 }
 
@@ -104,15 +104,15 @@ async fn changes_of_config_maps_apply_to_the_next_pods() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator).await;
     the_first_pod_of_a_namespace(&cluster).await;
-    let file = |image: &str| format!("chain: [{{name: lucid-pii-auditor, image: {image}}}]");
+    let file = |image: &str| format!("chain: [{{name: lucid-topics-auditor, image: {image}}}]");
     let any = |name: &str| secured_with(name, json!({"lucid.computing/intercept": "env"}));
     for round in 0..3 {
-        let image = format!("r.test/pii:{round}");
+        let image = format!("r.test/topics:{round}");
         config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &file(&image)).await;
-        until_images(&cluster, &format!("file-{round}"), "pii", &[&image]).await;
+        until_images(&cluster, &format!("file-{round}"), "topics", &[&image]).await;
         let (chain, images) = match round {
             1 => ("toxicity".to_owned(), vec!["ghcr.io/lucid/lucid-toxicity-auditor:latest".to_owned()]),
-            _ => ("pii,pii".to_owned(), vec![image.clone(), image]),
+            _ => ("topics,topics".to_owned(), vec![image.clone(), image]),
         };
         config_map(&cluster, "shop", "lucid-auditor-chain", "chain", &chain).await;
         let images: Vec<_> = images.iter().map(String::as_str).collect();
@@ -134,29 +134,30 @@ async fn the_first_pod_of_a_namespace(cluster: &Cluster) {
 }
 
 async fn an_invalid_object_keeps_its_last_valid_state(cluster: &Cluster) {
-    apply(cluster, &[auditor("pii", "r.test/pii:1")]);
-    until_images(cluster, "good", "pii", &["r.test/pii:1"]).await;
+    apply(cluster, &[auditor("topics", "r.test/topics:1")]);
+    until_images(cluster, "good", "topics", &["r.test/topics:1"]).await;
     // Constraints that the schema cannot express.
     let resources = json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}});
-    let mut bad = auditor("pii", "r.test/pii:2");
+    let mut bad = auditor("topics", "r.test/topics:2");
     bad["spec"]["container"]["resources"] = resources;
     apply(cluster, &[bad]);
-    let message = ["get", "aud", "pii", "-o", "jsonpath={.status.conditions[?(@.type==\"Ready\")].message}"];
+    let message =
+        ["get", "aud", "topics", "-o", "jsonpath={.status.conditions[?(@.type==\"Ready\")].message}"];
     let message = kubectl_until(cluster, &message, |text| text.contains("requests.cpu")).await;
     assert!(message.starts_with("spec.container.resources: `requests.cpu` is 2"), "{message}");
-    until_images(cluster, "bad", "pii", &["r.test/pii:1"]).await;
-    let answer = create(cluster, "shop", &asking("warned", "pii")).await;
+    until_images(cluster, "bad", "topics", &["r.test/topics:1"]).await;
+    let answer = create(cluster, "shop", &asking("warned", "topics")).await;
     assert!(
-        answer.warnings.iter().any(|it| it.contains("Auditor pii: spec.container.resources")),
+        answer.warnings.iter().any(|it| it.contains("Auditor topics: spec.container.resources")),
         "{answer:?}"
     );
     // Of two equivalent objects the older one counts.
-    apply(cluster, &[auditor("lucid-pii-auditor", "r.test/pii:3")]);
+    apply(cluster, &[auditor("lucid-topics-auditor", "r.test/topics:3")]);
     let wide =
         kubectl_until(cluster, &["get", "auditors", "-o", "wide"], |text| text.contains("NameTaken")).await;
     assert!(wide.contains("Invalid"), "{wide}");
-    kubectl(cluster, &["delete", "auditor", "pii"], "");
-    until_images(cluster, "next", "pii", &["r.test/pii:3"]).await;
+    kubectl(cluster, &["delete", "auditor", "topics"], "");
+    until_images(cluster, "next", "topics", &["r.test/topics:3"]).await;
 }
 
 #[tokio::test]

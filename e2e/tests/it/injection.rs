@@ -155,7 +155,7 @@ async fn the_chain_of_the_namespace_follows_its_config_map() {
     let pod = create(&cluster, "shop", &with_chain("annotation-wins", "toxicity")).await.stored().unwrap();
     assert_eq!(chain(&pod), expected(TOXICITY));
 
-    let broken = "chain:\n  - name: lucid-pii-auditor\n    image: example.com/pii:1\n    port: 70000\n";
+    let broken = "chain:\n  - name: lucid-topics-auditor\n    image: example.com/topics:1\n    port: 70000\n";
     config_map(&cluster, "shop", "lucid-auditor-chain", "auditors.yaml", broken).await;
     let warned = |answer: &lucid_e2e::Answer| answer.warnings.iter().any(|warning| warning.contains("70000"));
     let answer = until(&cluster, "shop", |name| secured(&format!("broken-{name}")), warned).await;
@@ -171,18 +171,19 @@ async fn the_chain_of_the_namespace_follows_its_config_map() {
     );
     assert!(log(&operator).contains("chain[0].port"), "nothing in the log");
 
-    let own: Auditors = &[("lucid-pii-auditor", 9100, "http://localhost:5000")];
-    let good = "chain:\n  - name: lucid-pii-auditor\n    image: example.com/pii:1\n    port: 9100\n";
+    let own: Auditors = &[("lucid-topics-auditor", 9100, "http://localhost:5000")];
+    let good = "chain:\n  - name: lucid-topics-auditor\n    image: example.com/topics:1\n    port: 9100\n";
     config_map(&cluster, "shop", "lucid-auditor-chain", "auditors.yaml", good).await;
     let warned = |answer: &lucid_e2e::Answer| {
         let warning = answer.warnings.join("\n");
-        ["shop/lucid-auditor-chain", "auditor lucid-pii-auditor: image", "lucid.computing/auditor-images"]
+        ["shop/lucid-auditor-chain", "auditor lucid-topics-auditor: image", "lucid.computing/auditor-images"]
             .iter()
             .all(|part| warning.contains(part))
     };
     let answer = until(&cluster, "shop", |name| secured(&format!("unlisted-{name}")), warned).await;
     assert_eq!(chain(&answer.stored().unwrap()), expected(INJECTION_TOXICITY));
-    annotate_namespace(&cluster, "shop", json!({"lucid.computing/auditor-images": "example.com/pii"})).await;
+    annotate_namespace(&cluster, "shop", json!({"lucid.computing/auditor-images": "example.com/topics"}))
+        .await;
     until_injected(&cluster, "shop", "own", own).await;
     annotate_namespace(&cluster, "shop", json!({"lucid.computing/auditor-images": null})).await;
     until_injected(&cluster, "shop", "revoked", TOXICITY).await;
@@ -193,16 +194,17 @@ async fn the_chain_of_the_namespace_follows_its_config_map() {
 }
 
 async fn the_last_valid_catalogue_stays_in_force(cluster: &Cluster) {
-    let good = "chain:\n  - {name: lucid-pii-auditor, image: \"example.com/pii:1\", port: 9100}\n";
+    let good = "chain:\n  - {name: lucid-topics-auditor, image: \"example.com/topics:1\", port: 9100}\n";
     config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", good).await;
-    let pii: Auditors = &[("lucid-pii-auditor", 9100, "http://localhost:5000")];
-    until(cluster, "shop", |name| with_chain(&format!("good-{name}"), "pii"), |it| has_chain(it, pii)).await;
+    let topics: Auditors = &[("lucid-topics-auditor", 9100, "http://localhost:5000")];
+    until(cluster, "shop", |name| with_chain(&format!("good-{name}"), "topics"), |it| has_chain(it, topics))
+        .await;
     config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", "chain:\n  - name: [\n").await;
     let warned =
         |answer: &lucid_e2e::Answer| answer.warnings.iter().any(|warning| warning.contains("lucid-auditors"));
-    let answer = until(cluster, "shop", |name| with_chain(&format!("broken-{name}"), "pii"), warned).await;
+    let answer = until(cluster, "shop", |name| with_chain(&format!("broken-{name}"), "topics"), warned).await;
     assert!(answer.warnings.join("\n").contains("line "), "{:?}", answer.warnings);
-    assert_eq!(chain(&answer.stored().unwrap()), expected(pii));
+    assert_eq!(chain(&answer.stored().unwrap()), expected(topics));
 }
 
 async fn a_dry_run_shows_the_chain(cluster: &Cluster, log: &Path) {

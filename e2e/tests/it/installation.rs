@@ -30,7 +30,7 @@ async fn permissions_of_the_manifests_are_sufficient() {
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
     assert_eq!(chain(&stored(&cluster, "shop", "web").await), expected(GUARDRAILS));
     auditor::define(&cluster).await;
-    apply(&cluster, &[auditor::auditor("pii", "r.test/pii:1")]);
+    apply(&cluster, &[auditor::auditor("topics", "r.test/topics:1")]);
     kubectl_until(&cluster, &["get", "auditors"], |text| text.contains("False")).await;
     // Permission to report an event on the Deployment of a ReplicaSet's pod.
     let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": secured("web")["spec"]});

@@ -58,13 +58,13 @@ async fn a_replica_without_a_valid_catalogue_is_not_ready() {
     let catalogue = async |yaml: &str| {
         config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", yaml).await;
     };
-    catalogue("chain: [{name: pii, image: example.com/pii:1}]").await;
+    catalogue("chain: [{name: topics, image: example.com/topics:1}]").await;
     let old = Operator::builder(&cluster).start().await.unwrap();
-    catalogue("chain: [{name: pii, picture: example.com/pii:1}]").await;
+    catalogue("chain: [{name: topics, picture: example.com/topics:1}]").await;
     let mut new = Operator::builder(&cluster).named("lucid-operator-new").spawn().unwrap();
     logged_in(&new.log(), "this replica is not ready until it is valid").await;
     until_ready_is(&new, (503, "not ready: configuration")).await;
     assert_eq!(get(&old, "/readyz").await.1, "ok\n", "it goes on with the last valid catalogue");
-    catalogue("chain: [{name: pii, image: example.com/pii:2}]").await;
+    catalogue("chain: [{name: topics, image: example.com/topics:2}]").await;
     new.ready().await.unwrap();
 }

@@ -173,14 +173,14 @@ async fn a_terminating_operator_restores_nothing(cluster: &Cluster) {
 }
 
 async fn a_denial_names_the_invalid_setting(cluster: &Cluster) {
-    let builder = Operator::builder(cluster).env("LUCID_CHAIN", "pii");
+    let builder = Operator::builder(cluster).env("LUCID_CHAIN", "topics");
     let mut unready = builder.spawn().unwrap();
     let says_why = |answer: &lucid_e2e::Answer| answer.refusal().contains("in the default chain");
     until(cluster, "shop", |name| secured(&format!("unready-{name}")), says_why).await;
     until_ready_is(&unready, (503, "not ready: configuration")).await;
-    let pii = "chain: [{name: lucid-pii-auditor, image: example.com/pii}]";
-    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", pii).await;
+    let topics = "chain: [{name: lucid-topics-auditor, image: example.com/topics}]";
+    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", topics).await;
     unready.ready().await.unwrap();
-    let pod = create(cluster, "shop", &secured("pii")).await.stored().unwrap();
-    assert_eq!(chain(&pod)[1].0, "lucid-pii-auditor");
+    let pod = create(cluster, "shop", &secured("topics")).await.stored().unwrap();
+    assert_eq!(chain(&pod)[1].0, "lucid-topics-auditor");
 }

@@ -36,7 +36,7 @@ fn a_pod_is_refused_allowed_with_warnings_or_allowed() {
 fn auditors_of_a_catalogue_count_as_well() {
     let folder = tempfile::tempdir().unwrap();
     let catalogue = folder.path().join("auditors.yaml");
-    std::fs::write(&catalogue, "chain: [{name: pii, image: example.com/web}]").unwrap();
+    std::fs::write(&catalogue, "chain: [{name: topics, image: example.com/web}]").unwrap();
     let (code, output, _) = review(POD, &["--tier-label=", "--catalogue", catalogue.to_str().unwrap()]);
     assert_eq!((code, output.lines().count()), (0, 3), "{output}");
 }

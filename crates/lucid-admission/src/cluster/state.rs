@@ -476,21 +476,21 @@ mod tests {
             let annotations = [("lucid.computing/auditor-images".to_owned(), images.to_owned())].into();
             state.set_labels("a", Labels::of(&BTreeMap::new(), &annotations));
         };
-        state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: pii, image: own.test/p}]")));
+        state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: topics, image: own.test/p}]")));
         assert_eq!(chain(&state, "a"), None);
         let problems = state.view("a").unwrap().problems;
-        assert!(problems[0].contains("auditor pii: image is not the namespace's to set"), "{problems:?}");
+        assert!(problems[0].contains("auditor topics: image is not the namespace's to set"), "{problems:?}");
         assert!(problems[0].ends_with("it is ignored"), "{problems:?}");
         assert_eq!(state.view("a").unwrap().catalogues().len(), 2);
 
         allow("own.test");
         allow("own.test/p");
-        assert_eq!(chain(&state, "a"), Some(vec!["pii".to_owned()]));
+        assert_eq!(chain(&state, "a"), Some(vec!["topics".to_owned()]));
         assert!(state.view("a").unwrap().problems.is_empty());
         assert_eq!(state.view("a").unwrap().catalogues().len(), 3);
         // The last valid chain stays while the ConfigMap is invalid, but not without the permission.
         state.set_chain("a", Some(data("auditors.yaml", "chain: 7")));
-        assert_eq!(chain(&state, "a"), Some(vec!["pii".to_owned()]));
+        assert_eq!(chain(&state, "a"), Some(vec!["topics".to_owned()]));
         allow("other.test/p");
         assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
     }
@@ -498,28 +498,28 @@ mod tests {
     #[test]
     fn objects_lie_over_the_file_and_the_file_over_what_is_built_in() {
         let state = synced();
-        let file = "chain: [{name: lucid-toxicity-auditor, image: file/t}, {name: lucid-pii-auditor, image: file/p}]";
+        let file = "chain: [{name: lucid-toxicity-auditor, image: file/t}, {name: lucid-topics-auditor, image: file/p}]";
         state.set_catalogue("lucid-system", Some(&data("auditors.yaml", file)));
-        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
+        state.change_auditors(|auditors| auditors.set(auditor("topics", 1, "object/p")));
         assert_eq!(image(&state, "toxicity").as_deref(), Some("file/t"));
-        assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
+        assert_eq!(image(&state, "topics").as_deref(), Some("object/p"));
         let annotations = [("lucid.computing/auditor-images".to_owned(), "docker.io/own".to_owned())].into();
         state.set_labels("a", Labels::of(&BTreeMap::new(), &annotations));
-        state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: pii, image: own/p}]")));
+        state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: topics, image: own/p}]")));
         let own = state.view("a").unwrap().namespace_chain.unwrap();
         assert_eq!(own.chain()[0].image(), "own/p");
-        state.change_auditors(|auditors| auditors.remove("pii"));
-        assert_eq!(image(&state, "pii").as_deref(), Some("file/p"));
+        state.change_auditors(|auditors| auditors.remove("topics"));
+        assert_eq!(image(&state, "topics").as_deref(), Some("file/p"));
     }
 
     #[test]
     fn invalid_objects_are_reported_and_block_nothing() {
         let state = synced();
         state.change_auditors(|auditors| {
-            auditors.set(auditor("pii", 1, "object/p"));
+            auditors.set(auditor("topics", 1, "object/p"));
             auditors.set(auditor("bad", 1, "No Image"));
         });
-        assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
+        assert_eq!(image(&state, "topics").as_deref(), Some("object/p"));
         let problems = state.view("a").unwrap().problems;
         assert!(problems.len() == 1 && problems[0].starts_with("Auditor bad: spec.image"), "{problems:?}");
         state.change_auditors(|auditors| auditors.remove("bad"));
@@ -553,11 +553,11 @@ mod tests {
     #[test]
     fn equivalent_catalogues_are_the_same_configuration() {
         let state = synced();
-        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
+        state.change_auditors(|auditors| auditors.set(auditor("topics", 1, "object/p")));
         let before = state.view("a").unwrap().configuration;
         // Changes of status or labels, or an identical write.
-        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "object/p")));
-        state.change_auditors(|auditors| auditors.set(auditor("pii", 2, "object/p")));
+        state.change_auditors(|auditors| auditors.set(auditor("topics", 1, "object/p")));
+        state.change_auditors(|auditors| auditors.set(auditor("topics", 2, "object/p")));
         assert!(Arc::ptr_eq(&before, &state.view("a").unwrap().configuration));
     }
 
@@ -582,17 +582,17 @@ mod tests {
     #[test]
     fn a_broken_catalogue_leaves_the_last_good_one_in_force() {
         let state = synced();
-        let pii = "chain: [{name: lucid-pii-auditor, image: r.test/pii}]";
-        state.set_catalogue("lucid-system", Some(&data("auditors.yaml", pii)));
+        let topics = "chain: [{name: lucid-topics-auditor, image: r.test/topics}]";
+        state.set_catalogue("lucid-system", Some(&data("auditors.yaml", topics)));
         state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
         let view = state.view("a").unwrap();
-        assert!(view.configuration.catalogue().resolve("pii").is_ok());
+        assert!(view.configuration.catalogue().resolve("topics").is_ok());
         assert!(view.problems[0].contains("ConfigMap lucid-system/lucid-auditors, auditors.yaml: line 1"));
-        state.set_catalogue("lucid-system", Some(&data("auditors.yml", pii)));
+        state.set_catalogue("lucid-system", Some(&data("auditors.yml", topics)));
         assert!(state.view("a").unwrap().problems[0].contains("accepted is auditors.yaml"));
         state.set_catalogue("lucid-system", None);
         let view = state.view("a").unwrap();
-        assert!(view.configuration.catalogue().resolve("pii").is_err() && view.problems.is_empty());
+        assert!(view.configuration.catalogue().resolve("topics").is_err() && view.problems.is_empty());
     }
 
     #[test]
@@ -639,40 +639,40 @@ mod tests {
     #[test]
     fn never_valid_auditors_hide_lower_layers() {
         let state = synced();
-        let file = "chain: [{name: lucid-pii-auditor, image: file/p}]";
+        let file = "chain: [{name: lucid-topics-auditor, image: file/p}]";
         state.set_catalogue("lucid-system", Some(&data("auditors.yaml", file)));
-        state.change_auditors(|auditors| auditors.set(auditor("pii", 1, "No Image")));
-        assert_eq!(image(&state, "pii"), None);
-        state.change_auditors(|auditors| auditors.set(auditor("pii", 2, "object/p")));
-        state.change_auditors(|auditors| auditors.set(auditor("pii", 3, "No Image")));
-        assert_eq!(image(&state, "pii").as_deref(), Some("object/p"));
+        state.change_auditors(|auditors| auditors.set(auditor("topics", 1, "No Image")));
+        assert_eq!(image(&state, "topics"), None);
+        state.change_auditors(|auditors| auditors.set(auditor("topics", 2, "object/p")));
+        state.change_auditors(|auditors| auditors.set(auditor("topics", 3, "No Image")));
+        assert_eq!(image(&state, "topics").as_deref(), Some("object/p"));
     }
 
     #[test]
     fn a_namespace_follows_a_change_of_the_catalogue() {
         let state = state(Settings::default());
-        state.change_chains(Change::All(vec![("a".to_owned(), data("chain", "pii"))]));
+        state.change_chains(Change::All(vec![("a".to_owned(), data("chain", "topics"))]));
         state.set_catalogue("s", None);
         assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
         state.set_catalogue(
             "s",
-            Some(&data("auditors.yaml", "chain: [{name: lucid-pii-auditor, image: r.test/pii}]")),
+            Some(&data("auditors.yaml", "chain: [{name: lucid-topics-auditor, image: r.test/topics}]")),
         );
-        assert_eq!(chain(&state, "a"), Some(vec!["lucid-pii-auditor".to_owned()]));
+        assert_eq!(chain(&state, "a"), Some(vec!["lucid-topics-auditor".to_owned()]));
         assert!(state.view("a").unwrap().problems.is_empty());
     }
 
     #[test]
     fn unknown_auditors_in_the_operator_chain_are_reported() {
-        let chain = Some(vec!["pii".to_owned()]);
+        let chain = Some(vec!["topics".to_owned()]);
         let state = state(Settings { chain, ..Settings::default() });
         state.change_chains(Change::All(Vec::new()));
         state.set_catalogue("s", None);
         let reason = state.view("a").unwrap_err().reason;
-        assert!(reason.contains("in the default chain") && reason.contains("pii"), "{reason}");
+        assert!(reason.contains("in the default chain") && reason.contains("topics"), "{reason}");
         state.set_catalogue(
             "s",
-            Some(&data("auditors.yaml", "chain: [{name: lucid-pii-auditor, image: r.test/pii}]")),
+            Some(&data("auditors.yaml", "chain: [{name: lucid-topics-auditor, image: r.test/topics}]")),
         );
         assert!(state.view("a").is_ok());
     }

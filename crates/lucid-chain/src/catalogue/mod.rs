@@ -63,15 +63,15 @@ pub const RESERVED_ENV: [&str; 8] = [
 /// let catalogue = lucid_chain::Catalogue::parse(
 ///     "auditors.yaml",
 ///     "chain:
-///        - name: lucid-pii-auditor
-///          image: registry.example/pii:1.0
+///        - name: lucid-topics-auditor
+///          image: registry.example/topics:1.0
 ///          port: 9000
 ///     ",
 /// )?;
-/// assert_eq!(catalogue.resolve("pii")?.name(), "lucid-pii-auditor");
+/// assert_eq!(catalogue.resolve("topics")?.name(), "lucid-topics-auditor");
 ///
 /// let everything = lucid_chain::Catalogue::builtin().overlay(&catalogue);
-/// assert_eq!(everything.auditors().len(), 4);
+/// assert_eq!(everything.auditors().len(), 5);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,6 +124,7 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
         ("lucid-guardrails-auditor", "Applies general guardrails", 8090),
         ("lucid-injection-auditor", "Detects prompt injection", 8090),
         ("lucid-toxicity-auditor", "Detects toxic language", 8093),
+        ("lucid-pii-auditor", "Finds personal data and secrets", 8096),
         (EGRESS_CONTAINER, "Forwards outbound traffic to its destination", 8096),
     ];
     let entry = |(name, description, number): (&str, &str, u16)| {
@@ -158,8 +159,8 @@ impl Catalogue {
         Self(Arc::new(Entries { auditors, egress, defaults, index, base: None, has_egress_image: false }))
     }
 
-    /// Returns the built-in catalogue: `lucid-guardrails-auditor` (8090), `lucid-injection-auditor` (8090) and
-    /// `lucid-toxicity-auditor` (8093), with the images `ghcr.io/lucid/<name>:latest`.
+    /// Returns the built-in catalogue: `lucid-guardrails-auditor` (8090), `lucid-injection-auditor` (8090),
+    /// `lucid-toxicity-auditor` (8093) and `lucid-pii-auditor` (8096), with the images `ghcr.io/lucid/<name>:latest`.
     pub fn builtin() -> Self {
         BUILTIN.clone()
     }
@@ -178,9 +179,9 @@ impl Catalogue {
     ///     "auditors.yaml",
     ///     r#"
     /// chain:
-    ///   - name: lucid-pii-auditor
-    ///     description: Finds personal data
-    ///     image: registry.example/pii:1.0
+    ///   - name: topics
+    ///     description: Blocks topics
+    ///     image: registry.example/topics:1.0
     ///     port: 9000                         # 8080 by default
     ///     env: {THRESHOLD: "0.8"}
     ///     labels: {tier: core}
@@ -196,7 +197,7 @@ impl Catalogue {
     /// assert_eq!(catalogue.auditors()[0].probes().startup.as_ref().map(|probe| probe.period_seconds), Some(1));
     /// assert_eq!(catalogue.defaults().audit_mode, Some(AuditMode::Observe));
     ///
-    /// let error = Catalogue::parse("auditors.yaml", "chain:\n- name: pii\n  image: pii\n  port: 0\n").unwrap_err();
+    /// let error = Catalogue::parse("auditors.yaml", "chain:\n- name: topics\n  image: topics\n  port: 0\n").unwrap_err();
     /// assert_eq!(error.to_string(), "auditors.yaml: line 4, column 9: chain[0].port: found 0, accepted 1 to 65535");
     /// # Ok::<(), lucid_chain::CatalogueError>(())
     /// ```
@@ -225,8 +226,8 @@ impl Catalogue {
     /// sources, such as a custom resource.
     ///
     /// ```
-    /// let entry = r#"{"name": "lucid-pii-auditor", "image": "registry.example/pii:1.0"}"#;
-    /// let auditor = lucid_chain::Catalogue::parse_entry("Auditor lucid-pii-auditor", entry)?;
+    /// let entry = r#"{"name": "topics", "image": "registry.example/topics:1.0"}"#;
+    /// let auditor = lucid_chain::Catalogue::parse_entry("Auditor topics", entry)?;
     /// assert_eq!(auditor.port().get(), 8080);
     /// # Ok::<(), lucid_chain::CatalogueError>(())
     /// ```

@@ -11,7 +11,7 @@ use crate::text::Excerpt;
 const LONGEST: usize = 63;
 
 /// Maximum number of characters for the known names in a message, which lists at least one.
-const LISTED: usize = 80;
+const LISTED: usize = 60;
 
 /// The catalogue has no auditor with this name.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,7 @@ chain:
     env: {THRESHOLD: "0.8", RATIO: 0.80, STRICT: yes, EMPTY: ""}
     labels: {tier: core}
     resources: {requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 500m, memory: 256Mi}}
-  - {name: pii, image: pii}
+  - {name: topics, image: topics}
 "#;
 
 #[test]
@@ -30,7 +30,7 @@ fn an_entry_keeps_all_keys_and_the_order() {
     assert_eq!(env, [("EMPTY", ""), ("RATIO", "0.80"), ("STRICT", "yes"), ("THRESHOLD", "0.8")]);
     assert_eq!(first.labels()["tier"], "core");
     assert_eq!(first.resources(), &Resources::default());
-    assert_eq!((second.name(), second.port()), ("pii", DEFAULT_PORT));
+    assert_eq!((second.name(), second.port()), ("topics", DEFAULT_PORT));
     assert_eq!((second.port().get(), catalogue.resolve("injection").unwrap()), (8080, first));
 
     let configuration =
@@ -102,14 +102,16 @@ fn the_builtin_catalogue_is_as_documented() {
             ("lucid-guardrails-auditor", 8090, "ghcr.io/lucid/lucid-guardrails-auditor:latest"),
             ("lucid-injection-auditor", 8090, "ghcr.io/lucid/lucid-injection-auditor:latest"),
             ("lucid-toxicity-auditor", 8093, "ghcr.io/lucid/lucid-toxicity-auditor:latest"),
+            ("lucid-pii-auditor", 8096, "ghcr.io/lucid/lucid-pii-auditor:latest"),
         ]
     );
 }
 
 #[test]
 fn an_overlay_replaces_equivalent_entries_and_appends_others() {
-    let own =
-        parsed("chain: [{name: pii, image: pii}, {name: lucid-injection-auditor, image: mine, port: 1}]");
+    let own = parsed(
+        "chain: [{name: topics, image: topics}, {name: lucid-injection-auditor, image: mine, port: 1}]",
+    );
     let all = Catalogue::builtin().overlay(&own);
     let entries: Vec<_> = all.auditors().iter().map(|a| (a.name(), a.port().get())).collect();
     assert_eq!(
@@ -118,7 +120,8 @@ fn an_overlay_replaces_equivalent_entries_and_appends_others() {
             ("lucid-guardrails-auditor", 8090),
             ("lucid-injection-auditor", 1),
             ("lucid-toxicity-auditor", 8093),
-            ("pii", 8080),
+            ("lucid-pii-auditor", 8096),
+            ("topics", 8080),
         ]
     );
 }
@@ -141,7 +144,7 @@ fn an_unknown_name_is_reported_with_suggestions() {
         ("injectoin", Some("lucid-injection-auditor")),
         ("lucid-toxcity-auditor", Some("lucid-toxicity-auditor")),
         ("guardrail", Some("lucid-guardrails-auditor")),
-        ("pii", None),
+        ("topics", None),
         ("Injection", Some("lucid-injection-auditor")),
         ("LUCID-TOXICITY-AUDITOR", Some("lucid-toxicity-auditor")),
         ("", None),
@@ -150,7 +153,7 @@ fn an_unknown_name_is_reported_with_suggestions() {
     for (name, nearest) in cases {
         let unknown = catalogue.resolve(name).unwrap_err();
         assert_eq!(unknown.nearest.as_deref(), nearest, "{name}");
-        assert_eq!(unknown.known.len(), 3);
+        assert_eq!(unknown.known.len(), 4);
         let message = unknown.to_string();
         assert_eq!(message.contains("did you mean"), nearest.is_some(), "{message}");
         assert!(message.contains("known: lucid-guardrails-auditor, lucid-injection-auditor"), "{message}");
@@ -201,7 +204,7 @@ fn auditors_are_found_by_image_and_container_name() {
         ("toxicity", None),
         ("pii-2", Some("pii-2")),
         ("pii-2-3", Some("pii-2")),
-        ("pii", None),
+        ("topics", None),
         ("pii-3", None),
     ];
     for (name, expected) in names {

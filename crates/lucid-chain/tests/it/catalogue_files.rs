@@ -42,7 +42,7 @@ fn volume<'p>(pod: &'p mut Value, source: &str) -> &'p mut Value {
 #[test]
 fn variables_come_from_objects_and_texts_keep_their_spelling() {
     let configuration = configuration();
-    let own = &configuration.catalogue().auditors()[3];
+    let own = &configuration.catalogue().auditors()[4];
     assert_eq!(own.env()["RATIO"], EnvValue::Value("0.80".to_owned()));
     let mut pod = injected_with(&pod(json!({}), &[5000]), &configuration);
     let env = container(&mut pod, "own")["env"].as_array().unwrap().clone();

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use crate::common::{configured, outcome_in, planned_by, pod};
 
-/// Plans `pod` with this `auditors.yaml`, whose entry `pii` is the operator's chain.
+/// Plans `pod` with this `auditors.yaml`, whose entry `topics` is the operator's chain.
 fn plan_by(yaml: &str, pod: &Value) -> Plan {
-    planned_by(outcome_in(pod, &configured(yaml, &["pii"]), None))
+    planned_by(outcome_in(pod, &configured(yaml, &["topics"]), None))
 }
 
 fn annotated(annotations: Value) -> Value {
@@ -20,8 +20,8 @@ fn native(mut pod: Value) -> Value {
 }
 
 const ENTRY: &str = "chain:
-- name: pii
-  image: pii
+- name: topics
+  image: topics
   probes:
     readiness: {path: /ready}
     liveness: {periodSeconds: 7}
@@ -41,7 +41,7 @@ fn a_container_has_the_probes_of_its_entry_on_its_port() {
     assert_eq!(manifest["livenessProbe"]["periodSeconds"], 7);
     assert_eq!(manifest["startupProbe"]["failureThreshold"], 300);
 
-    let none = plan_by("chain: [{name: pii, image: pii}]", &taken).containers[0].manifest();
+    let none = plan_by("chain: [{name: topics, image: topics}]", &taken).containers[0].manifest();
     assert!(none.as_object().unwrap().keys().all(|key| !key.ends_with("Probe")), "{none}");
 }
 
@@ -49,8 +49,9 @@ fn a_container_has_the_probes_of_its_entry_on_its_port() {
 fn a_native_sidecar_has_a_startup_probe() {
     let own = plan_by(ENTRY, &native(annotated(json!({})))).containers[0].manifest();
     assert_eq!(own["startupProbe"]["failureThreshold"], 300);
-    let default =
-        plan_by("chain: [{name: pii, image: pii}]", &native(annotated(json!({})))).containers[0].manifest();
+    let default = plan_by("chain: [{name: topics, image: topics}]", &native(annotated(json!({})))).containers
+        [0]
+    .manifest();
     assert_eq!(default["startupProbe"]["failureThreshold"], 120);
 }
 
@@ -75,7 +76,7 @@ fn a_container_has_the_security_context_of_its_entry() {
 
 #[test]
 fn defaults_yield_to_the_operator_and_the_pod() {
-    let yaml = "chain: [{name: pii, image: pii}]
+    let yaml = "chain: [{name: topics, image: topics}]
 defaults: {audit-mode: observe, direction: both, target-port: 7000, sidecar-mode: native, intercept: env}";
     let plan = plan_by(yaml, &annotated(json!({})));
     assert_eq!(

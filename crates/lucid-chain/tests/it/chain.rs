@@ -145,24 +145,26 @@ fn the_first_source_with_a_valid_chain_wins() {
 
 #[test]
 fn an_annotation_may_name_auditors_of_the_namespace() {
-    let own =
-        namespace(&[("auditors.yaml", "chain: [{name: pii, image: pii}, {name: injection, image: mine}]")]);
-    let pod = pod(json!({keys::AUDITORS: "toxicity,pii,injection"}), &[5000]);
+    let own = namespace(&[(
+        "auditors.yaml",
+        "chain: [{name: topics, image: topics}, {name: injection, image: mine}]",
+    )]);
+    let pod = pod(json!({keys::AUDITORS: "toxicity,topics,injection"}), &[5000]);
     let plan = planned_by(outcome_in(&pod, &builtin(), Some(&own.unwrap())));
     let images: Vec<_> = plan.containers.iter().map(|planned| planned.image()).collect();
-    assert_eq!(images, ["ghcr.io/lucid/lucid-toxicity-auditor:latest", "pii", "mine"]);
+    assert_eq!(images, ["ghcr.io/lucid/lucid-toxicity-auditor:latest", "topics", "mine"]);
 }
 
 #[test]
 fn a_namespace_chain_comes_from_either_key_or_both() {
-    const YAML: &str = "chain: [{name: pii, image: pii}, {name: lucid-injection-auditor, image: mine}]";
+    const YAML: &str = "chain: [{name: topics, image: topics}, {name: lucid-injection-auditor, image: mine}]";
     type Pairs<'a> = &'a [(&'a str, &'a str)];
     let cases: [(Pairs<'_>, Pairs<'_>); 3] = [
         (
             &[("chain", "toxicity, toxicity\n")],
             &[("lucid-toxicity-auditor", "ghcr.io/lucid/lucid-toxicity-auditor:latest"); 2],
         ),
-        (&[("auditors.yaml", YAML)], &[("pii", "pii"), ("lucid-injection-auditor", "mine")]),
+        (&[("auditors.yaml", YAML)], &[("topics", "topics"), ("lucid-injection-auditor", "mine")]),
         (
             &[("auditors.yaml", YAML), ("chain", "injection,guardrails"), ("other", "")],
             &[
@@ -216,14 +218,14 @@ fn an_invalid_operator_chain_is_an_error() {
     let cases: [(&[&str], &str); 3] = [
         (&[], "failed to read the operator's chain: names no auditor"),
         (&["injection", " "], "failed to read the operator's chain: item 2 is empty"),
-        (&["pii"], r#"failed to read the operator's chain: unknown auditor "pii" (known: "#),
+        (&["topics"], r#"failed to read the operator's chain: unknown auditor "topics" (known: "#),
     ];
     for (chain, message) in cases {
         let chain: Vec<_> = chain.iter().map(|name| (*name).to_owned()).collect();
         let error = Configuration::new(Catalogue::builtin(), Some(&chain)).unwrap_err().to_string();
         assert!(error.starts_with(message), "{error}");
     }
-    let lacking = parsed("chain: [{name: pii, image: pii}]");
+    let lacking = parsed("chain: [{name: topics, image: topics}]");
     let error = Configuration::new(lacking, None).unwrap_err().to_string();
     assert!(
         error.starts_with("failed to find the built-in chain in the catalogue: unknown auditor"),

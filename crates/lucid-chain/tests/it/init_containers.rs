@@ -479,8 +479,8 @@ fn the_status_records_additions_permanently() {
 
 #[test]
 fn probes_follow_the_catalogue_and_the_audit_mode() {
-    let yaml = "chain: [{name: pii, image: pii, probes: {readiness: {}, liveness: {path: /live}, startup: {failureThreshold: 9}}}]";
-    let configuration = without_rules(configured(yaml, &["pii"]));
+    let yaml = "chain: [{name: topics, image: topics, probes: {readiness: {}, liveness: {path: /live}, startup: {failureThreshold: 9}}}]";
+    let configuration = without_rules(configured(yaml, &["topics"]));
     for mode in ["containers", "native"] {
         for (audit_mode, expected) in [
             ("enforce", &["livenessProbe", "readinessProbe", "startupProbe"][..]),

@@ -191,8 +191,8 @@ async fn pods_need_their_chain_while_every_webhook_is_down() {
     pods.delete("open", &Default::default()).await.unwrap();
 
     // The configuration changes, the policy does not.
-    let pii = "chain: [{name: pii, image: example.com/pii}]";
-    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", pii).await;
+    let topics = "chain: [{name: topics, image: example.com/topics}]";
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", topics).await;
     checked(&cluster, "warning", "another configuration: catalogue, names, stems;").await;
 
     // A Deployment reports the denial and loses nothing: its pods are created when the operator is back.

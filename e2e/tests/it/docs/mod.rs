@@ -22,7 +22,7 @@ use crate::common::prepare;
 use node::Node;
 
 /// The cluster's `auditors.yaml`, for pages that assume one.
-const CATALOGUE: &str = "chain: [{name: pii, image: 'registry.example/pii:1', port: 8090}]\n";
+const CATALOGUE: &str = "chain: [{name: topics, image: 'registry.example/topics:1', port: 8090}]\n";
 
 /// Initial state for a page.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -314,7 +314,7 @@ mod tests {
         let exact = backstop(BTreeMap::new(), true);
         assert_eq!(exact.differences(&installed(&exact)).unwrap(), [""; 0]);
         assert_eq!(exact.differences(&installed(&backstop(BTreeMap::new(), false))).unwrap(), [""; 0]);
-        let data = [("auditors.yaml".to_owned(), "chain: [{name: pii, image: r.test/pii}]".to_owned())];
+        let data = [("auditors.yaml".to_owned(), "chain: [{name: topics, image: r.test/topics}]".to_owned())];
         let own = NamespaceChain::from_data(
             "a",
             &data.into(),

@@ -70,20 +70,20 @@ fn every_setting_has_its_source() {
 fn files_and_variables_from_objects_are_listed() {
     let digest = format!("sha256:{}", "2".repeat(64));
     let catalogue = format!(
-        "chain: [{{name: pii, image: r.test/pii, env: {{A: text, TOKEN: {{valueFrom: {{secretKeyRef: {{name: s, key: k}}}}}}}}, \
+        "chain: [{{name: topics, image: r.test/topics, env: {{A: text, TOKEN: {{valueFrom: {{secretKeyRef: {{name: s, key: k}}}}}}}}, \
          files: [{{mountPath: /rules, configMap: {{name: rules}}}}, {{mountPath: /m, image: {{reference: 'r.test/m@{digest}'}}}}]}}]"
     );
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("auditors.yaml");
     std::fs::write(&file, catalogue).unwrap();
-    let arguments = ["explain", "--config", file.to_str().unwrap(), "--chain", "pii"];
+    let arguments = ["explain", "--config", file.to_str().unwrap(), "--chain", "topics"];
     let json = piped(&[&arguments[..], &["-o", "json"]].concat(), POD);
     let reports: Value = serde_json::from_str(&json).unwrap();
     let settings = reports[0]["settings"].as_array().unwrap();
     let value = |name: &str| settings.iter().find(|it| it["name"] == name).unwrap()["value"].clone();
-    assert_eq!(value("variables of pii"), "TOKEN from secretKeyRef s/k");
+    assert_eq!(value("variables of topics"), "TOKEN from secretKeyRef s/k");
     assert_eq!(
-        value("files of pii"),
+        value("files of topics"),
         format!("/rules from ConfigMap rules, /m from image r.test/m@{digest}")
     );
     let text = piped(&arguments, POD);

@@ -136,25 +136,21 @@ fn the_namespace_decides_as_in_a_cluster() {
 fn the_configuration_is_that_of_the_operator() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("auditors.yaml");
-    std::fs::write(&config, "chain:\n- {name: pii, image: 'registry.example/pii:1', port: 9000}\n").unwrap();
+    std::fs::write(&config, "chain:\n- {name: topics, image: 'registry.example/topics:1', port: 9000}\n")
+        .unwrap();
     let arguments = [
         "inject",
         "--config",
         config.to_str().unwrap(),
         "--chain",
-        "pii,toxicity",
+        "topics,toxicity",
         "--audit-mode",
         "observe",
     ];
     let injected = values(&piped(&arguments, POD));
     let containers = &injected[0]["spec"]["containers"];
-    assert_eq!(
-        names(containers),
-        ["model", "lucid-pii-auditor", "lucid-toxicity-auditor"].map(|name| {
-            if name == "lucid-pii-auditor" { containers[1]["name"].as_str().unwrap() } else { name }
-        })
-    );
-    assert_eq!(containers[1]["image"], "registry.example/pii:1");
+    assert_eq!(names(containers), ["model", "topics", "lucid-toxicity-auditor"]);
+    assert_eq!(containers[1]["image"], "registry.example/topics:1");
     assert!(containers[1]["env"].to_string().contains("observe"));
 }
 

@@ -95,9 +95,9 @@ mod tests {
     fn an_object_and_an_entry_of_a_file_make_the_same_auditor() {
         let file = r#"
 chain:
-  - name: lucid-pii-auditor
+  - name: lucid-topics-auditor
     description: "Finds \"names\": äöü"
-    image: registry.example/pii:1.0
+    image: registry.example/topics:1.0
     port: 9000
     env:
       {B: "0.80", A: "yes", EMPTY: "", CONTROL: "\x07\x7f\n", KEY: {valueFrom: {secretKeyRef: {name: s, key: k, optional: true}}}}
@@ -111,7 +111,7 @@ chain:
     securityContext: {runAsGroup: 3000, seccompProfile: {type: Localhost, localhostProfile: a.json}}
 "#;
         let spec = json!({
-            "description": "Finds \"names\": äöü", "image": "registry.example/pii:1.0", "labels": {"tier": "core"},
+            "description": "Finds \"names\": äöü", "image": "registry.example/topics:1.0", "labels": {"tier": "core"},
             "container": {
                 "port": 9000,
                 "env": [
@@ -132,10 +132,11 @@ chain:
             },
         });
         let of_file = Catalogue::parse("auditors.yaml", file).unwrap();
-        assert_eq!(auditor("lucid-pii-auditor", spec).unwrap(), of_file.auditors()[0]);
+        assert_eq!(auditor("lucid-topics-auditor", spec).unwrap(), of_file.auditors()[0]);
 
-        let of_file = Catalogue::parse("auditors.yaml", "chain: [{name: pii, image: r.test/pii}]").unwrap();
-        assert_eq!(auditor("pii", json!({"image": "r.test/pii"})).unwrap(), of_file.auditors()[0]);
+        let of_file =
+            Catalogue::parse("auditors.yaml", "chain: [{name: topics, image: r.test/topics}]").unwrap();
+        assert_eq!(auditor("topics", json!({"image": "r.test/topics"})).unwrap(), of_file.auditors()[0]);
     }
 
     #[test]
@@ -160,8 +161,8 @@ chain:
             (json!({"image": "a", "container": {"port": 70000}}), "spec.container.port: found 70000"),
             (json!({"image": "a", "extra": 1}), "unknown key \"extra\""),
         ] {
-            let error = auditor("pii", spec.clone()).unwrap_err().to_string();
-            assert!(error.starts_with("Auditor pii: ") && error.contains(expected), "{spec}: {error}");
+            let error = auditor("topics", spec.clone()).unwrap_err().to_string();
+            assert!(error.starts_with("Auditor topics: ") && error.contains(expected), "{spec}: {error}");
         }
     }
 
@@ -171,7 +172,7 @@ chain:
             ('\0'..='\u{2fff}').chain('\u{d7f0}'..='\u{e010}').chain('\u{fef0}'..='\u{1f600}').collect();
         for some in characters.chunks(512) {
             let text: String = some.iter().collect();
-            let read = auditor("pii", json!({"image": "a", "description": text}));
+            let read = auditor("topics", json!({"image": "a", "description": text}));
             assert_eq!(read.unwrap().description(), text);
         }
     }
