@@ -219,20 +219,12 @@ What contradicts itself: a sentence for each. values.schema.json has what a sing
 {{- end -}}
 
 {{- $names := dict -}}
-{{- $ports := dict -}}
 {{- range ($values.catalogue | default dict).chain -}}
   {{- $name := .name | trimPrefix "lucid-" | trimSuffix "-auditor" -}}
   {{- if hasKey $names $name -}}
     {{- $said = append $said (printf "catalogue.chain has two entries that mean the same: %s and %s." (get $names $name) .name) -}}
   {{- end -}}
   {{- $_ := set $names $name .name -}}
-  {{- if .port -}}
-    {{- $port := toString (int64 .port) -}}
-    {{- if hasKey $ports $port -}}
-      {{- $said = append $said (printf "catalogue.chain gives port %s to %s and %s: each has to have one of its own, or none." $port (get $ports $port) .name) -}}
-    {{- end -}}
-    {{- $_ := set $ports $port .name -}}
-  {{- end -}}
 {{- end -}}
 
 {{- with $values.decisions.log -}}

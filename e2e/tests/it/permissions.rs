@@ -5,20 +5,20 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::DeleteParams;
-use lucid_e2e::{Answer, Operator};
+use lucid_e2e::Answer;
 use serde_json::json;
 
 use crate::check::check;
 use crate::common::{
-    GUARDRAILS, chain, cluster, config_map, create, create_object, has_chain, log, logged_in, metric,
-    secured, secured_with, until, until_injected,
+    GUARDRAILS, authenticated_cluster, chain, config_map, create, create_object, has_chain, log, logged_in,
+    metric, operator, secured, secured_with, until, until_injected,
 };
 use crate::notices::events_about;
 
 #[tokio::test]
 async fn permissions_restrict_the_webhook_while_it_is_served() {
-    let cluster = cluster().await;
-    let operator = Operator::builder(&cluster).env("LUCID_TIER_LABEL", "").start().await.unwrap();
+    let cluster = authenticated_cluster().await;
+    let operator = operator(&cluster, |operator| operator.authenticated().env("LUCID_TIER_LABEL", "")).await;
     until_injected(&cluster, "shop", "free", GUARDRAILS).await;
     let permit = async |permissions: serde_json::Value| {
         let yaml = json!({"webhooks": {"mutate.lucid.computing": permissions}}).to_string();

@@ -2,7 +2,6 @@
 
 pub(crate) mod backstop;
 
-use std::collections::BTreeSet;
 use std::io::Write;
 
 use lucid_chain::{Auditor, Catalogue, keys};
@@ -109,17 +108,13 @@ fn documents(args: &ManifestsArgs) -> Result<Vec<Value>> {
     Ok(merged(documents))
 }
 
-/// Returns a catalogue to edit, with the built-in auditors that fit in one file. They are available without it as well.
+/// Returns a catalogue to edit, with the built-in auditors. They are available without it as well.
 fn catalogue() -> serde_json::Value {
     let entry = |auditor: &Auditor| {
         let (name, image, port) = (auditor.name(), auditor.image(), auditor.port());
         format!("  - name: {name}\n    image: {image}\n    port: {port}\n")
     };
-    // Ports are unique within a file.
-    let mut ports = BTreeSet::new();
-    let catalogue = Catalogue::builtin();
-    let auditors = catalogue.auditors().iter().filter(|auditor| ports.insert(auditor.port()));
-    let entries: String = auditors.map(entry).collect();
+    let entries: String = Catalogue::builtin().auditors().iter().map(entry).collect();
     json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
