@@ -171,7 +171,15 @@ fn calls_to_the_first_auditor_reach_the_upstream_by_tls() {
     let config = Arc::new(config.unwrap());
     let settings = with(r#""upstream":"https://api.example.com:8443/v1""#);
     let pem = key.cert.pem();
-    for (variables, is_trusted) in [(&[("LUCID_UPSTREAM_CA", pem.as_str())][..], true), (&[][..], false)] {
+    // The file of the system's authorities, readable by the user of lucid-egress.
+    let system = std::env::temp_dir().join(format!("lucid-egress-{}.crt", std::process::id()));
+    std::fs::write(&system, &pem).unwrap();
+    let system_file = system.to_str().unwrap();
+    for (variables, is_trusted) in [
+        (&[("LUCID_UPSTREAM_CA", pem.as_str())][..], true),
+        (&[("SSL_CERT_FILE", system_file)][..], true),
+        (&[][..], false),
+    ] {
         let Some(pod) = Pod::start(Tool::Nft, &settings, variables) else { return };
         let config = Arc::clone(&config);
         serve(&pod.network.node, APP, "10.0.0.1:8443", move |stream: TcpStream| {
@@ -197,6 +205,7 @@ fn calls_to_the_first_auditor_reach_the_upstream_by_tls() {
         server(&pod.network.node, "10.0.0.1:8000", "ONE");
         assert_eq!(pod.get(APP, "10.0.0.1:8000", "/", "a"), ok("ONE a/ AUD1 AUD2"));
     }
+    std::fs::remove_file(system).unwrap();
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub struct CertificateArgs {
     #[arg(long, env = "LUCID_TLS_DIRECTORY", value_name = "DIRECTORY")]
     pub tls_directory: Option<PathBuf>,
 
-    /// Publish the trust bundle in the webhook registration. True needs a ca.crt. By default true for self-signed,
+    /// Publish the trust bundle in the webhook registration: ca.crt, or without it the issuers in tls.crt. By default true for self-signed,
     /// secret and files, and false for the others.
     #[arg(long, value_name = "BOOL")]
     pub publish_trust: Option<bool>,
@@ -112,7 +112,7 @@ impl CertificateArgs {
                 ("--publish-trust=true and --inject-ca", "only one of both can write the caBundle")
             }
             (Source::Openshift | Source::Olm, _, Some(true)) => {
-                ("--publish-trust=true", "it needs a ca.crt, which this source does not provide")
+                ("--publish-trust=true", "it needs authorities, which this source does not provide")
             }
             _ => return Ok(()),
         };
@@ -214,7 +214,7 @@ mod tests {
             (&["--publish-trust=false"], Some("--publish-trust=false with LUCID_CERTIFICATES=self-signed")),
             (
                 &["--certificates=olm", "--publish-trust=true"],
-                Some("LUCID_CERTIFICATES=olm; it needs a ca.crt"),
+                Some("LUCID_CERTIFICATES=olm; it needs authorities"),
             ),
             (&["--certificates=openshift", "--publish-trust=true"], Some("LUCID_CERTIFICATES=openshift")),
             (&["--certificates=cert-manager", "--publish-trust=true", "--tls-directory=/tls"], None),
