@@ -19,6 +19,8 @@ use crate::error::{Result, ResultExt};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time for ending after SIGTERM, as kubelets give by default.
 const END_LIMIT: Duration = Duration::from_secs(30);
+/// Time for reading what a program wrote before its end.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 /// Number of lines kept of the output.
 const LINES: usize = 20;
@@ -70,7 +72,7 @@ impl Process {
                     continue;
                 }
             };
-            let output = process.output.last();
+            let output = process.output.last().await;
             let program = program.display();
             return Err(format!(
                 "{program} has to listen on {address} (LUCID_AUDITOR_PORT): {found}{output}"
@@ -138,7 +140,13 @@ impl Output {
         });
     }
 
-    fn last(&self) -> String {
+    /// Returns the last lines. A program that has ended may have written some that are not read yet.
+    async fn last(&self) -> String {
+        let begin = Instant::now();
+        // Each stream that is read holds a reference. Other programs may keep them open.
+        while Arc::strong_count(&self.0) > 1 && begin.elapsed() < OUTPUT_LIMIT {
+            sleep(POLL).await;
+        }
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(|line| format!("\n  {line}")).collect()
     }
