@@ -84,16 +84,16 @@ impl Installation {
         Ok(Self { cluster })
     }
 
-    /// Runs `helm upgrade --install` of the chart with these values, and waits until all pods are ready and every node routes
+    /// Runs `helm upgrade --install` of the chart with these values, YAML or JSON, and waits until all pods are ready and every node routes
     /// to them.
     ///
     /// # Errors
     ///
     /// Returns an error with the output of helm and of Lucid's pods if helm fails, or an error if a Service does not route.
-    pub async fn install(&self, values: &Value) -> Result<(), Error> {
+    pub async fn install(&self, values: &str) -> Result<(), Error> {
         let chart = format!("{ROOT}/charts/lucid");
         let arguments = ["upgrade", "--install", "lucid", &chart, "--create-namespace", "-f", "-"];
-        self.helm(&arguments, &values.to_string()).await?;
+        self.helm(&arguments, values).await?;
         self.services_lead_somewhere().await
     }
 

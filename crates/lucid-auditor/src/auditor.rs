@@ -146,6 +146,8 @@ impl Auditor {
             path = request.uri().path(),
             traceparent = trace_parent,
         );
+        #[cfg(feature = "opentelemetry")]
+        continue_trace(&span, request.headers());
         let response = self.dispatch(peer, request).instrument(span).await.unwrap_or_else(|refused| refused);
         self.telemetry.count_request(response.status());
         response
@@ -524,4 +526,14 @@ fn encoding(headers: &HeaderMap) -> Option<String> {
     let encodings = encodings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let mut encodings = encodings.filter(|encoding| !encoding.eq_ignore_ascii_case("identity"));
     encodings.next()
+}
+
+#[cfg(feature = "opentelemetry")]
+fn continue_trace(span: &tracing::Span, headers: &HeaderMap) {
+    use opentelemetry_http::HeaderExtractor;
+    use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+    let parent = opentelemetry::global::get_text_map_propagator(|it| it.extract(&HeaderExtractor(headers)));
+    // Fails without a layer of OpenTelemetry, which is not an error.
+    let _ = span.set_parent(parent);
 }

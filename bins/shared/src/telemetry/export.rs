@@ -9,6 +9,7 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_http::{Bytes, HttpError, Request, Response};
 use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tokio::runtime::Handle;
 use tracing_subscriber::Layer;
@@ -63,6 +64,8 @@ impl Exported {
                 return Err(refused(variable, &found, accepted));
             }
         }
+        // For spans of requests that continue a trace.
+        opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
         let exporter = SpanExporter::builder().with_http().with_http_client(Client::new()?);
         let exporter = exporter.build().map_err(Error::with_context(FAILED))?;
         let resource =

@@ -23,14 +23,14 @@ async fn host_network_serves_and_is_updated() {
     let program = |webhook: u16, admin: u16| json!({"replicas": 1, "hostNetwork": true, "ports": {"webhook": webhook, "admin": admin}});
     values["operator"] = program(10261, 10262);
     values["validator"] = program(10263, 10264);
-    site.install(&values).await.unwrap();
+    site.install(&values.to_string()).await.unwrap();
     let before = names(&site).await;
     it_injects_and_judges(&site, "before").await;
 
     for program in ["operator", "validator"] {
         values[program]["podAnnotations"] = json!({"example.com/round": "2"});
     }
-    site.install(&values).await.unwrap();
+    site.install(&values.to_string()).await.unwrap();
     let after = names(&site).await;
     assert!(after.iter().all(|name| !before.contains(name)), "{before:?} {after:?}");
     it_injects_and_judges(&site, "after").await;

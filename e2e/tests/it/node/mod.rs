@@ -36,7 +36,7 @@ async fn installed(nodes: u8) -> Installation {
     chain.push(reader());
     let notarized = values["verifier"]["notarized"].as_array_mut().unwrap();
     notarized.push(json!(image("example-model").unwrap().digest));
-    site.install(&values).await.unwrap();
+    site.install(&values.to_string()).await.unwrap();
     site.cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
     site
 }

@@ -200,7 +200,7 @@ async fn an_upgrade_and_its_rollback_go_unnoticed(site: &Installation) {
     let mut values = values();
     values["injection"] = json!({"auditMode": "observe"});
     values["operator"] = json!({"replicas": 3});
-    site.install(&values).await.unwrap();
+    site.install(&values.to_string()).await.unwrap();
     operators(site, 3).await;
     create(site, "shop", &waiting("upgraded")).await;
     assert_eq!(audit_mode(site, "upgraded").await, "observe");

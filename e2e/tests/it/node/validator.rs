@@ -31,7 +31,7 @@ async fn validators_seal_their_decisions_on_a_volume() {
     values["webhooks"] = json!({"validating": {"by": "validator"}});
     values["policy"] = json!({"admissionMode": "enforce"});
     values["decisions"] = json!({"log": {"volume": "persistentVolumeClaim", "size": "64Mi", "key": {"secret": "lucid-decisions"}}});
-    site.install(&values).await.unwrap();
+    site.install(&values.to_string()).await.unwrap();
 
     judge(&site, "before").await;
     for replica in REPLICAS {
