@@ -20,7 +20,7 @@ pub struct Reaction {
 }
 
 /// Sends one request to a pod or a Service from within the cluster's network, on a new connection. A request with a body is a
-/// POST.
+/// POST; a body that begins with `{` is JSON.
 ///
 /// # Errors
 ///
@@ -34,11 +34,11 @@ pub async fn call(
     let stream = cluster.connect(address).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let method = if body.is_some() { Method::POST } else { Method::GET };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::HOST, address.to_string())
-        .body(Full::new(Bytes::from(body.unwrap_or_default().to_owned())))?;
+    let mut request = Request::builder().method(method).uri(path).header(header::HOST, address.to_string());
+    if body.is_some_and(|body| body.starts_with('{')) {
+        request = request.header(header::CONTENT_TYPE, "application/json");
+    }
+    let request = request.body(Full::new(Bytes::from(body.unwrap_or_default().to_owned())))?;
     let exchange = async {
         let answer = sender.send_request(request).await?;
         let status = answer.status();

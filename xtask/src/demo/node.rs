@@ -103,5 +103,6 @@ fn text(answer: &Reaction) -> String {
         events.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
     let words =
         chunks.filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str().map(str::to_owned));
-    words.collect()
+    let text: String = words.collect();
+    if text.is_empty() { events.to_owned() } else { text }
 }
