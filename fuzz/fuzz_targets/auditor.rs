@@ -102,7 +102,7 @@ async fn serve_model(listener: TcpListener, model: Arc<Mutex<Model>>) {
                 let pieces =
                     model.pieces.clone().into_iter().map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
                 let answer = Response::builder().header(CONTENT_TYPE, model.content_type);
-                Ok::<_, hyper::http::Error>(answer.body(StreamBody::new(futures::stream::iter(pieces)))?)
+                answer.body(StreamBody::new(futures::stream::iter(pieces)))
             }
         });
         tokio::spawn(
@@ -133,7 +133,8 @@ async fn exchange(path: &str, body: Bytes) -> (StatusCode, Vec<u8>, bool) {
 
 /// Returns `true` if the rules refuse this text.
 fn is_refused(text: &str, has_more: bool) -> bool {
-    let passage = Passage { has_more, ..Passage::new(Direction::Completion, text) };
+    let mut passage = Passage::new(Direction::Completion, text);
+    passage.has_more = has_more;
     let verdict = INJECTION.judge(&passage).now_or_never().expect("no waiting").expect("a verdict");
     matches!(verdict, Verdict::Deny { .. })
 }
@@ -163,7 +164,8 @@ fn check(passed: &[u8]) {
 /// Spans are in order and within the text.
 fn check_judge(judge: &impl Judge, text: &str) {
     for has_more in [false, true] {
-        let passage = Passage { has_more, ..Passage::new(Direction::Prompt, text) };
+        let mut passage = Passage::new(Direction::Prompt, text);
+        passage.has_more = has_more;
         let verdict = judge.judge(&passage).now_or_never().expect("no waiting").expect("a verdict");
         let Verdict::Mask(spans) = verdict else { continue };
         let mut at = 0;

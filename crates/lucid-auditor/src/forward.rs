@@ -188,7 +188,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 fn append_client(headers: &mut HeaderMap, peer: IpAddr) {
     // Some servers, such as WSGI, treat `_` in a name like `-`.
     let is_alias = |name: &&HeaderName| {
-        **name != FORWARDED_FOR && name.as_str().replace('_', "-") == FORWARDED_FOR.as_str()
+        let bytes = name.as_str().bytes().map(|byte| if byte == b'_' { b'-' } else { byte });
+        **name != FORWARDED_FOR && bytes.eq(FORWARDED_FOR.as_str().bytes())
     };
     let others: Vec<HeaderName> = headers.keys().filter(is_alias).cloned().collect();
     for name in others {

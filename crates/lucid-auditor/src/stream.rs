@@ -347,16 +347,21 @@ fn key(document: &Document<'_>, rule_index: usize, rule: &Rule, path: &[usize]) 
 pub(crate) fn without_logprobs(content: &str, mut edits: Vec<Edit>) -> Vec<Edit> {
     if content.contains("logprobs") {
         let document = Document::scan(content);
-        let nodes = document.nodes.iter();
-        let logprobs = nodes.filter(|node| {
+        let logprobs = document.nodes.iter().filter(|node| {
             node.kind == Kind::Container && matches!(&node.step, Step::Name(name) if name == "logprobs")
         });
-        let remove = |range: &Range<usize>| Edit { range: range.clone(), replacement: "null".to_owned() };
-        let removed: Vec<_> = logprobs.map(|node| remove(&node.range)).collect();
+        // The outermost ones, in order.
+        let mut removed: Vec<Range<usize>> = Vec::new();
+        for node in logprobs {
+            if removed.last().is_none_or(|last| last.end <= node.range.start) {
+                removed.push(node.range.clone());
+            }
+        }
         edits.retain(|edit| {
-            !removed.iter().any(|it| it.range.start <= edit.range.start && edit.range.end <= it.range.end)
+            let before = removed.partition_point(|range| range.start <= edit.range.start);
+            before.checked_sub(1).is_none_or(|last| removed[last].end < edit.range.end)
         });
-        edits.extend(removed);
+        edits.extend(removed.into_iter().map(|range| Edit { range, replacement: "null".to_owned() }));
     }
     edits
 }

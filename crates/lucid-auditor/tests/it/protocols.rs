@@ -361,8 +361,8 @@ async fn whole_answers_are_refused_and_masked() {
 
 #[tokio::test]
 async fn tokens_of_a_masked_answer_are_removed() {
-    let logprobs = json!({"content": [{"token": CARD, "bytes": [52]}]});
-    let body = json!({"choices": [{"index": 0, "message": {"content": CARD}, "logprobs": logprobs}]});
+    let logprobs = json!({"content": [{"token": CARD, "bytes": [52]}], "logprobs": {"token": CARD}});
+    let body = json!({"choices": [{"index": 0, "logprobs": logprobs, "message": {"content": CARD}}]});
     let model = streaming("application/json", vec![body.to_string()]);
     let address = auditor_with(serve(model).await, &[], both).await;
     let answer =
