@@ -38,7 +38,7 @@ const TYPES: [&str; 6] =
 /// Judges look at this part of a stream at least, however it is spelled.
 const WINDOW: usize = 1000;
 
-/// What the model gets and answers.
+/// Last request of the model, and its next answer.
 #[derive(Default)]
 struct Model {
     asked: Option<Bytes>,

@@ -35,7 +35,7 @@ pub(crate) struct Answered<'a> {
     pub(crate) version: Version,
 }
 
-/// How an answer is judged.
+/// Treatment of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Whole,
@@ -301,7 +301,7 @@ impl Streamed {
                     return Err(denial.message.into());
                 }
                 if end.is_empty() {
-                    // What precedes is sent before the connection is cut.
+                    // The text before the refusal is sent first.
                     self.cut = Some(denial.message);
                 }
                 released.extend_from_slice(end.as_bytes());

@@ -60,7 +60,7 @@ enum Source {
     Reloaded(watch::Receiver<Judges>),
 }
 
-/// What is known of a request once it is forwarded.
+/// Properties of a forwarded request that its answer is judged by.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) format: &'static Format,

@@ -137,7 +137,7 @@ pub enum Direction {
     Completion,
     /// Name and arguments of a tool that the model calls.
     ToolCall,
-    /// What a tool returned to the model.
+    /// Result of a tool, which the model gets.
     ToolResult,
 }
 
@@ -241,7 +241,7 @@ impl fmt::Display for JudgeError {
     }
 }
 
-/// How an auditor treats a judge.
+/// Treatment of a judge and its verdicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {

@@ -69,7 +69,7 @@ impl Source {
             }
             let inner = decode(&text);
             levels.push(inner.offsets);
-            // What ends within an escape is judged as it is.
+            // An incomplete escape at the end is judged as it is.
             let rest = &text[inner.complete..];
             text = Cow::Owned(format!("{}{rest}", inner.text));
         }
@@ -168,7 +168,7 @@ impl Text {
     }
 }
 
-/// What the strings of one text have in common.
+/// Property that the strings of one text share.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
     /// A message, by its node, and a rule.
@@ -177,7 +177,7 @@ enum Key {
     Member(String),
     /// Names of members.
     Names,
-    /// What exceeds the number of texts.
+    /// All strings beyond the maximum number of texts.
     Rest(Direction),
 }
 

@@ -37,10 +37,10 @@ pub(crate) struct Track {
     quotes: Quotes,
 }
 
-/// Whether text at a place of JSON is in a string.
+/// State of a place in JSON: within a string or not.
 #[derive(Debug, Clone, Copy, Default)]
 struct Quotes {
-    /// Whether it is JSON at all, once the first character shows it.
+    /// `None` before the first character.
     is_json: Option<bool>,
     is_string: bool,
     is_escaped: bool,
@@ -276,7 +276,7 @@ impl Window<'_> {
         let text = &*self.passage.text;
         let undecided = member.undecided(text).min(text.len());
         let limit = self.position(text.floor_char_boundary(text.len() - undecided));
-        // What follows an incomplete escape is undecided too.
+        // Text after an incomplete escape is undecided too.
         if self.is_cut { limit.min(self.position(text.len())) } else { limit }
     }
 

@@ -103,7 +103,7 @@ pub(crate) struct Rules {
     matcher: Matcher,
 }
 
-/// What a finding of a rule leads to.
+/// Result of a finding of a rule.
 struct Consequence {
     name: Cow<'static, str>,
     action: Action,
