@@ -24,8 +24,9 @@ pub(crate) enum Script {
     Down,
     /// Answers each request with these bytes, and closes the connection.
     Say(Vec<u8>),
-    /// Answers with these bytes, and closes the connection without an answer when it is used again.
-    Once(Vec<u8>),
+    /// Answers the first connection with these bytes, and closes it without an answer when it is used again. Answers others as
+    /// [`Say`](Self::Say) with the second bytes: none stays open, for the next check not to reuse it while it is closed.
+    Once(Vec<u8>, Vec<u8>),
     /// Answers the first request with these pieces as they come, and then closes the connection.
     Pieces(UnboundedReceiver<Vec<u8>>),
 }
@@ -204,8 +205,9 @@ impl Served {
                 match &mut *script {
                     Script::Pieces(pieces) => (None, Some(std::mem::replace(pieces, unbounded_channel().1))),
                     Script::Say(bytes) => (Some((bytes.clone(), true)), None),
-                    Script::Once(_) if answered > 1 => (Some((Vec::new(), true)), None),
-                    Script::Once(bytes) => (Some((bytes.clone(), false)), None),
+                    Script::Once(_, others) if self.index > 0 => (Some((others.clone(), true)), None),
+                    Script::Once(..) if answered > 1 => (Some((Vec::new(), true)), None),
+                    Script::Once(bytes, _) => (Some((bytes.clone(), false)), None),
                     Script::Down => (None, None),
                 }
             };

@@ -38,7 +38,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 async fn idle_connection(bench: &mut Bench) -> Outcome {
     let said = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok";
-    bench.play(Script::Once(said.into())).await?;
+    bench.play(Script::Once(said.into(), answer("text/plain", "ok"))).await?;
     for idle in [Duration::ZERO, IDLE] {
         sleep(idle).await;
         let answer = bench.exchange(post("/v1/chat", "{}")).await?;
