@@ -84,8 +84,8 @@ impl Installation {
         Ok(Self { cluster })
     }
 
-    /// Runs `helm upgrade --install` of the chart with these values, YAML or JSON, and waits until all pods are ready and every node routes
-    /// to them.
+    /// Runs `helm upgrade --install` of the chart with these values, YAML or JSON, and waits until all pods are ready and every
+    /// node routes to them.
     ///
     /// # Errors
     ///
