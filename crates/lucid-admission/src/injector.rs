@@ -18,7 +18,7 @@ use crate::events::Events;
 use crate::injection_metrics::{InjectionMetrics, Outcome};
 use crate::names::{MUTATE_NAME, MUTATE_PATH};
 use crate::notice::{FailureReason, Notice};
-use crate::record::{decision, record};
+use crate::record::{decision, record, unhandled_decision};
 use crate::registration::{Registrations, answer_failure};
 
 /// Fields that injection writes.
@@ -65,18 +65,21 @@ impl Injector {
     pub fn serve(self, router: Router) -> Router {
         let registration = self.registrations.mutating();
         let injector = Arc::new(self);
-        let on_failure = Arc::clone(&injector);
+        let (recording, policy) = (Arc::clone(&injector), injector.registrations.injection);
         let inject = move |request: AdmissionRequest| Arc::clone(&injector).inject(request);
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
             .with_allowed_paths(AllowedPaths::parse(WRITTEN).unwrap_or_default())
             .with_overload_denied()
             .with_live_permissions(
-                on_failure.cluster.permissions().mutate.subscribe(),
-                on_failure.cluster.reviews(),
+                recording.cluster.permissions().mutate.subscribe(),
+                recording.cluster.reviews(),
             )
-            .with_failure_action(FailureAction::call_async(move |request, failure| {
-                on_failure.fail(request, failure)
+            .with_failure_action(FailureAction::call(move |request, failure| {
+                answer_failure(policy, request, failure, "no auditors")
             }))
+            .with_unhandled(move |request, response, failure| {
+                recording.record_unhandled(request, response, failure)
+            })
             .with_registration(|_| registration);
         router.webhook(MUTATE_PATH, webhook)
     }
@@ -91,7 +94,8 @@ impl Injector {
     ///
     /// # Errors
     ///
-    /// Returns an error if the pod cannot be read or the configuration is not synchronized yet; see [`Self::fail`].
+    /// Returns an error if the pod cannot be read or the configuration is not synchronized yet; see
+    /// [`Self::record_unhandled`].
     async fn inject(self: Arc<Self>, request: AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
         // A chain is part of a pod from its creation: containers cannot be added to an existing pod.
@@ -119,26 +123,34 @@ impl Injector {
         Ok(response)
     }
 
-    /// Answers a request whose handling failed, according to the failure policy.
-    fn fail(
+    /// Reports and records a request that [`inject`](Self::inject) failed for, or that the webhook's permissions deny.
+    fn record_unhandled(
         &self,
         request: &AdmissionRequest,
-        failure: &Failure,
+        response: AdmissionResponse,
+        failure: Option<&Failure>,
     ) -> impl Future<Output = AdmissionResponse> + use<> {
-        let reason = FailureReason::of(failure);
-        let response = answer_failure(self.registrations.injection, request, failure, "no auditors");
-        let denial = response.denial().map(|denial| denial.message.as_str());
-        let text = denial.or(response.warnings().first().map(String::as_str)).unwrap_or_default();
-        let notices = vec![Notice::of_failure(reason, text)];
-        self.metrics.count(Outcome::Failed(reason), &notices);
-        self.report(request, notices);
-        let pod = request.object.as_ref().and_then(|object| pod_of(request, object).ok());
-        let mut decision = decision("mutate", request, &response, pod.as_ref());
-        if let Some(pod) = &pod {
-            self.cluster.policy().tier(pod).clone_into(&mut decision.tier);
+        let mut decision = unhandled_decision("mutate", request, &response, failure);
+        if let Some(decision) = &mut decision
+            && let Some(pod) = request.object.as_ref().and_then(|object| pod_of(request, object).ok())
+        {
+            self.cluster.policy().tier(&pod).clone_into(&mut decision.tier);
+        }
+        if let Some(failure) = failure {
+            let reason = FailureReason::of(failure);
+            let denial = response.denial().map(|denial| &denial.message);
+            let text = denial.or(response.warnings().first()).cloned().unwrap_or_else(|| failure.to_string());
+            let notices = vec![Notice::of_failure(reason, &text)];
+            self.metrics.count(Outcome::Failed(reason), &notices);
+            self.report(request, notices);
         }
         let (recorder, deadline) = (Arc::clone(&self.recorder), request.deadline);
-        async move { record(&recorder, decision, response, deadline).await }
+        async move {
+            match decision {
+                Some(decision) => record(&recorder, decision, response, deadline).await,
+                None => response,
+            }
+        }
     }
 }
 

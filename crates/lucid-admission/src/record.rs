@@ -7,7 +7,7 @@ use lucid_audit::log::AppendError;
 use lucid_audit::{Anchor, Decision, Log, Recorder};
 use lucid_chain::PodView;
 use lucid_policy::Policy;
-use lucid_webhook::{AdmissionRequest, AdmissionResponse};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -57,6 +57,25 @@ pub(crate) fn decision(
     decision.message = response.denial().map(|denial| denial.message.clone()).unwrap_or_default();
     decision.warnings = response.warnings().to_vec();
     decision
+}
+
+/// Creates a decision about a request that did not reach the handler, or that the handler failed for. Returns `None` if
+/// the webhook's permissions leave the object alone.
+#[must_use]
+pub(crate) fn unhandled_decision(
+    webhook: &str,
+    request: &AdmissionRequest,
+    response: &AdmissionResponse,
+    failure: Option<&Failure>,
+) -> Option<Decision> {
+    if failure.is_none() && response.is_allowed() {
+        return None;
+    }
+    let mut decision = decision(webhook, request, response, None);
+    if let Some(failure) = failure.filter(|_| response.is_allowed() && response.warnings().is_empty()) {
+        decision.message = failure.to_string();
+    }
+    Some(decision)
 }
 
 /// Logs the admission mode. Records each change of it while the process runs, and at the start a mode that differs from

@@ -15,7 +15,7 @@ use lucid_policy::{
 };
 use lucid_webhook::registration::FailurePolicy;
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, FailureAction, Operation, RawObject, Router, Webhook,
+    AdmissionRequest, AdmissionResponse, Failure, FailureAction, Operation, RawObject, Router, Webhook,
 };
 use prometheus_client::registry::Registry;
 use snafu::OptionExt;
@@ -25,7 +25,7 @@ use crate::break_glass::BreakGlassReview;
 use crate::cluster::ClusterConfiguration;
 use crate::error::{UnknownKindSnafu, ValidateError};
 use crate::names::{VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
-use crate::record::{decision, record};
+use crate::record::{decision, record, unhandled_decision};
 use crate::registration::{Registrations, answer_failure};
 use crate::validation_metrics::ValidationMetrics;
 
@@ -75,13 +75,17 @@ impl Validator {
         let this = Arc::new(self);
         let registrations = &this.registrations;
         let (judge, warn) = (Arc::clone(&this), Arc::clone(&this));
+        let (of_pods, of_workloads) = (Arc::clone(&this), Arc::clone(&this));
         let judge =
             move |request: AdmissionRequest| Arc::clone(&judge).validate(request, Workload::is_pod, None);
         let pods = Webhook::validating(VALIDATE_NAME, judge)
             .with_registration(|_| registrations.validating())
             .with_overload_denied()
             .with_live_permissions(this.cluster.permissions().validate.subscribe(), this.cluster.reviews())
-            .with_failure_action(this.failure_action(registrations.validation));
+            .with_failure_action(failure_action(registrations.validation))
+            .with_unhandled(move |request, response, failure| {
+                of_pods.record_unhandled(request, response, failure)
+            });
         let router = router.webhook(VALIDATE_PATH, pods);
         if !registrations.workloads {
             return router;
@@ -94,24 +98,34 @@ impl Validator {
             .with_registration(|_| registrations.workloads())
             .with_live_permissions(this.cluster.permissions().workloads.subscribe(), this.cluster.reviews())
             // Failures only cause warnings: the pods of a workload are evaluated on creation.
-            .with_failure_action(this.failure_action(FailurePolicy::Ignore));
+            .with_failure_action(failure_action(FailurePolicy::Ignore))
+            .with_unhandled(move |request, response, failure| {
+                of_workloads.record_unhandled(request, response, failure)
+            });
         router.webhook(WORKLOADS_PATH, workloads)
     }
 
-    /// Applies `policy` to requests that could not be evaluated, and records the result.
-    fn failure_action(self: &Arc<Self>, policy: FailurePolicy) -> FailureAction {
-        let this = Arc::clone(self);
-        FailureAction::call_async(move |request, failure| {
-            let response = answer_failure(policy, request, failure, "not validated");
-            let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
-            let subject = workload.and_then(|workload| subject(workload, request).ok().flatten());
-            let mut decision = decision("validate", request, &response, None);
-            if let Some(subject) = &subject {
-                this.cluster.policy().tier(&subject.pod).clone_into(&mut decision.tier);
+    /// Records a request that [`validate`](Self::validate) failed for, or that the webhook's permissions deny.
+    fn record_unhandled(
+        &self,
+        request: &AdmissionRequest,
+        response: AdmissionResponse,
+        failure: Option<&Failure>,
+    ) -> impl Future<Output = AdmissionResponse> + use<> {
+        let mut decision = unhandled_decision("validate", request, &response, failure);
+        let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
+        if let Some(decision) = &mut decision
+            && let Some(subject) = workload.and_then(|workload| subject(workload, request).ok().flatten())
+        {
+            self.cluster.policy().tier(&subject.pod).clone_into(&mut decision.tier);
+        }
+        let (recorder, deadline) = (Arc::clone(&self.recorder), request.deadline);
+        async move {
+            match decision {
+                Some(decision) => record(&recorder, decision, response, deadline).await,
+                None => response,
             }
-            let (recorder, deadline) = (Arc::clone(&this.recorder), request.deadline);
-            async move { record(&recorder, decision, response, deadline).await }
-        })
+        }
     }
 
     /// Evaluates a request for a kind that `expected` accepts. `selected` restricts the pod templates.
@@ -184,6 +198,11 @@ impl Validator {
             _ => Permission::NotRequired,
         }
     }
+}
+
+/// Applies `policy` to requests that could not be evaluated.
+fn failure_action(policy: FailurePolicy) -> FailureAction {
+    FailureAction::call(move |request, failure| answer_failure(policy, request, failure, "not validated"))
 }
 
 /// Returns the pod or template that has to be evaluated.

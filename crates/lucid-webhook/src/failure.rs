@@ -128,6 +128,13 @@ pub enum FailureAction {
 pub type FailureFunction =
     Arc<dyn Fn(&AdmissionRequest, &Failure) -> BoxFuture<'static, AdmissionResponse> + Send + Sync>;
 
+/// Function of [`Webhook::with_unhandled`](crate::Webhook::with_unhandled).
+pub(crate) type UnhandledFunction = Arc<
+    dyn Fn(&AdmissionRequest, AdmissionResponse, Option<&Failure>) -> BoxFuture<'static, AdmissionResponse>
+        + Send
+        + Sync,
+>;
+
 impl FailureAction {
     /// Calls `function` for the response.
     pub fn call(

@@ -53,8 +53,8 @@ impl Outcome {
     const fn of(response: &AdmissionResponse) -> Self {
         match response.failure {
             Some(failure) => Self::of_failure(failure),
-            None if response.skipped => Self::Skipped,
             None if response.denial.is_some() => Self::Denied,
+            None if response.skipped => Self::Skipped,
             None if response.patch.is_some() => Self::Patched,
             None => Self::Allowed,
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use kube_core::Resource;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -13,7 +14,7 @@ use tower::{BoxError, ServiceBuilder, ServiceExt, service_fn};
 use crate::budget::LARGE;
 #[cfg(feature = "client")]
 use crate::client::{self, ClusterClient};
-use crate::failure::FailureAction;
+use crate::failure::{Failure, FailureAction, UnhandledFunction};
 use crate::guard::{AccessReview, Guard, NoAccessReview, Permissions, Selector};
 use crate::handler::{Handler, ObjectHandler, Validator, WithState, check_kind, validate};
 use crate::kind::WebhookKind;
@@ -47,6 +48,7 @@ pub struct Webhook<Args = ()> {
     handler: AdmissionService,
     failure_action: FailureAction,
     recovery_policy: Option<FailureAction>,
+    unhandled: Option<UnhandledFunction>,
     allowed_paths: Vec<AllowedPaths>,
     guard: Option<Guard>,
     /// The administrator's permissions, and the guard built from them.
@@ -138,6 +140,7 @@ impl Webhook {
             handler: BoxCloneSyncService::new(handler.with_state(())),
             failure_action: FailureAction::default(),
             recovery_policy: None,
+            unhandled: None,
             allowed_paths: Vec::new(),
             permitted: None,
             live: None,
@@ -157,6 +160,34 @@ impl Webhook {
     #[must_use]
     pub fn with_recovery_policy(mut self, action: FailureAction) -> Self {
         self.recovery_policy = Some(action);
+        self
+    }
+
+    /// Calls an async `function` with the response to each request that the handler did not respond to: it failed (with
+    /// the [`Failure`]), or the guard kept the request from it. The response is that of the failure action, or of the
+    /// guard, also where the administrator's permissions override the code; so the function is the place to record
+    /// them. It may add warnings and audit annotations, or deny. It cannot allow what is denied, nor change the patch;
+    /// if it panics, the request is denied.
+    ///
+    /// ```
+    /// use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Webhook};
+    ///
+    /// # async fn handler() -> AdmissionResponse { AdmissionResponse::allow() }
+    /// let webhook = Webhook::validating("fine.example.com", handler).with_unhandled(
+    ///     |request: &AdmissionRequest, response: AdmissionResponse, failure: Option<&Failure>| {
+    ///         let why = failure.map_or("skipped".to_owned(), ToString::to_string);
+    ///         println!("{}: {response}: {why}", request.uid);
+    ///         async move { response }
+    ///     },
+    /// );
+    /// ```
+    #[must_use]
+    pub fn with_unhandled<F: Future<Output = AdmissionResponse> + Send + 'static>(
+        mut self,
+        function: impl Fn(&AdmissionRequest, AdmissionResponse, Option<&Failure>) -> F + Send + Sync + 'static,
+    ) -> Self {
+        self.unhandled =
+            Some(Arc::new(move |request, response, failure| function(request, response, failure).boxed()));
         self
     }
 
@@ -316,7 +347,7 @@ impl Webhook {
             check = check.with_allowed_paths(paths);
         }
         let action = permissions.failure_action.unwrap_or_else(|| self.failure_action.clone());
-        let mut failure = FailureLayer::new(check.clone(), action);
+        let mut failure = FailureLayer::new(check.clone(), action).with_unhandled(self.unhandled.clone());
         if let Some(action) = permissions.recovery_policy.or_else(|| self.recovery_policy.clone()) {
             failure = failure.with_recovery_policy(action);
         }

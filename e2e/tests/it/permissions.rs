@@ -1,17 +1,19 @@
 //! The administrator's permissions of the webhooks, in ConfigMap `lucid-webhooks`.
 
+use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::DeleteParams;
-use lucid_e2e::Answer;
-use serde_json::json;
+use lucid_e2e::{Answer, OperatorBuilder, ask};
+use serde_json::{Value, json};
 
 use crate::check::check;
 use crate::common::{
-    GUARDRAILS, authenticated_cluster, chain, config_map, create, create_object, has_chain, log, logged_in,
-    metric, operator, secured, secured_with, until, until_injected,
+    ENABLED, GUARDRAILS, authenticated_cluster, chain, config_map, create, create_object, decisions,
+    deployment, dry_run, eventually, has_chain, log, logged_in, metric, operator, secured, secured_with,
+    until, until_injected,
 };
 use crate::notices::events_about;
 
@@ -20,7 +22,7 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
     let cluster = authenticated_cluster().await;
     let operator = operator(&cluster, |operator| operator.authenticated().env("LUCID_TIER_LABEL", "")).await;
     until_injected(&cluster, "shop", "free", GUARDRAILS).await;
-    let permit = async |permissions: serde_json::Value| {
+    let permit = async |permissions: Value| {
         let yaml = json!({"webhooks": {"mutate.lucid.computing": permissions}}).to_string();
         config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", &yaml).await;
     };
@@ -85,11 +87,7 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
 
     // Lucid may not change anything outside of the allowed paths.
     permit(json!({"allowedPaths": ["/metadata/labels"]})).await;
-    let is_denied = |answer: &Answer| {
-        [answer.refusal(), &answer.warnings.join("\n")]
-            .iter()
-            .any(|text| text.contains("the patch is refused"))
-    };
+    let is_denied = |answer: &Answer| answer.refusal().contains("the patch is refused");
     until(&cluster, "shop", |name| secured(&format!("paths-{name}")), is_denied).await;
 
     let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client(), "lucid-system");
@@ -110,4 +108,152 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
             .any(|event| event.note.as_deref().is_some_and(|note| note.contains("unknown field `strict`")))
     };
     events_about(&cluster, "Pod", &name, is_said).await;
+}
+
+const EXAMPLE: &str = "\
+webhooks:
+  mutate.lucid.computing:
+    failureAction: warn              # abort | warn | skip
+    recoveryPolicy: skip             # after a panic: panic (same as abort) | abort | warn | skip
+    selector:
+      matchLabels: {app: my-app}
+      namespace: my-namespace        # or a list
+      resourceKind: Pod
+      resourceName: my-pod
+    strictMode: true                 # the object must consent
+    serviceAccountName: lucid-system/mutater
+    allowedPaths: [/spec/containers, /spec/initContainers, /metadata/annotations/lucid.computing~1status]
+";
+
+#[tokio::test]
+async fn the_example_of_the_documents_injects_one_pod() {
+    let cluster = authenticated_cluster().await;
+    cluster.create_namespace("my-namespace", &[ENABLED]).await.unwrap();
+    let metadata = json!({"name": "mutater"});
+    let objects = [
+        (
+            "roles",
+            json!({"metadata": metadata, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["mutate"]}]}),
+        ),
+        (
+            "rolebindings",
+            json!({
+                "metadata": metadata,
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "mutater"},
+                "subjects": [{"kind": "ServiceAccount", "name": "mutater", "namespace": "lucid-system"}],
+            }),
+        ),
+    ];
+    for (resource, object) in objects {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/my-namespace/{resource}");
+        let answer =
+            ask(&cluster.client(), None, Method::POST, &path, "application/json", &object).await.unwrap();
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+    config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", EXAMPLE).await;
+    let _operator = operator(&cluster, OperatorBuilder::authenticated).await;
+    let pod = |name: &str, app: &str, annotations: Value| {
+        let mut pod = secured_with(name, annotations);
+        pod["metadata"]["labels"]["app"] = json!(app);
+        pod
+    };
+    let consent = json!({"canMutate": "mutate"});
+    let wanted = pod("my-pod", "my-app", consent.clone());
+    eventually(async || {
+        let answer = dry_run(&cluster, "my-namespace", &wanted).await;
+        if has_chain(&answer, GUARDRAILS) { Ok(()) } else { Err(answer) }
+    })
+    .await;
+    for (namespace, other) in [
+        ("shop", wanted.clone()),
+        ("my-namespace", pod("other-pod", "my-app", consent.clone())),
+        ("my-namespace", pod("my-pod", "other-app", consent)),
+        ("my-namespace", pod("my-pod", "my-app", json!({}))),
+    ] {
+        let answer = dry_run(&cluster, namespace, &other).await;
+        assert!(has_chain(&answer, &[]), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn failures_and_denials_under_permissions_are_recorded() {
+    let cluster = authenticated_cluster().await;
+    let log = cluster.folder().join("decisions");
+    let operator = operator(&cluster, |operator| {
+        operator.authenticated().env("LUCID_DECISION_LOG", log.to_str().unwrap())
+    })
+    .await;
+    until_injected(&cluster, "shop", "free", GUARDRAILS).await;
+    let outcome = async |webhook: &str, permissions: Value, holds: &dyn Fn(&Answer) -> bool| {
+        let yaml = json!({"webhooks": {webhook: permissions}}).to_string();
+        config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", &yaml).await;
+        let mut attempts = 0..;
+        eventually(async || {
+            let name = format!("{}-{}", webhook.split('.').next().unwrap(), attempts.next().unwrap_or(0));
+            let answer = create(&cluster, "shop", &secured(&name)).await;
+            if holds(&answer) { Ok(name) } else { Err(answer) }
+        })
+        .await
+    };
+    // The last record: a refused patch was recorded before it was checked.
+    let recorded = |webhook: &str, name: &str| {
+        let all = decisions(&log);
+        let found = all.iter().rfind(|it| it["webhook"] == webhook && it["name"] == name);
+        let fields = |it: &Value| (it["allowed"].clone(), it["tier"].clone(), it["message"].to_string());
+        found.map(fields).unwrap_or_else(|| panic!("{webhook} of {name} is not in {all:?}"))
+    };
+
+    let is_plain = |answer: &Answer| has_chain(answer, &[]);
+    let paths = json!(["/metadata/labels"]);
+    let skip = json!({"failureAction": "skip", "allowedPaths": paths});
+    let name = outcome("mutate.lucid.computing", skip, &is_plain).await;
+    let (allowed, tier, message) = recorded("mutate", &name);
+    assert_eq!((allowed, tier), (json!(true), json!("missing")));
+    assert!(message.contains("the webhook failed: the patch is refused"), "{message}");
+    assert!(
+        metric(&operator, r#"lucid_injections_total{outcome="failed",reason="InternalError"}"#).await >= 1
+    );
+    let is_said = |events: &[Event]| {
+        events
+            .iter()
+            .any(|event| event.note.as_deref().is_some_and(|note| note.contains("the patch is refused")))
+    };
+    events_about(&cluster, "Pod", &name, is_said).await;
+
+    let is_forbidden =
+        |answer: &Answer| answer.status == 403 && answer.refusal().contains("nobody may neither");
+    for (webhook, recorded_as) in
+        [("mutate.lucid.computing", "mutate"), ("validate.lucid.computing", "validate")]
+    {
+        let deny = json!({"serviceAccountName": "lucid-system/nobody", "forbidden": "deny"});
+        let name = outcome(webhook, deny, &is_forbidden).await;
+        let (allowed, tier, message) = recorded(recorded_as, &name);
+        assert_eq!((allowed, tier), (json!(false), json!("missing")));
+        assert!(message.contains("nobody may neither"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn permissions_exclude_pods_and_workloads_from_validation() {
+    let cluster = authenticated_cluster().await;
+    let _operator = operator(&cluster, OperatorBuilder::authenticated).await;
+    let pods = "/api/v1/namespaces/shop/pods?dryRun=All";
+    let deployments = "/apis/apps/v1/namespaces/shop/deployments?dryRun=All";
+    for (webhook, path, object) in [
+        ("validate.lucid.computing", pods, secured("web")),
+        ("workloads.lucid.computing", deployments, deployment("web", 1, &secured("web"))),
+    ] {
+        for (namespace, warns) in [("shop", true), ("elsewhere", false)] {
+            let yaml = json!({"webhooks": {webhook: {"selector": {"namespace": namespace}}}}).to_string();
+            config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", &yaml).await;
+            eventually(async || {
+                let answer = ask(&cluster.client(), None, Method::POST, path, "application/json", &object)
+                    .await
+                    .unwrap();
+                let is_warned = answer.warnings.join("\n").contains("label lucid.computing/tier");
+                if is_warned == warns { Ok(()) } else { Err(answer) }
+            })
+            .await;
+        }
+    }
 }

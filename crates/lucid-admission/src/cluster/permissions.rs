@@ -18,6 +18,9 @@ const KEY: &str = "webhooks.yaml";
 
 const NAMES: [&str; 3] = [MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME];
 
+/// Paths that `/mutate` may always change: the auditors do not start without their volumes and pull secrets.
+const NEEDED: [&str; 2] = ["/spec/imagePullSecrets", "/spec/volumes"];
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -50,7 +53,10 @@ pub(crate) struct Webhooks(BTreeMap<String, Permissions>);
 impl Webhooks {
     pub(crate) fn read(data: &Data) -> Result<Self, String> {
         let yaml = document::value(data, KEY)?;
-        let File { webhooks } = serde_yaml::from_str(yaml).map_err(|error| format!("{KEY}: {error}"))?;
+        let File { mut webhooks } = serde_yaml::from_str(yaml).map_err(|error| format!("{KEY}: {error}"))?;
+        if let Some(paths) = webhooks.get_mut(MUTATE_NAME).and_then(|it| it.allowed_paths.as_mut()) {
+            paths.extend(NEEDED.iter().filter_map(|path| path.parse().ok()));
+        }
         match webhooks.keys().find(|name| !NAMES.contains(&name.as_str())) {
             Some(name) => Err(format!("{KEY}: webhooks: found {name:?}, accepted are {}", NAMES.join(", "))),
             None => Ok(Self(webhooks)),

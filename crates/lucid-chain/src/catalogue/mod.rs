@@ -1,6 +1,4 @@
-//! Catalogues of auditors.
-//!
-//! Only this module uses `serde_yaml`.
+//! Catalogues of auditors. No other module of this crate uses `serde_yaml`.
 
 mod auditor;
 mod defaults;

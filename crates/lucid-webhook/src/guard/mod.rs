@@ -315,6 +315,10 @@ fn pass(guard: &Guard, request: &AdmissionRequest, scope: &Scope) -> AdmissionRe
             WebhookKind::Mutating => format!("{lacks}; the object is left as it is"),
             WebhookKind::Validating => format!("{lacks}; the object is not validated"),
         }),
-        Forbidden::Deny => AdmissionResponse::deny(403, "Forbidden", lacks),
+        Forbidden::Deny => {
+            let mut denied = AdmissionResponse::deny(403, "Forbidden", lacks);
+            denied.skipped = true;
+            denied
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Isolates handlers, and responds for those that fail.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
@@ -10,7 +11,7 @@ use tokio::time::timeout_at;
 use tower::{BoxError, Layer, Service, ServiceExt};
 
 use crate::answer;
-use crate::failure::{Failure, FailureAction};
+use crate::failure::{Failure, FailureAction, UnhandledFunction};
 use crate::layers::CheckLayer;
 use crate::offload;
 use crate::raw_object::RawObject;
@@ -37,18 +38,19 @@ const LONGEST: usize = 1024;
 ///     async |_: AdmissionRequest| Ok::<_, std::convert::Infallible>(AdmissionResponse::allow()),
 /// ));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct FailureLayer {
     check: CheckLayer,
     failure: FailureAction,
     recovery: FailureAction,
+    unhandled: Option<UnhandledFunction>,
 }
 
 impl FailureLayer {
     /// Applies `action` to all failures. Responses of functions pass `check`.
     #[must_use]
     pub fn new(check: CheckLayer, action: FailureAction) -> Self {
-        Self { check, failure: action.clone(), recovery: action }
+        Self { check, failure: action.clone(), recovery: action, unhandled: None }
     }
 
     /// Applies `action` to panics.
@@ -58,25 +60,54 @@ impl FailureLayer {
         self
     }
 
-    /// Clones the request if an action needs it.
+    /// Passes the responses to requests without a response of the handler to `function`.
+    pub(crate) fn with_unhandled(self, function: Option<UnhandledFunction>) -> Self {
+        Self { unhandled: function, ..self }
+    }
+
+    /// Clones the request if a function needs it.
     fn keep(&self, request: &AdmissionRequest) -> Option<AdmissionRequest> {
-        (self.failure.is_function() || self.recovery.is_function()).then(|| request.clone())
+        let is_needed = self.failure.is_function() || self.recovery.is_function() || self.unhandled.is_some();
+        is_needed.then(|| request.clone())
+    }
+
+    /// Calls [`Webhook::with_unhandled`](crate::Webhook::with_unhandled)'s function with the `answer` to a request that
+    /// failed or was skipped.
+    async fn unhandled(
+        &self,
+        request: Option<&AdmissionRequest>,
+        answer: AdmissionResponse,
+        failure: Option<&Failure>,
+    ) -> AdmissionResponse {
+        let (Some(function), Some(request)) = (&self.unhandled, request) else { return answer };
+        let (skipped, failed, was_denied) = (answer.skipped, answer.failure, answer.denial.clone());
+        let patch = answer.patch.clone();
+        let called = catch_unwind(AssertUnwindSafe(|| function(request, answer, failure)));
+        let called = match called {
+            Ok(called) => AssertUnwindSafe(called).catch_unwind().await,
+            Err(panic) => Err(panic),
+        };
+        let mut answer = called.unwrap_or_else(|_panic| Failure::Panic.refusal());
+        answer.denial = answer.denial.or(was_denied);
+        answer.patch = patch.filter(|_| answer.denial.is_none());
+        (answer.skipped, answer.failure) = (skipped, failed);
+        answer
     }
 
     async fn answer(
         &self,
         request: Option<&AdmissionRequest>,
         object: Option<&RawObject>,
-        failure: Failure,
+        failure: &Failure,
     ) -> AdmissionResponse {
-        let action = match &failure {
+        let action = match failure {
             Failure::Panic => &self.recovery,
             Failure::Error(_) | Failure::Deadline => &self.failure,
         };
         tracing::error!(?action, "{}", truncate(&failure.redacted(), LONGEST));
         let mut answer = match (action, request) {
             (FailureAction::Call(function), Some(request)) => {
-                let answer = catch_unwind(AssertUnwindSafe(|| function(request, &failure)));
+                let answer = catch_unwind(AssertUnwindSafe(|| function(request, failure)));
                 let answer = match answer {
                     Ok(answer) => AssertUnwindSafe(answer).catch_unwind().await,
                     Err(panic) => Err(panic),
@@ -99,6 +130,16 @@ impl FailureLayer {
         };
         answer.failure = Some(failure.kind());
         answer
+    }
+}
+
+impl fmt::Debug for FailureLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FailureLayer")
+            .field("check", &self.check)
+            .field("failure", &self.failure)
+            .field("recovery", &self.recovery)
+            .finish_non_exhaustive()
     }
 }
 
@@ -149,8 +190,12 @@ where
                 Err(_panic) => Err(Failure::Panic),
             };
             let answer = match answer {
+                Ok(answer) if answer.skipped => layer.unhandled(kept.as_ref(), answer, None).await,
                 Ok(answer) => answer,
-                Err(failure) => layer.answer(kept.as_ref(), object.as_ref(), failure).await,
+                Err(failure) => {
+                    let answer = layer.answer(kept.as_ref(), object.as_ref(), &failure).await;
+                    layer.unhandled(kept.as_ref(), answer, Some(&failure)).await
+                }
             };
             Ok(answer::acceptable(answer))
         }

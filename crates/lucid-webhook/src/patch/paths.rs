@@ -174,6 +174,12 @@ impl AllowedPaths {
     }
 }
 
+impl Extend<AllowedPath> for AllowedPaths {
+    fn extend<I: IntoIterator<Item = AllowedPath>>(&mut self, paths: I) {
+        self.0.extend(paths);
+    }
+}
+
 impl FromIterator<AllowedPath> for AllowedPaths {
     fn from_iter<I: IntoIterator<Item = AllowedPath>>(paths: I) -> Self {
         Self(paths.into_iter().collect())

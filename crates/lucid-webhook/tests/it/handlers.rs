@@ -564,6 +564,56 @@ async fn a_failing_guard_blocks_patches() {
 }
 
 #[tokio::test]
+async fn responses_of_failures_and_of_the_guard_pass_a_function() {
+    async fn handle(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+        match &*request.name {
+            "fails" => Err("the disk is full".into()),
+            _ => Ok(patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]))?),
+        }
+    }
+    let unhandled = |request: &AdmissionRequest, response: AdmissionResponse, failure: Option<&Failure>| {
+        let text =
+            format!("{}: {response}: {}", request.name, failure.map_or("-".into(), Failure::to_string));
+        let name = request.name.clone();
+        async move {
+            match &*name {
+                "panics" => panic!("on purpose"),
+                "allows" => AdmissionResponse::allow(),
+                _ => response.with_warning(text),
+            }
+        }
+    };
+    for (permissions, name, allowed, warning) in [
+        ("{}", "patched", true, None),
+        (
+            "{}",
+            "fails",
+            false,
+            Some("fails: the webhook failed: the disk is full: the webhook failed: the disk is full"),
+        ),
+        (
+            r#"{"failureAction": "skip"}"#,
+            "fails",
+            true,
+            Some("fails: allowed: the webhook failed: the disk is full"),
+        ),
+        (r#"{"selector": {"namespace": "elsewhere"}}"#, "skipped", true, Some("skipped: allowed: -")),
+        (r#"{"selector": {"namespace": "elsewhere"}}"#, "panics", false, None),
+        (r#"{"allowedPaths": []}"#, "allows", false, None),
+    ] {
+        let webhook = mutating(handle).with_unhandled(unhandled);
+        let webhook = webhook.with_permissions(serde_json::from_str(permissions).unwrap(), None).unwrap();
+        let answer = ask(webhook, json!({"name": name})).await;
+        assert_eq!(
+            (answer["allowed"] == allowed, answer["warnings"][0].as_str()),
+            (true, warning),
+            "{answer}"
+        );
+        assert_eq!(answer.get("patch").is_some(), name == "patched", "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_may_come_as_an_error() {
     async fn handle() -> Result<AdmissionResponse, BoxError> {
         Err(AdmissionResponse::deny(409, "Conflict", "not now"))?;
