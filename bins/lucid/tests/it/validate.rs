@@ -70,6 +70,8 @@ fn the_whole_policy_is_applied_to_pods_and_workloads_in_yaml() {
     assert_eq!(code, 0, "{output}");
     assert!(output.contains("label lucid.computing/tier is missing"), "{output}");
     assert!(output.ends_with("allowed with warnings\n"), "{output}");
+    let (_, output, _) = review(SECURED, &["--admission-mode", "audit", "-o", "json"]);
+    assert!(output.contains(r#""tier":"missing""#), "{output}");
 
     let (code, output, _) = review(DEPLOYMENT, &enforce);
     assert_eq!(code, 0, "{output}");

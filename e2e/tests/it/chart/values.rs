@@ -41,6 +41,15 @@ async fn permissions_of_webhooks_are_a_config_map() {
 }
 
 #[tokio::test]
+async fn an_injector_is_named_to_the_operator() {
+    let values = ["certificates.source=secret", "certificates.injectCa=inject-apiserver-ca=true"];
+    let rendered = documents(&template("lucid-system", &values, &[]).await.unwrap());
+    let operator = rendered.iter().find(|it| it["kind"] == "Deployment").unwrap();
+    let flags = operator["spec"]["template"]["spec"]["containers"][0]["args"].as_sequence().unwrap();
+    assert!(flags.contains(&"--inject-ca=inject-apiserver-ca=true".into()), "{flags:?}");
+}
+
+#[tokio::test]
 async fn contradictory_values_fail_with_a_sentence() {
     are_refused(include_str!("contradictions.yaml")).await;
 }
