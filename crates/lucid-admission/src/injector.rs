@@ -18,7 +18,7 @@ use crate::events::Events;
 use crate::injection_metrics::{InjectionMetrics, Outcome};
 use crate::names::{MUTATE_NAME, MUTATE_PATH};
 use crate::notice::{FailureReason, Notice};
-use crate::record::{decision, record, unhandled_decision};
+use crate::record::{decision, record, record_if_any, unhandled_decision};
 use crate::registration::{Registrations, answer_failure};
 
 /// Fields that injection writes.
@@ -65,20 +65,17 @@ impl Injector {
     pub fn serve(self, router: Router) -> Router {
         let registration = self.registrations.mutating();
         let injector = Arc::new(self);
-        let (recording, policy) = (Arc::clone(&injector), injector.registrations.injection);
+        let (this, policy) = (Arc::clone(&injector), injector.registrations.injection);
         let inject = move |request: AdmissionRequest| Arc::clone(&injector).inject(request);
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
             .with_allowed_paths(AllowedPaths::parse(WRITTEN).unwrap_or_default())
             .with_overload_denied()
-            .with_live_permissions(
-                recording.cluster.permissions().mutate.subscribe(),
-                recording.cluster.reviews(),
-            )
+            .with_live_permissions(this.cluster.permissions().mutate.subscribe(), this.cluster.reviews())
             .with_failure_action(FailureAction::call(move |request, failure| {
                 answer_failure(policy, request, failure, "no auditors")
             }))
             .with_unhandled(move |request, response, failure| {
-                recording.record_unhandled(request, response, failure)
+                this.record_unhandled(request, response, failure)
             })
             .with_registration(|_| registration);
         router.webhook(MUTATE_PATH, webhook)
@@ -94,8 +91,7 @@ impl Injector {
     ///
     /// # Errors
     ///
-    /// Returns an error if the pod cannot be read or the configuration is not synchronized yet; see
-    /// [`Self::record_unhandled`].
+    /// Returns an error if the pod cannot be read or the configuration is not synchronized yet.
     async fn inject(self: Arc<Self>, request: AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
         // A chain is part of a pod from its creation: containers cannot be added to an existing pod.
@@ -130,12 +126,6 @@ impl Injector {
         response: AdmissionResponse,
         failure: Option<&Failure>,
     ) -> impl Future<Output = AdmissionResponse> + use<> {
-        let mut decision = unhandled_decision("mutate", request, &response, failure);
-        if let Some(decision) = &mut decision
-            && let Some(pod) = request.object.as_ref().and_then(|object| pod_of(request, object).ok())
-        {
-            self.cluster.policy().tier(&pod).clone_into(&mut decision.tier);
-        }
         if let Some(failure) = failure {
             let reason = FailureReason::of(failure);
             let denial = response.denial().map(|denial| &denial.message);
@@ -144,13 +134,12 @@ impl Injector {
             self.metrics.count(Outcome::Failed(reason), &notices);
             self.report(request, notices);
         }
-        let (recorder, deadline) = (Arc::clone(&self.recorder), request.deadline);
-        async move {
-            match decision {
-                Some(decision) => record(&recorder, decision, response, deadline).await,
-                None => response,
-            }
-        }
+        let tier = || {
+            let pod = request.object.as_ref().and_then(|object| pod_of(request, object).ok());
+            pod.map(|pod| self.cluster.policy().tier(&pod).to_owned()).unwrap_or_default()
+        };
+        let decision = unhandled_decision("mutate", request, &response, failure, tier);
+        record_if_any(Arc::clone(&self.recorder), decision, response, request.deadline)
     }
 }
 

@@ -59,14 +59,15 @@ pub(crate) fn decision(
     decision
 }
 
-/// Creates a decision about a request that did not reach the handler, or that the handler failed for. Returns `None` if
-/// the webhook's permissions leave the object alone.
+/// Creates a decision about a request that the handler failed for, or that the guard denied. Returns `None` if the guard
+/// allowed it. `tier` is not called after a panic, which it might repeat.
 #[must_use]
 pub(crate) fn unhandled_decision(
     webhook: &str,
     request: &AdmissionRequest,
     response: &AdmissionResponse,
     failure: Option<&Failure>,
+    tier: impl FnOnce() -> String,
 ) -> Option<Decision> {
     if failure.is_none() && response.is_allowed() {
         return None;
@@ -74,6 +75,9 @@ pub(crate) fn unhandled_decision(
     let mut decision = decision(webhook, request, response, None);
     if let Some(failure) = failure.filter(|_| response.is_allowed() && response.warnings().is_empty()) {
         decision.message = failure.to_string();
+    }
+    if !matches!(failure, Some(Failure::Panic)) {
+        decision.tier = tier();
     }
     Some(decision)
 }
@@ -193,6 +197,19 @@ pub(crate) async fn record(
             }
             AdmissionResponse::deny(503, "ServiceUnavailable", why)
         }
+    }
+}
+
+/// Calls [`record`] if there is a decision.
+pub(crate) async fn record_if_any(
+    recorder: Arc<Recorder>,
+    decision: Option<Decision>,
+    response: AdmissionResponse,
+    deadline: Instant,
+) -> AdmissionResponse {
+    match decision {
+        Some(decision) => record(&recorder, decision, response, deadline).await,
+        None => response,
     }
 }
 

@@ -25,7 +25,7 @@ use crate::break_glass::BreakGlassReview;
 use crate::cluster::ClusterConfiguration;
 use crate::error::{UnknownKindSnafu, ValidateError};
 use crate::names::{VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
-use crate::record::{decision, record, unhandled_decision};
+use crate::record::{decision, record, record_if_any, unhandled_decision};
 use crate::registration::{Registrations, answer_failure};
 use crate::validation_metrics::ValidationMetrics;
 
@@ -75,7 +75,7 @@ impl Validator {
         let this = Arc::new(self);
         let registrations = &this.registrations;
         let (judge, warn) = (Arc::clone(&this), Arc::clone(&this));
-        let (of_pods, of_workloads) = (Arc::clone(&this), Arc::clone(&this));
+        let (pods_recorder, workloads_recorder) = (Arc::clone(&this), Arc::clone(&this));
         let judge =
             move |request: AdmissionRequest| Arc::clone(&judge).validate(request, Workload::is_pod, None);
         let pods = Webhook::validating(VALIDATE_NAME, judge)
@@ -84,7 +84,7 @@ impl Validator {
             .with_live_permissions(this.cluster.permissions().validate.subscribe(), this.cluster.reviews())
             .with_failure_action(failure_action(registrations.validation))
             .with_unhandled(move |request, response, failure| {
-                of_pods.record_unhandled(request, response, failure)
+                pods_recorder.record_unhandled(request, response, failure)
             });
         let router = router.webhook(VALIDATE_PATH, pods);
         if !registrations.workloads {
@@ -100,7 +100,7 @@ impl Validator {
             // Failures only cause warnings: the pods of a workload are evaluated on creation.
             .with_failure_action(failure_action(FailurePolicy::Ignore))
             .with_unhandled(move |request, response, failure| {
-                of_workloads.record_unhandled(request, response, failure)
+                workloads_recorder.record_unhandled(request, response, failure)
             });
         router.webhook(WORKLOADS_PATH, workloads)
     }
@@ -112,20 +112,13 @@ impl Validator {
         response: AdmissionResponse,
         failure: Option<&Failure>,
     ) -> impl Future<Output = AdmissionResponse> + use<> {
-        let mut decision = unhandled_decision("validate", request, &response, failure);
-        let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
-        if let Some(decision) = &mut decision
-            && let Some(subject) = workload.and_then(|workload| subject(workload, request).ok().flatten())
-        {
-            self.cluster.policy().tier(&subject.pod).clone_into(&mut decision.tier);
-        }
-        let (recorder, deadline) = (Arc::clone(&self.recorder), request.deadline);
-        async move {
-            match decision {
-                Some(decision) => record(&recorder, decision, response, deadline).await,
-                None => response,
-            }
-        }
+        let tier = || {
+            let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
+            let subject = workload.and_then(|workload| subject(workload, request).ok().flatten());
+            subject.map(|subject| self.cluster.policy().tier(&subject.pod).to_owned()).unwrap_or_default()
+        };
+        let decision = unhandled_decision("validate", request, &response, failure, tier);
+        record_if_any(Arc::clone(&self.recorder), decision, response, request.deadline)
     }
 
     /// Evaluates a request for a kind that `expected` accepts. `selected` restricts the pod templates.

@@ -163,11 +163,12 @@ impl Webhook {
         self
     }
 
-    /// Calls an async `function` with the response to each request that the handler did not respond to: it failed (with
-    /// the [`Failure`]), or the guard kept the request from it. The response is that of the failure action, or of the
-    /// guard, also where the administrator's permissions override the code; so the function is the place to record
-    /// them. It may add warnings and audit annotations, or deny. It cannot allow what is denied, nor change the patch;
-    /// if it panics, the request is denied.
+    /// Calls an async `function` with the response to requests that the handler failed for, with the [`Failure`], or that
+    /// the guard kept from it. A refused patch counts as a failure. Requests denied for overload are not passed.
+    ///
+    /// The function is also called if an administrator's permissions replace the failure action. It may add warnings and
+    /// audit annotations, or deny the request. It can neither allow a denied request nor change the patch. If it panics,
+    /// the request is denied. The deadline may have passed.
     ///
     /// ```
     /// use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Webhook};

@@ -15,7 +15,7 @@ use crate::failure::{Failure, FailureAction, UnhandledFunction};
 use crate::layers::CheckLayer;
 use crate::offload;
 use crate::raw_object::RawObject;
-use crate::response::AdmissionResponse;
+use crate::response::{AdmissionResponse, FailureKind};
 use crate::review::AdmissionRequest;
 use crate::truncate::truncate;
 
@@ -60,7 +60,7 @@ impl FailureLayer {
         self
     }
 
-    /// Passes the responses to requests without a response of the handler to `function`.
+    /// Calls `function` for failed and skipped requests; see [`Webhook::with_unhandled`](crate::Webhook::with_unhandled).
     pub(crate) fn with_unhandled(self, function: Option<UnhandledFunction>) -> Self {
         Self { unhandled: function, ..self }
     }
@@ -71,8 +71,6 @@ impl FailureLayer {
         is_needed.then(|| request.clone())
     }
 
-    /// Calls [`Webhook::with_unhandled`](crate::Webhook::with_unhandled)'s function with the `answer` to a request that
-    /// failed or was skipped.
     async fn unhandled(
         &self,
         request: Option<&AdmissionRequest>,
@@ -80,17 +78,20 @@ impl FailureLayer {
         failure: Option<&Failure>,
     ) -> AdmissionResponse {
         let (Some(function), Some(request)) = (&self.unhandled, request) else { return answer };
-        let (skipped, failed, was_denied) = (answer.skipped, answer.failure, answer.denial.clone());
-        let patch = answer.patch.clone();
+        let before = answer.clone();
         let called = catch_unwind(AssertUnwindSafe(|| function(request, answer, failure)));
         let called = match called {
             Ok(called) => AssertUnwindSafe(called).catch_unwind().await,
             Err(panic) => Err(panic),
         };
-        let mut answer = called.unwrap_or_else(|_panic| Failure::Panic.refusal());
-        answer.denial = answer.denial.or(was_denied);
-        answer.patch = patch.filter(|_| answer.denial.is_none());
-        (answer.skipped, answer.failure) = (skipped, failed);
+        let Ok(mut answer) = called else {
+            tracing::error!("the function for unhandled requests panicked");
+            let refusal = if before.is_allowed() { Failure::Panic.refusal() } else { before.clone() };
+            return AdmissionResponse { failure: before.failure.or(Some(FailureKind::Panic)), ..refusal };
+        };
+        answer.denial = answer.denial.or(before.denial);
+        answer.patch = before.patch.filter(|_| answer.denial.is_none());
+        (answer.skipped, answer.failure) = (before.skipped, before.failure);
         answer
     }
 

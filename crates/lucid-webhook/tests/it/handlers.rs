@@ -564,49 +564,58 @@ async fn a_failing_guard_blocks_patches() {
 }
 
 #[tokio::test]
-async fn responses_of_failures_and_of_the_guard_pass_a_function() {
+async fn unhandled_requests_reach_the_function() {
+    use lucid_webhook::guard::{Access, AccessReview};
+    struct No;
+    impl AccessReview for No {
+        fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+            Box::pin(async { Ok(false) })
+        }
+    }
     async fn handle(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
         match &*request.name {
             "fails" => Err("the disk is full".into()),
+            "bomb" => panic!("on purpose"),
             _ => Ok(patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]))?),
         }
     }
     let unhandled = |request: &AdmissionRequest, response: AdmissionResponse, failure: Option<&Failure>| {
-        let text =
-            format!("{}: {response}: {}", request.name, failure.map_or("-".into(), Failure::to_string));
+        let failure = failure.map_or("skipped".to_owned(), Failure::to_string);
         let name = request.name.clone();
         async move {
             match &*name {
                 "panics" => panic!("on purpose"),
                 "allows" => AdmissionResponse::allow(),
-                _ => response.with_warning(text),
+                "denies" => AdmissionResponse::deny(403, "Forbidden", "no"),
+                "patches" => {
+                    patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap()
+                }
+                _ => response.with_warning(failure),
             }
         }
     };
+    const ELSEWHERE: &str = r#"{"selector": {"namespace": "elsewhere"}}"#;
+    const FORBIDDEN: &str = r#"{"serviceAccountName": "a/b", "forbidden": "deny"}"#;
+    let full = Some("the webhook failed: the disk is full");
     for (permissions, name, allowed, warning) in [
         ("{}", "patched", true, None),
-        (
-            "{}",
-            "fails",
-            false,
-            Some("fails: the webhook failed: the disk is full: the webhook failed: the disk is full"),
-        ),
-        (
-            r#"{"failureAction": "skip"}"#,
-            "fails",
-            true,
-            Some("fails: allowed: the webhook failed: the disk is full"),
-        ),
-        (r#"{"selector": {"namespace": "elsewhere"}}"#, "skipped", true, Some("skipped: allowed: -")),
-        (r#"{"selector": {"namespace": "elsewhere"}}"#, "panics", false, None),
-        (r#"{"allowedPaths": []}"#, "allows", false, None),
+        ("{}", "fails", false, full),
+        (r#"{"failureAction": "skip"}"#, "fails", true, full),
+        (r#"{"recoveryPolicy": "skip"}"#, "bomb", true, Some("the webhook panicked")),
+        (ELSEWHERE, "other", true, Some("skipped")),
+        (ELSEWHERE, "panics", false, None),
+        (ELSEWHERE, "denies", false, None),
+        (ELSEWHERE, "patches", true, None),
+        (FORBIDDEN, "other", false, Some("skipped")),
+        (FORBIDDEN, "allows", false, None),
     ] {
         let webhook = mutating(handle).with_unhandled(unhandled);
-        let webhook = webhook.with_permissions(serde_json::from_str(permissions).unwrap(), None).unwrap();
+        let permissions = serde_json::from_str(permissions).unwrap();
+        let webhook = webhook.with_permissions(permissions, Some(Arc::new(No))).unwrap();
         let answer = ask(webhook, json!({"name": name})).await;
         assert_eq!(
-            (answer["allowed"] == allowed, answer["warnings"][0].as_str()),
-            (true, warning),
+            (answer["allowed"].as_bool(), answer["warnings"][0].as_str()),
+            (Some(allowed), warning),
             "{answer}"
         );
         assert_eq!(answer.get("patch").is_some(), name == "patched", "{answer}");

@@ -41,7 +41,7 @@ async fn permissions_of_webhooks_are_a_config_map() {
 }
 
 #[tokio::test]
-async fn an_injector_is_named_to_the_operator() {
+async fn inject_ca_is_passed_to_the_operator() {
     let values = ["certificates.source=secret", "certificates.injectCa=inject-apiserver-ca=true"];
     let rendered = documents(&template("lucid-system", &values, &[]).await.unwrap());
     let operator = rendered.iter().find(|it| it["kind"] == "Deployment").unwrap();
