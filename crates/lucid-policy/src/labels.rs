@@ -50,7 +50,7 @@ impl RequiredLabel {
 pub(crate) const TIER_MISSING: &str = "TierMissing";
 
 const LABELS: [&str; 3] = [keys::SECURED_LABEL, keys::BREAK_GLASS, keys::TIER];
-const ANNOTATIONS: [&str; 13] = [
+const ANNOTATIONS: [&str; 15] = [
     keys::UPSTREAM,
     keys::ALLOWED_HOSTS,
     keys::KEEP_PRIVILEGES,
@@ -64,6 +64,8 @@ const ANNOTATIONS: [&str; 13] = [
     keys::INTERCEPT,
     keys::STATUS,
     keys::BREAK_GLASS_UNTIL,
+    "lucid.computing/can-mutate",
+    "lucid.computing/can-validate",
 ];
 /// Maximum edit distance between a misspelled name and the intended one.
 const MAX_EDITS: usize = 2;

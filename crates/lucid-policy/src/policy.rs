@@ -17,7 +17,7 @@ use crate::mode::{Mode, Strictness};
 use crate::text;
 
 /// Settings of the policy. The default performs all checks, accepts no break-glass tickets, and
-/// refuses nothing unless set to [`Strictness::Strict`].
+/// refuses nothing: its mode is [`Mode::Audit`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Policy {

@@ -20,8 +20,8 @@ const TIMEOUT: Duration = Duration::from_millis(1500);
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Validation")]
 pub struct ValidationArgs {
-    /// Deny pods if an auditor image has no digest, its digest is not notarized, or the Verifier is unavailable.
-    /// Without it, each of these is a warning. Needs --verifier-url or --verifier-allowlist-file.
+    /// In mode enforce, deny pods if an auditor image has no digest, its digest is not notarized, or the Verifier is
+    /// unavailable. Otherwise each of these is a warning. Needs --verifier-url or --verifier-allowlist-file.
     #[arg(long, env = "LUCID_STRICT_NOTARIZATION", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub strict_notarization: bool,
