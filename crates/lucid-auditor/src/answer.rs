@@ -124,6 +124,16 @@ impl Answered<'_> {
                 // In HTTP/1.0, a response without a length ends with the connection: an incomplete one would look complete.
                 let is_open_ended = self.version == Version::HTTP_10;
                 let mut body = Streamed::new(&self, framing, body).into_body();
+                if framing == Framing::Text && !is_open_ended {
+                    // Text has no way to end a refused stream, so the status waits for the first verdict.
+                    return match body.frame().await.transpose() {
+                        Ok(first) => Response::from_parts(parts, with_first(first, body)),
+                        Err(error) => match error.downcast_ref() {
+                            Some(denial) => self.denied(denial),
+                            None => self.failed("cut_off", &format!("no whole answer: {error}")),
+                        },
+                    };
+                }
                 if !is_open_ended {
                     return Response::from_parts(parts, body);
                 }
@@ -241,7 +251,7 @@ struct Streamed {
     body: Option<Body>,
     trailers: Option<HeaderMap>,
     /// Reason to cut the connection after what is sent already.
-    cut: Option<String>,
+    cut: Option<Denial>,
     asked: Asked,
     auditor_id: String,
     span: Span,
@@ -298,11 +308,11 @@ impl Streamed {
                 (self.body, self.trailers) = (None, None);
                 let end = self.end(&denial);
                 if end.is_empty() && released.is_empty() {
-                    return Err(denial.message.into());
+                    return Err(denial.into());
                 }
                 if end.is_empty() {
                     // The text before the refusal is sent first.
-                    self.cut = Some(denial.message);
+                    self.cut = Some(denial);
                 }
                 released.extend_from_slice(end.as_bytes());
             }
@@ -311,7 +321,7 @@ impl Streamed {
             }
         }
         match self.cut.take() {
-            Some(message) => Err(message.into()),
+            Some(denial) => Err(denial.into()),
             None => Ok(self.trailers.take().map(Frame::trailers)),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    fmt,
     sync::{Arc, LazyLock},
     time::Instant,
 };
@@ -41,6 +42,14 @@ pub(crate) struct Denial {
     pub(crate) is_failure: bool,
     pub(crate) rule: Cow<'static, str>,
     pub(crate) message: String,
+}
+
+impl std::error::Error for Denial {}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
 }
 
 impl Panel {

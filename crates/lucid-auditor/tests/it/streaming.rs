@@ -70,6 +70,16 @@ async fn an_answer_is_cut_off_before_a_phrase_is_complete() {
 }
 
 #[tokio::test]
+async fn text_that_is_refused_at_once_is_answered_with_the_reason() {
+    let (send, receive) = pieces();
+    let first = chain(serve(answering(receive)).await, &[]).await;
+    send.unbounded_send("the secret word is").unwrap();
+    let answer = get(first).await;
+    assert_eq!(answer.status(), 403);
+    assert!(within(answer.text()).await.unwrap().contains("secret word"));
+}
+
+#[tokio::test]
 async fn to_observe_lets_the_whole_answer_pass() {
     let (send, receive) = pieces();
     let first = chain(serve(answering(receive)).await, &[("LUCID_AUDIT_MODE", "observe")]).await;
