@@ -282,30 +282,35 @@ impl Default for Policy {
 
 impl Policy {
     /// Sets the name.
+    #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
     /// Sets the mode.
+    #[must_use]
     pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
     /// Sets the consequence of a failure.
+    #[must_use]
     pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 
     /// Sets the time for one verdict.
+    #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
     /// Limits the judge to some texts.
+    #[must_use]
     pub fn with_directions(mut self, directions: impl IntoIterator<Item = Direction>) -> Self {
         self.directions = Some(directions.into_iter().collect());
         self
@@ -330,11 +335,13 @@ impl Judges {
     }
 
     /// Adds a judge with the default policy.
+    #[must_use]
     pub fn with(self, judge: impl Judge) -> Self {
         self.with_policy(judge, Policy::default())
     }
 
     /// Adds a judge.
+    #[must_use]
     pub fn with_policy(mut self, judge: impl Judge, policy: Policy) -> Self {
         let name = policy.name.clone().unwrap_or_else(|| judge.name().into_owned());
         self.0.push(Arc::new(Member { name, policy, judge: Box::new(judge) }));
