@@ -18,7 +18,7 @@ use crate::events::Events;
 use crate::injection_metrics::{InjectionMetrics, Outcome};
 use crate::names::{MUTATE_NAME, MUTATE_PATH};
 use crate::notice::{FailureReason, Notice};
-use crate::record::{decision, record, record_if_any, unhandled_decision};
+use crate::record::{decision, record, record_unhandled};
 use crate::registration::{Registrations, answer_failure};
 
 /// Fields that injection writes.
@@ -138,8 +138,7 @@ impl Injector {
             let pod = request.object.as_ref().and_then(|object| pod_of(request, object).ok());
             pod.map(|pod| self.cluster.policy().tier(&pod).to_owned()).unwrap_or_default()
         };
-        let decision = unhandled_decision("mutate", request, &response, failure, tier);
-        record_if_any(Arc::clone(&self.recorder), decision, response, request.deadline)
+        record_unhandled(&self.recorder, "mutate", request, response, failure, &tier)
     }
 }
 

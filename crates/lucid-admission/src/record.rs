@@ -59,29 +59,6 @@ pub(crate) fn decision(
     decision
 }
 
-/// Creates a decision about a request that the handler failed for, or that the guard denied. Returns `None` if the guard
-/// allowed it. `tier` is not called after a panic, which it might repeat.
-#[must_use]
-pub(crate) fn unhandled_decision(
-    webhook: &str,
-    request: &AdmissionRequest,
-    response: &AdmissionResponse,
-    failure: Option<&Failure>,
-    tier: impl FnOnce() -> String,
-) -> Option<Decision> {
-    if failure.is_none() && response.is_allowed() {
-        return None;
-    }
-    let mut decision = decision(webhook, request, response, None);
-    if let Some(failure) = failure.filter(|_| response.is_allowed() && response.warnings().is_empty()) {
-        decision.message = failure.to_string();
-    }
-    if !matches!(failure, Some(Failure::Panic)) {
-        decision.tier = tier();
-    }
-    Some(decision)
-}
-
 /// Logs the admission mode. Records each change of it while the process runs, and at the start a mode that differs from
 /// that of the options.
 ///
@@ -200,16 +177,32 @@ pub(crate) async fn record(
     }
 }
 
-/// Calls [`record`] if there is a decision.
-pub(crate) async fn record_if_any(
-    recorder: Arc<Recorder>,
-    decision: Option<Decision>,
+/// Records a request that the handler failed for, or that the guard denied. A request that the guard allowed is not
+/// recorded. `tier` is not called after a panic, which it might repeat.
+pub(crate) fn record_unhandled(
+    recorder: &Arc<Recorder>,
+    webhook: &str,
+    request: &AdmissionRequest,
     response: AdmissionResponse,
-    deadline: Instant,
-) -> AdmissionResponse {
-    match decision {
-        Some(decision) => record(&recorder, decision, response, deadline).await,
-        None => response,
+    failure: Option<&Failure>,
+    tier: &dyn Fn() -> String,
+) -> impl Future<Output = AdmissionResponse> + use<> {
+    let decision = (failure.is_some() || !response.is_allowed()).then(|| {
+        let mut decision = decision(webhook, request, &response, None);
+        if let Some(failure) = failure.filter(|_| response.is_allowed() && response.warnings().is_empty()) {
+            decision.message = failure.to_string();
+        }
+        if !matches!(failure, Some(Failure::Panic)) {
+            decision.tier = tier();
+        }
+        decision
+    });
+    let (recorder, deadline) = (Arc::clone(recorder), request.deadline);
+    async move {
+        match decision {
+            Some(decision) => record(&recorder, decision, response, deadline).await,
+            None => response,
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::break_glass::BreakGlassReview;
 use crate::cluster::ClusterConfiguration;
 use crate::error::{UnknownKindSnafu, ValidateError};
 use crate::names::{VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
-use crate::record::{decision, record, record_if_any, unhandled_decision};
+use crate::record::{decision, record, record_unhandled};
 use crate::registration::{Registrations, answer_failure};
 use crate::validation_metrics::ValidationMetrics;
 
@@ -117,8 +117,7 @@ impl Validator {
             let subject = workload.and_then(|workload| subject(workload, request).ok().flatten());
             subject.map(|subject| self.cluster.policy().tier(&subject.pod).to_owned()).unwrap_or_default()
         };
-        let decision = unhandled_decision("validate", request, &response, failure, tier);
-        record_if_any(Arc::clone(&self.recorder), decision, response, request.deadline)
+        record_unhandled(&self.recorder, "validate", request, response, failure, &tier)
     }
 
     /// Evaluates a request for a kind that `expected` accepts. `selected` restricts the pod templates.

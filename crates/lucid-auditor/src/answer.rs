@@ -124,25 +124,24 @@ impl Answered<'_> {
                 // In HTTP/1.0, a response without a length ends with the connection: an incomplete one would look complete.
                 let is_open_ended = self.version == Version::HTTP_10;
                 let mut body = Streamed::new(&self, framing, body).into_body();
-                if framing == Framing::Text && !is_open_ended {
+                match framing {
+                    _ if is_open_ended => match self.auditor.answers().collect(&mut body).await {
+                        // HTTP/1.0 has no trailers.
+                        Ok(buffered) => Response::from_parts(parts, buffered.without_trailers().into_body()),
+                        Err(error) => {
+                            let message = format!("no whole answer for HTTP/1.0: {}", reason(&error));
+                            self.failed("cut_off", &message)
+                        }
+                    },
+                    Framing::Events | Framing::Lines => Response::from_parts(parts, body),
                     // Text has no way to end a refused stream, so the status waits for the first verdict.
-                    return match body.frame().await.transpose() {
+                    Framing::Text => match body.frame().await.transpose() {
                         Ok(first) => Response::from_parts(parts, with_first(first, body)),
                         Err(error) => match error.downcast_ref() {
                             Some(denial) => self.denied(denial),
                             None => self.failed("cut_off", &format!("no whole answer: {error}")),
                         },
-                    };
-                }
-                if !is_open_ended {
-                    return Response::from_parts(parts, body);
-                }
-                match self.auditor.answers().collect(&mut body).await {
-                    // HTTP/1.0 has no trailers.
-                    Ok(buffered) => Response::from_parts(parts, buffered.without_trailers().into_body()),
-                    Err(error) => {
-                        self.failed("cut_off", &format!("no whole answer for HTTP/1.0: {}", reason(&error)))
-                    }
+                    },
                 }
             }
         }

@@ -5,15 +5,15 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
 use lucid_e2e::{Answer, OperatorBuilder, ask};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use crate::check::check;
 use crate::common::{
-    ENABLED, GUARDRAILS, authenticated_cluster, chain, config_map, create, create_object, decisions,
-    deployment, dry_run, eventually, has_chain, log, logged_in, metric, operator, secured, secured_with,
-    until, until_injected,
+    ENABLED, GUARDRAILS, authenticated_cluster, chain, config_map, create, decisions, deployment, dry_run,
+    eventually, has_chain, log, logged_in, metric, operator, secured, secured_with, until, until_injected,
 };
 use crate::notices::events_about;
 
@@ -58,24 +58,7 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
     );
 
     // The webhook acts within the permissions of a service account.
-    let metadata = json!({"name": "mutater", "namespace": "shop"});
-    let _: Role = create_object(
-        &cluster,
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
-            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["update"]}],
-        }),
-    )
-    .await;
-    let _: RoleBinding = create_object(
-        &cluster,
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "mutater"},
-            "subjects": [{"kind": "ServiceAccount", "name": "mutater", "namespace": "lucid-system"}],
-        }),
-    )
-    .await;
+    permit_mutater(&cluster, "shop", "update").await;
     permit(json!({"serviceAccountName": "lucid-system/nobody"})).await;
     let is_refused = |answer: &Answer| {
         is_plain(answer)
@@ -105,6 +88,22 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
     events_about(&cluster, "Pod", &name, any_note_contains("unknown field `strict`")).await;
 }
 
+/// Allows service account `mutater` of lucid-system to use `verb` on pods of `namespace`.
+async fn permit_mutater(cluster: &Cluster, namespace: &str, verb: &str) {
+    let metadata = json!({"name": "mutater"});
+    let role =
+        json!({"metadata": metadata, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]});
+    let binding = json!({
+        "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "mutater"},
+        "subjects": [{"kind": "ServiceAccount", "name": "mutater", "namespace": "lucid-system"}],
+    });
+    let roles: Api<Role> = Api::namespaced(cluster.client(), namespace);
+    roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
+    let bindings: Api<RoleBinding> = Api::namespaced(cluster.client(), namespace);
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+}
+
 fn any_note_contains(text: &str) -> impl Fn(&[Event]) -> bool {
     move |events| events.iter().any(|event| event.note.as_deref().is_some_and(|note| note.contains(text)))
 }
@@ -128,27 +127,7 @@ webhooks:
 async fn a_pod_within_all_permissions_is_injected() {
     let cluster = authenticated_cluster().await;
     cluster.create_namespace("my-namespace", &[ENABLED]).await.unwrap();
-    let metadata = json!({"name": "mutater"});
-    let objects = [
-        (
-            "roles",
-            json!({"metadata": metadata, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["mutate"]}]}),
-        ),
-        (
-            "rolebindings",
-            json!({
-                "metadata": metadata,
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "mutater"},
-                "subjects": [{"kind": "ServiceAccount", "name": "mutater", "namespace": "lucid-system"}],
-            }),
-        ),
-    ];
-    for (resource, object) in objects {
-        let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/my-namespace/{resource}");
-        let answer =
-            ask(&cluster.client(), None, Method::POST, &path, "application/json", &object).await.unwrap();
-        assert_eq!(answer.status, 201, "{answer:?}");
-    }
+    permit_mutater(&cluster, "my-namespace", "mutate").await;
     config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", EXAMPLE).await;
     let _operator = operator(&cluster, OperatorBuilder::authenticated).await;
     let pod = |name: &str, app: &str, annotations: Value| {

@@ -50,8 +50,8 @@ pub struct CertificateArgs {
     #[arg(long, env = "LUCID_TLS_DIRECTORY", value_name = "DIRECTORY")]
     pub tls_directory: Option<PathBuf>,
 
-    /// Publish the trust bundle in the webhook registration: ca.crt, or without it the last certificate in tls.crt. By default true for self-signed,
-    /// secret and files, and false for the others.
+    /// Publish the trust bundle in the webhook registration: ca.crt, or without it the last certificate in tls.crt. By
+    /// default true for self-signed, secret and files, and false for the others.
     #[arg(long, value_name = "BOOL")]
     pub publish_trust: Option<bool>,
 

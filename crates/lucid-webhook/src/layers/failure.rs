@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::task::{Context, Poll};
 
 use futures::FutureExt;
@@ -79,12 +79,8 @@ impl FailureLayer {
     ) -> AdmissionResponse {
         let (Some(function), Some(request)) = (&self.unhandled, request) else { return answer };
         let before = answer.clone();
-        let called = catch_unwind(AssertUnwindSafe(|| function(request, answer, failure)));
-        let called = match called {
-            Ok(called) => AssertUnwindSafe(called).catch_unwind().await,
-            Err(panic) => Err(panic),
-        };
-        let Ok(mut answer) = called else {
+        let called = AssertUnwindSafe(async { function(request, answer, failure).await });
+        let Ok(mut answer) = called.catch_unwind().await else {
             tracing::error!("the function for unhandled requests panicked");
             let refusal = if before.is_allowed() { Failure::Panic.refusal() } else { before.clone() };
             return AdmissionResponse { failure: before.failure.or(Some(FailureKind::Panic)), ..refusal };
@@ -108,11 +104,8 @@ impl FailureLayer {
         tracing::error!(?action, "{}", truncate(&failure.redacted(), LONGEST));
         let mut answer = match (action, request) {
             (FailureAction::Call(function), Some(request)) => {
-                let answer = catch_unwind(AssertUnwindSafe(|| function(request, failure)));
-                let answer = match answer {
-                    Ok(answer) => AssertUnwindSafe(answer).catch_unwind().await,
-                    Err(panic) => Err(panic),
-                };
+                let answer =
+                    AssertUnwindSafe(async { function(request, failure).await }).catch_unwind().await;
                 let answer = answer.map_err(|_panic| BoxError::from("the failure action panicked"));
                 let answer = answer.and_then(|answer| self.check.check(object, answer));
                 let answer =

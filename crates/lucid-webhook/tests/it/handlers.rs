@@ -5,11 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube_core::DynamicObject;
-use lucid_webhook::guard::{Access, AccessReview};
 use lucid_webhook::layers::{CheckLayer, FailureLayer, TraceLayer};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Changed, DecodeError, Failure, FailureAction, FieldErrors,
@@ -19,7 +17,6 @@ use lucid_webhook::{
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
@@ -27,11 +24,11 @@ use crate::common::{self, Written, another_subscriber, assert_counted, patch, pa
 
 const NAME: &str = "a.example.com";
 
-fn validating<H: Handler<Args, Future: Send>, Args: 'static>(handler: H) -> Webhook {
+pub(crate) fn validating<H: Handler<Args, Future: Send>, Args: 'static>(handler: H) -> Webhook {
     Webhook::validating(NAME, handler)
 }
 
-fn mutating<H: Handler<Args, Future: Send>, Args: 'static>(handler: H) -> Webhook {
+pub(crate) fn mutating<H: Handler<Args, Future: Send>, Args: 'static>(handler: H) -> Webhook {
     Webhook::mutating(NAME, handler)
 }
 
@@ -41,7 +38,7 @@ fn pod() -> Value {
 }
 
 /// A request as sent by the API server, with `changes` to its fields.
-fn review(changes: Value) -> Value {
+pub(crate) fn review(changes: Value) -> Value {
     let mut request = json!({
         "uid": "u-1",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -57,7 +54,7 @@ fn review(changes: Value) -> Value {
 }
 
 /// Response of `webhook` to the request with `changes`.
-async fn ask(webhook: Webhook, changes: Value) -> Value {
+pub(crate) async fn ask(webhook: Webhook, changes: Value) -> Value {
     let (status, _, mut answer) =
         post(&Router::new().webhook("/", webhook), "/?timeout=2s", &review(changes)).await;
     assert_eq!((status, &answer["response"]["uid"]), (200, &json!("u-1")));
@@ -564,65 +561,6 @@ async fn a_failing_guard_blocks_patches() {
 }
 
 #[tokio::test]
-async fn unhandled_requests_reach_the_function() {
-    use lucid_webhook::guard::{Access, AccessReview};
-    struct No;
-    impl AccessReview for No {
-        fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
-            Box::pin(async { Ok(false) })
-        }
-    }
-    async fn handle(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
-        match &*request.name {
-            "fails" => Err("the disk is full".into()),
-            "bomb" => panic!("on purpose"),
-            _ => Ok(patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]))?),
-        }
-    }
-    let unhandled = |request: &AdmissionRequest, response: AdmissionResponse, failure: Option<&Failure>| {
-        let failure = failure.map_or("skipped".to_owned(), Failure::to_string);
-        let name = request.name.clone();
-        async move {
-            match &*name {
-                "panics" => panic!("on purpose"),
-                "allows" => AdmissionResponse::allow(),
-                "denies" => AdmissionResponse::deny(403, "Forbidden", "no"),
-                "patches" => {
-                    patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap()
-                }
-                _ => response.with_warning(failure),
-            }
-        }
-    };
-    const ELSEWHERE: &str = r#"{"selector": {"namespace": "elsewhere"}}"#;
-    const FORBIDDEN: &str = r#"{"serviceAccountName": "a/b", "forbidden": "deny"}"#;
-    let full = Some("the webhook failed: the disk is full");
-    for (permissions, name, allowed, warning) in [
-        ("{}", "patched", true, None),
-        ("{}", "fails", false, full),
-        (r#"{"failureAction": "skip"}"#, "fails", true, full),
-        (r#"{"recoveryPolicy": "skip"}"#, "bomb", true, Some("the webhook panicked")),
-        (ELSEWHERE, "other", true, Some("skipped")),
-        (ELSEWHERE, "panics", false, None),
-        (ELSEWHERE, "denies", false, None),
-        (ELSEWHERE, "patches", true, None),
-        (FORBIDDEN, "other", false, Some("skipped")),
-        (FORBIDDEN, "allows", false, None),
-    ] {
-        let webhook = mutating(handle).with_unhandled(unhandled);
-        let permissions = serde_json::from_str(permissions).unwrap();
-        let webhook = webhook.with_permissions(permissions, Some(Arc::new(No))).unwrap();
-        let answer = ask(webhook, json!({"name": name})).await;
-        assert_eq!(
-            (answer["allowed"].as_bool(), answer["warnings"][0].as_str()),
-            (Some(allowed), warning),
-            "{answer}"
-        );
-        assert_eq!(answer.get("patch").is_some(), name == "patched", "{answer}");
-    }
-}
-
-#[tokio::test]
 async fn an_answer_may_come_as_an_error() {
     async fn handle() -> Result<AdmissionResponse, BoxError> {
         Err(AdmissionResponse::deny(409, "Conflict", "not now"))?;
@@ -642,93 +580,6 @@ async fn two_webhooks_at_one_path_answer_nothing() {
     for (path, status) in [("/a", 500), ("/c", 200)] {
         assert_eq!(post(&router, path, &review(json!({}))).await.0, status, "{path}");
     }
-}
-
-#[tokio::test]
-async fn permissions_restrict_and_never_widen() {
-    async fn handle() -> Result<JsonPatch, PatchError> {
-        JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]))
-    }
-    let paths = |paths: &[&str]| lucid_webhook::AllowedPaths::parse(paths).unwrap();
-    for (own, given, allowed) in [
-        (&["/metadata/labels"][..], json!({}), true),
-        (&["/metadata/annotations"], json!({}), false),
-        (&["/metadata/annotations"], json!({"allowedPaths": ["/metadata/labels"]}), false),
-        (&["/metadata"], json!({"allowedPaths": ["/metadata/labels"]}), true),
-        (&["/metadata"], json!({"allowedPaths": []}), false),
-    ] {
-        let webhook = mutating(handle).with_allowed_paths(paths(own));
-        let text = given.to_string();
-        let webhook = webhook.with_permissions(serde_json::from_value(given).unwrap(), None).unwrap();
-        let answer = ask(webhook, json!({})).await;
-        assert_eq!(answer["allowed"], allowed, "{own:?} {text}: {answer}");
-    }
-}
-
-#[tokio::test]
-async fn permissions_override_code_and_earlier_permissions() {
-    async fn handle(request: AdmissionRequest) -> Result<JsonPatch, BoxError> {
-        let path = match &*request.name {
-            "fails" => return Err("the disk is full".into()),
-            "panics" => panic!("on purpose"),
-            key => format!("/metadata/labels/{key}"),
-        };
-        Ok(JsonPatch::from_operations(&json!([{"op": "add", "path": path, "value": "b"}]))?)
-    }
-    let permitted = |webhook: Webhook, permissions: Value| {
-        webhook.with_permissions(serde_json::from_value(permissions).unwrap(), None).unwrap()
-    };
-    let in_code = |webhook: Webhook| {
-        let paths = lucid_webhook::AllowedPaths::parse(["/metadata/labels/a", "/metadata/labels/b"]).unwrap();
-        webhook
-            .with_failure_action(FailureAction::Skip)
-            .with_recovery_policy(FailureAction::Skip)
-            .with_allowed_paths(paths)
-    };
-    let allowed =
-        async |webhook: Webhook, name: &str| ask(webhook, json!({"name": name})).await["allowed"] == true;
-    let given =
-        json!({"failureAction": "abort", "recoveryPolicy": "abort", "allowedPaths": ["/metadata/labels/b"]});
-    let replaced = json!({"failureAction": "warn", "selector": {"namespace": ["elsewhere"]},
-        "allowedPaths": ["/metadata/labels/a"]});
-    let new = || mutating(handle);
-    let (before, after) =
-        (|| permitted(in_code(new()), given.clone()), || in_code(permitted(new(), given.clone())));
-    let twice = || permitted(in_code(permitted(new(), replaced.clone())), given.clone());
-    for webhook in [&before as &dyn Fn() -> Webhook, &after, &twice] {
-        for name in ["fails", "panics", "a", "b", "c"] {
-            assert_eq!(allowed(webhook(), name).await, name == "b", "{name}");
-        }
-    }
-    // Unset permissions leave the settings in code.
-    for name in ["fails", "panics"] {
-        assert!(allowed(permitted(in_code(new()), json!({})), name).await, "{name}");
-    }
-}
-
-#[tokio::test]
-async fn live_permissions_apply_from_the_next_request() {
-    async fn handle() -> AdmissionResponse {
-        AdmissionResponse::deny(403, "Forbidden", "no")
-    }
-    struct Granted;
-    impl AccessReview for Granted {
-        fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
-            std::future::ready(Ok(true)).boxed()
-        }
-    }
-    let permissions = |selector: Value| serde_json::from_value(json!({"selector": selector})).unwrap();
-    let (sender, receiver) = watch::channel(permissions(json!({})));
-    let webhook = validating(handle).with_live_permissions(receiver, Arc::new(Granted));
-    let router = Router::new().webhook("/", webhook);
-    let allowed = async || post(&router, "/", &review(json!({}))).await.2["response"]["allowed"] == true;
-    assert!(!allowed().await);
-    for (namespace, selected) in [("elsewhere", false), ("shop", true), ("elsewhere", false)] {
-        sender.send_replace(permissions(json!({"namespace": namespace})));
-        assert_eq!(allowed().await, !selected, "{namespace}");
-    }
-    drop(sender);
-    assert!(allowed().await, "the last permissions stay");
 }
 
 #[test]

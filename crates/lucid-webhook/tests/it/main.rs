@@ -24,6 +24,7 @@ mod offload;
 mod operator;
 mod patch;
 mod patch_properties;
+mod permissions;
 mod readiness;
 mod registration;
 mod renewal;

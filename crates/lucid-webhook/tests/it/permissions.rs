@@ -1,0 +1,161 @@
+//! Permissions of an administrator, and responses that are not the handler's.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use lucid_webhook::guard::{Access, AccessReview};
+use lucid_webhook::{
+    AdmissionRequest, AdmissionResponse, BoxError, Failure, FailureAction, JsonPatch, PatchError, Router,
+    Webhook,
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::common::{patch, post};
+use crate::handlers::{ask, mutating, review, validating};
+
+#[tokio::test]
+async fn permissions_restrict_and_never_widen() {
+    async fn handle() -> Result<JsonPatch, PatchError> {
+        JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]))
+    }
+    let paths = |paths: &[&str]| lucid_webhook::AllowedPaths::parse(paths).unwrap();
+    for (own, given, allowed) in [
+        (&["/metadata/labels"][..], json!({}), true),
+        (&["/metadata/annotations"], json!({}), false),
+        (&["/metadata/annotations"], json!({"allowedPaths": ["/metadata/labels"]}), false),
+        (&["/metadata"], json!({"allowedPaths": ["/metadata/labels"]}), true),
+        (&["/metadata"], json!({"allowedPaths": []}), false),
+    ] {
+        let webhook = mutating(handle).with_allowed_paths(paths(own));
+        let text = given.to_string();
+        let webhook = webhook.with_permissions(serde_json::from_value(given).unwrap(), None).unwrap();
+        let answer = ask(webhook, json!({})).await;
+        assert_eq!(answer["allowed"], allowed, "{own:?} {text}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn permissions_override_code_and_earlier_permissions() {
+    async fn handle(request: AdmissionRequest) -> Result<JsonPatch, BoxError> {
+        let path = match &*request.name {
+            "fails" => return Err("the disk is full".into()),
+            "panics" => panic!("on purpose"),
+            key => format!("/metadata/labels/{key}"),
+        };
+        Ok(JsonPatch::from_operations(&json!([{"op": "add", "path": path, "value": "b"}]))?)
+    }
+    let permitted = |webhook: Webhook, permissions: Value| {
+        webhook.with_permissions(serde_json::from_value(permissions).unwrap(), None).unwrap()
+    };
+    let in_code = |webhook: Webhook| {
+        let paths = lucid_webhook::AllowedPaths::parse(["/metadata/labels/a", "/metadata/labels/b"]).unwrap();
+        webhook
+            .with_failure_action(FailureAction::Skip)
+            .with_recovery_policy(FailureAction::Skip)
+            .with_allowed_paths(paths)
+    };
+    let allowed =
+        async |webhook: Webhook, name: &str| ask(webhook, json!({"name": name})).await["allowed"] == true;
+    let given =
+        json!({"failureAction": "abort", "recoveryPolicy": "abort", "allowedPaths": ["/metadata/labels/b"]});
+    let replaced = json!({"failureAction": "warn", "selector": {"namespace": ["elsewhere"]},
+        "allowedPaths": ["/metadata/labels/a"]});
+    let new = || mutating(handle);
+    let (before, after) =
+        (|| permitted(in_code(new()), given.clone()), || in_code(permitted(new(), given.clone())));
+    let twice = || permitted(in_code(permitted(new(), replaced.clone())), given.clone());
+    for webhook in [&before as &dyn Fn() -> Webhook, &after, &twice] {
+        for name in ["fails", "panics", "a", "b", "c"] {
+            assert_eq!(allowed(webhook(), name).await, name == "b", "{name}");
+        }
+    }
+    // Unset permissions leave the settings in code.
+    for name in ["fails", "panics"] {
+        assert!(allowed(permitted(in_code(new()), json!({})), name).await, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn live_permissions_apply_from_the_next_request() {
+    async fn handle() -> AdmissionResponse {
+        AdmissionResponse::deny(403, "Forbidden", "no")
+    }
+    struct Granted;
+    impl AccessReview for Granted {
+        fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+            std::future::ready(Ok(true)).boxed()
+        }
+    }
+    let permissions = |selector: Value| serde_json::from_value(json!({"selector": selector})).unwrap();
+    let (sender, receiver) = watch::channel(permissions(json!({})));
+    let webhook = validating(handle).with_live_permissions(receiver, Arc::new(Granted));
+    let router = Router::new().webhook("/", webhook);
+    let allowed = async || post(&router, "/", &review(json!({}))).await.2["response"]["allowed"] == true;
+    assert!(!allowed().await);
+    for (namespace, selected) in [("elsewhere", false), ("shop", true), ("elsewhere", false)] {
+        sender.send_replace(permissions(json!({"namespace": namespace})));
+        assert_eq!(allowed().await, !selected, "{namespace}");
+    }
+    drop(sender);
+    assert!(allowed().await, "the last permissions stay");
+}
+
+#[tokio::test]
+async fn unhandled_requests_reach_the_function() {
+    struct No;
+    impl AccessReview for No {
+        fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+            Box::pin(async { Ok(false) })
+        }
+    }
+    async fn handle(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
+        match &*request.name {
+            "fails" => Err("the disk is full".into()),
+            "bomb" => panic!("on purpose"),
+            _ => Ok(patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]))?),
+        }
+    }
+    let unhandled = |request: &AdmissionRequest, response: AdmissionResponse, failure: Option<&Failure>| {
+        let failure = failure.map_or("skipped".to_owned(), Failure::to_string);
+        let name = request.name.clone();
+        async move {
+            match &*name {
+                "panics" => panic!("on purpose"),
+                "allows" => AdmissionResponse::allow(),
+                "denies" => AdmissionResponse::deny(403, "Forbidden", "no"),
+                "patches" => {
+                    patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap()
+                }
+                _ => response.with_warning(failure),
+            }
+        }
+    };
+    const ELSEWHERE: &str = r#"{"selector": {"namespace": "elsewhere"}}"#;
+    const FORBIDDEN: &str = r#"{"serviceAccountName": "a/b", "forbidden": "deny"}"#;
+    let full = Some("the webhook failed: the disk is full");
+    for (permissions, name, allowed, warning) in [
+        ("{}", "patched", true, None),
+        ("{}", "fails", false, full),
+        (r#"{"failureAction": "skip"}"#, "fails", true, full),
+        (r#"{"recoveryPolicy": "skip"}"#, "bomb", true, Some("the webhook panicked")),
+        (ELSEWHERE, "other", true, Some("skipped")),
+        (ELSEWHERE, "panics", false, None),
+        (ELSEWHERE, "denies", false, None),
+        (ELSEWHERE, "patches", true, None),
+        (FORBIDDEN, "other", false, Some("skipped")),
+        (FORBIDDEN, "allows", false, None),
+    ] {
+        let webhook = mutating(handle).with_unhandled(unhandled);
+        let permissions = serde_json::from_str(permissions).unwrap();
+        let webhook = webhook.with_permissions(permissions, Some(Arc::new(No))).unwrap();
+        let answer = ask(webhook, json!({"name": name})).await;
+        assert_eq!(
+            (answer["allowed"].as_bool(), answer["warnings"][0].as_str()),
+            (Some(allowed), warning),
+            "{answer}"
+        );
+        assert_eq!(answer.get("patch").is_some(), name == "patched", "{answer}");
+    }
+}
