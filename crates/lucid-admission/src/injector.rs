@@ -18,7 +18,7 @@ use crate::events::Events;
 use crate::injection_metrics::{InjectionMetrics, Outcome};
 use crate::names::{MUTATE_NAME, MUTATE_PATH};
 use crate::notice::{FailureReason, Notice};
-use crate::record::{decision, record, record_unhandled};
+use crate::record::{decision, record_response};
 use crate::registration::{Registrations, answer_failure};
 
 /// Fields that injection writes.
@@ -74,9 +74,7 @@ impl Injector {
             .with_failure_action(FailureAction::call(move |request, failure| {
                 answer_failure(policy, request, failure, "no auditors")
             }))
-            .with_unhandled(move |request, response, failure| {
-                this.record_unhandled(request, response, failure)
-            })
+            .with_on_response(move |request, response, failure| this.record(request, response, failure))
             .with_registration(|_| registration);
         router.webhook(MUTATE_PATH, webhook)
     }
@@ -106,39 +104,41 @@ impl Injector {
         let inputs = view.inputs().with_exempt_images(&exempt).with_namespace(namespace);
         let answer = answer(&pod, plan(&pod, &inputs), &view.problems);
         self.metrics.planned(begin.elapsed());
-        let Answer { mut response, outcome, notices, chain } = answer;
-        self.metrics.count(outcome, &notices);
-        if outcome != Outcome::NotRequested || !notices.is_empty() {
+        let Answer { mut response, result, chain } = answer;
+        if result.outcome != Outcome::NotRequested || !result.notices.is_empty() {
             let mut decision = decision("mutate", &request, &response, Some(&pod));
             decision.chain = chain;
             view.policy.tier(&pod).clone_into(&mut decision.tier);
             self.cluster.generation().clone_into(&mut decision.generation);
-            response = record(&self.recorder, decision, response, request.deadline).await;
+            response.extensions.insert(decision);
         }
-        self.report(&request, notices);
+        response.extensions.insert(result);
         Ok(response)
     }
 
-    /// Reports and records a request that [`inject`](Self::inject) failed for, or that the webhook's permissions deny.
-    fn record_unhandled(
+    /// Counts, reports and records the result of [`inject`](Self::inject), its failure, or that the webhook's permissions
+    /// deny the request.
+    fn record(
         &self,
         request: &AdmissionRequest,
-        response: AdmissionResponse,
+        mut response: AdmissionResponse,
         failure: Option<&Failure>,
     ) -> impl Future<Output = AdmissionResponse> + use<> {
-        if let Some(failure) = failure {
+        let result = failure.map(|failure| {
             let reason = FailureReason::of(failure);
             let denial = response.denial().map(|denial| &denial.message);
             let text = denial.or(response.warnings().first()).cloned().unwrap_or_else(|| failure.to_string());
-            let notices = vec![Notice::of_failure(reason, &text)];
-            self.metrics.count(Outcome::Failed(reason), &notices);
+            PodResult { outcome: Outcome::Failed(reason), notices: vec![Notice::of_failure(reason, &text)] }
+        });
+        if let Some(PodResult { outcome, notices }) = result.or_else(|| response.extensions.remove()) {
+            self.metrics.count(outcome, &notices);
             self.report(request, notices);
         }
         let tier = || {
             let pod = request.object.as_ref().and_then(|object| pod_of(request, object).ok());
             pod.map(|pod| self.cluster.policy().tier(&pod).to_owned()).unwrap_or_default()
         };
-        record_unhandled(&self.recorder, "mutate", request, response, failure, &tier)
+        record_response(&self.recorder, "mutate", request, response, failure, &tier)
     }
 }
 
@@ -155,11 +155,17 @@ pub fn pod_of<'a>(request: &AdmissionRequest, object: &'a RawObject) -> Result<P
 /// Maximum number of notices per pod, because its author controls how many there are.
 const MOST_NOTICES: usize = 64;
 
-/// A response, with its outcome and notices.
-struct Answer {
-    response: AdmissionResponse,
+/// Result for a pod, for metrics and events.
+#[derive(Clone)]
+struct PodResult {
     outcome: Outcome,
     notices: Vec<Notice>,
+}
+
+/// A response, with its result.
+struct Answer {
+    response: AdmissionResponse,
+    result: PodResult,
     /// Names of the auditors' containers.
     chain: Vec<String>,
 }
@@ -201,7 +207,7 @@ fn answer(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String])
     let warnings = notices.iter().map(|notice| &notice.text).filter(|text| denial.as_ref() != Some(text));
     let response = response.with_warnings(warnings);
     let response = if dropped > 0 { response.with_warning(format!("and {dropped} more")) } else { response };
-    Answer { response, outcome, notices, chain }
+    Answer { response, result: PodResult { outcome, notices }, chain }
 }
 
 #[cfg(test)]
@@ -229,7 +235,7 @@ mod tests {
         let mut planned = plan(&pod, &Inputs::new(&configuration));
         planned.warnings = vec![planned.warnings[0].clone(); 100];
         let answer = answer(&pod, planned, &["no such chain".to_owned()]);
-        let reasons: Vec<_> = answer.notices.iter().map(|notice| notice.reason).collect();
+        let reasons: Vec<_> = answer.result.notices.iter().map(|notice| notice.reason).collect();
         assert_eq!((reasons.len(), reasons[0]), (MOST_NOTICES, "InvalidConfiguration"));
         assert!(reasons[1].starts_with("Privilege"), "{reasons:?}");
         let warnings = answer.response.warnings();

@@ -26,7 +26,7 @@ struct Metadata {
     generate_name: String,
 }
 
-/// Creates a decision from request and response. [`record`] truncates it. `pod` is the object, if it was parsed.
+/// Creates a decision from request and response, for [`record_response`]. `pod` is the object, if it was parsed.
 #[must_use]
 pub(crate) fn decision(
     webhook: &str,
@@ -122,7 +122,7 @@ struct Anchored {
 /// anchor. If the decision log is required and does not confirm by the request's `deadline`, the request is rejected. A
 /// record that reaches the log later is followed by one of the rejection. A caller without a client certificate that
 /// exceeds the log's budget gets status 429.
-pub(crate) async fn record(
+async fn record(
     recorder: &Recorder,
     decision: Decision,
     response: AdmissionResponse,
@@ -177,17 +177,20 @@ pub(crate) async fn record(
     }
 }
 
-/// Records a request that the handler failed for, or that the guard denied. A request that the guard allowed is not
-/// recorded. `tier` is not called after a panic, which it might repeat.
-pub(crate) fn record_unhandled(
+/// Records the decision that the handler attached to `response`, or that the handler failed or the guard denied. `tier` is
+/// not called after a panic, which it might repeat.
+pub(crate) fn record_response(
     recorder: &Arc<Recorder>,
     webhook: &str,
     request: &AdmissionRequest,
-    response: AdmissionResponse,
+    mut response: AdmissionResponse,
     failure: Option<&Failure>,
     tier: &dyn Fn() -> String,
 ) -> impl Future<Output = AdmissionResponse> + use<> {
-    let decision = (failure.is_some() || !response.is_allowed()).then(|| {
+    let decision = response.extensions.remove().or_else(|| {
+        if failure.is_none() && response.is_allowed() {
+            return None;
+        }
         let mut decision = decision(webhook, request, &response, None);
         if let Some(failure) = failure.filter(|_| response.is_allowed() && response.warnings().is_empty()) {
             decision.message = failure.to_string();
@@ -195,7 +198,7 @@ pub(crate) fn record_unhandled(
         if !matches!(failure, Some(Failure::Panic)) {
             decision.tier = tier();
         }
-        decision
+        Some(decision)
     });
     let (recorder, deadline) = (Arc::clone(recorder), request.deadline);
     async move {

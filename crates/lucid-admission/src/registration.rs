@@ -1,5 +1,7 @@
 //! Registration of Lucid's webhooks.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -15,6 +17,7 @@ use lucid_webhook::registration::{
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, Webhook, WebhookKind,
 };
+use tokio::sync::watch;
 
 use crate::error::{InjectError, RequestError, ValidateError};
 use crate::names::{MUTATE_NAME, MUTATE_PATH, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
@@ -120,8 +123,8 @@ pub struct Registrations {
     pub(crate) validation: FailurePolicy,
     /// `true` if the webhook for workloads is registered.
     pub(crate) workloads: bool,
-    /// Label whose changes are validated, besides those of Lucid.
-    pub(crate) tier_label: Option<String>,
+    /// Labels whose changes are validated, besides those of Lucid.
+    pub(crate) validated_labels: BTreeSet<String>,
     /// Timeout of the API server in seconds, 1 to 30.
     pub(crate) timeout_seconds: i32,
 }
@@ -137,7 +140,7 @@ impl Registrations {
             injection: FailurePolicy::Fail,
             validation: FailurePolicy::Fail,
             workloads: true,
-            tier_label: None,
+            validated_labels: BTreeSet::new(),
             timeout_seconds: 5,
         }
     }
@@ -166,10 +169,12 @@ impl Registrations {
         Self { workloads: false, ..self }
     }
 
-    /// Validates changes of the label `key`, which is the [required one](lucid_policy::RequiredLabel), in existing pods.
+    /// Also validates changes of the labels `keys` in existing pods: those that the policy or an administrator's
+    /// permissions read.
     #[must_use]
-    pub fn with_tier_label(self, key: impl Into<String>) -> Self {
-        Self { tier_label: Some(key.into()).filter(|key| !key.is_empty()), ..self }
+    pub fn with_validated_labels<K: Into<String>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.validated_labels.extend(keys.into_iter().map(Into::into));
+        self
     }
 
     /// Sets the timeout of the API server in seconds, 1 to 30.
@@ -189,7 +194,8 @@ impl Registrations {
         configurations: &Configurations,
     ) -> Result<(MutatingWebhookConfiguration, ValidatingWebhookConfiguration), RegistrationError> {
         let mutating = configurations.mutating([&self.mutating()])?;
-        let (pods, workloads) = (self.validating(), self.workloads.then(|| self.workloads()));
+        let pods = self.validating(watch::channel(self.pod_changed()).1);
+        let workloads = self.workloads.then(|| self.workloads());
         let validating = configurations.validating([&pods].into_iter().chain(&workloads))?;
         // Both have a webhook, so both exist.
         Ok((mutating.unwrap_or_default(), validating.unwrap_or_default()))
@@ -205,8 +211,9 @@ impl Registrations {
             .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
     }
 
-    /// Registration of the validating webhook for new pods and changes of existing ones.
-    pub(crate) fn validating(&self) -> WebhookRegistration {
+    /// Registration of the validating webhook for new pods and changes of existing ones, those that fulfil
+    /// [`pod_changed`](Self::pod_changed).
+    pub(crate) fn validating(&self, pod_changed: watch::Receiver<String>) -> WebhookRegistration {
         let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
         let changes = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
         self.with_pod_selectors(WebhookRegistration::new(
@@ -220,19 +227,19 @@ impl Registrations {
         .with_rule(changes.subresource("resize"))
         // Finalizers, and the labels and annotations of others, must stay mutable while the webhook is down, or pods
         // could not even be deleted.
-        .with_match_condition("pod-changed", self.pod_changed())
+        .with_live_match_condition("pod-changed", pod_changed)
     }
 
     /// CEL expression that is true for new pods, and for updates that change the spec or a label or annotation that Lucid
     /// reads. Equal maps are compared at once, because a pod may have tens of thousands of annotations.
-    fn pod_changed(&self) -> String {
+    pub(crate) fn pod_changed(&self) -> String {
         let selected = self.selectors.pods.iter();
         let selected = selected.flat_map(|selector| {
             let expressions = selector.match_expressions.iter().flatten().map(|it| it.key.as_str());
             selector.match_labels.iter().flatten().map(|(key, _)| key.as_str()).chain(expressions)
         });
         let read = [keys::SECURED_LABEL, "canMutate", "canValidate"].into_iter();
-        let read = read.chain(self.tier_label.as_deref()).chain(selected);
+        let read = read.chain(self.validated_labels.iter().map(String::as_str)).chain(selected);
         let read = read.map(|key| format!("'{key}'")).collect::<Vec<_>>().join(", ");
         format!(
             "request.operation != 'UPDATE' || object.spec != oldObject.spec || \

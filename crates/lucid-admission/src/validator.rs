@@ -19,13 +19,14 @@ use lucid_webhook::{
 };
 use prometheus_client::registry::Registry;
 use snafu::OptionExt;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::break_glass::BreakGlassReview;
 use crate::cluster::ClusterConfiguration;
 use crate::error::{UnknownKindSnafu, ValidateError};
 use crate::names::{VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
-use crate::record::{decision, record, record_unhandled};
+use crate::record::{decision, record_response};
 use crate::registration::{Registrations, answer_failure};
 use crate::validation_metrics::ValidationMetrics;
 
@@ -69,7 +70,7 @@ impl Validator {
     }
 
     /// Adds the webhooks to `router`: the one that evaluates pods, and, if it is registered, the one that warns about
-    /// workloads.
+    /// workloads. Call it in a tokio runtime.
     #[must_use]
     pub fn serve(self, router: Router) -> Router {
         let this = Arc::new(self);
@@ -78,13 +79,20 @@ impl Validator {
         let (pods_recorder, workloads_recorder) = (Arc::clone(&this), Arc::clone(&this));
         let judge =
             move |request: AdmissionRequest| Arc::clone(&judge).validate(request, Workload::is_pod, None);
+        let permissions = this.cluster.permissions().validate.subscribe();
+        let with_permissions = Arc::clone(&this);
+        // A pod must not leave or enter the administrator's selector unnoticed.
+        let pod_changed = mapped(permissions.clone(), move |permissions| {
+            let registrations = with_permissions.registrations.clone();
+            registrations.with_validated_labels(permissions.selector.label_keys()).pod_changed()
+        });
         let pods = Webhook::validating(VALIDATE_NAME, judge)
-            .with_registration(|_| registrations.validating())
+            .with_registration(|_| registrations.validating(pod_changed))
             .with_overload_denied()
-            .with_live_permissions(this.cluster.permissions().validate.subscribe(), this.cluster.reviews())
+            .with_live_permissions(permissions, this.cluster.reviews())
             .with_failure_action(failure_action(registrations.validation))
-            .with_unhandled(move |request, response, failure| {
-                pods_recorder.record_unhandled(request, response, failure)
+            .with_on_response(move |request, response, failure| {
+                pods_recorder.record(request, response, failure)
             });
         let router = router.webhook(VALIDATE_PATH, pods);
         if !registrations.workloads {
@@ -99,14 +107,14 @@ impl Validator {
             .with_live_permissions(this.cluster.permissions().workloads.subscribe(), this.cluster.reviews())
             // Failures only cause warnings: the pods of a workload are evaluated on creation.
             .with_failure_action(failure_action(FailurePolicy::Ignore))
-            .with_unhandled(move |request, response, failure| {
-                workloads_recorder.record_unhandled(request, response, failure)
+            .with_on_response(move |request, response, failure| {
+                workloads_recorder.record(request, response, failure)
             });
         router.webhook(WORKLOADS_PATH, workloads)
     }
 
-    /// Records a request that [`validate`](Self::validate) failed for, or that the webhook's permissions deny.
-    fn record_unhandled(
+    /// Records the decision of [`validate`](Self::validate), its failure, or that the webhook's permissions deny the request.
+    fn record(
         &self,
         request: &AdmissionRequest,
         response: AdmissionResponse,
@@ -117,7 +125,7 @@ impl Validator {
             let subject = workload.and_then(|workload| subject(workload, request).ok().flatten());
             subject.map(|subject| self.cluster.policy().tier(&subject.pod).to_owned()).unwrap_or_default()
         };
-        record_unhandled(&self.recorder, "validate", request, response, failure, &tier)
+        record_response(&self.recorder, "validate", request, response, failure, &tier)
     }
 
     /// Evaluates a request for a kind that `expected` accepts. `selected` restricts the pod templates.
@@ -171,13 +179,14 @@ impl Validator {
             Some(reason) => AdmissionResponse::deny(403, "Forbidden", reason),
             None => AdmissionResponse::allow(),
         };
-        let response = response.with_warnings(evaluation.warnings());
+        let mut response = response.with_warnings(evaluation.warnings());
         let pod = Some(&subject.pod).filter(|_| workload.is_pod());
         let mut decision = decision("validate", &request, &response, pod);
         decision.images = images;
         decision.generation = generation;
         add_evaluation(&mut decision, &evaluation);
-        Ok(record(&self.recorder, decision, response, request.deadline).await)
+        response.extensions.insert(decision);
+        Ok(response)
     }
 
     async fn permission(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Permission {
@@ -190,6 +199,20 @@ impl Validator {
             _ => Permission::NotRequired,
         }
     }
+}
+
+/// Returns what `map` makes of the latest value of `source`.
+fn mapped<T: Send + Sync + 'static, U: Send + Sync + 'static>(
+    mut source: watch::Receiver<T>,
+    map: impl Fn(&T) -> U + Send + 'static,
+) -> watch::Receiver<U> {
+    let (sender, receiver) = watch::channel(map(&source.borrow_and_update()));
+    tokio::spawn(async move {
+        while source.changed().await.is_ok() {
+            sender.send_replace(map(&source.borrow_and_update()));
+        }
+    });
+    receiver
 }
 
 /// Applies `policy` to requests that could not be evaluated.

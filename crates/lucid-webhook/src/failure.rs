@@ -128,8 +128,8 @@ pub enum FailureAction {
 pub type FailureFunction =
     Arc<dyn Fn(&AdmissionRequest, &Failure) -> BoxFuture<'static, AdmissionResponse> + Send + Sync>;
 
-/// Function of [`Webhook::with_unhandled`](crate::Webhook::with_unhandled).
-pub(crate) type UnhandledFunction = Arc<
+/// Function of [`Webhook::with_on_response`](crate::Webhook::with_on_response).
+pub(crate) type ResponseFunction = Arc<
     dyn Fn(&AdmissionRequest, AdmissionResponse, Option<&Failure>) -> BoxFuture<'static, AdmissionResponse>
         + Send
         + Sync,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use http::Extensions;
 use kube_core::Status;
 use kube_core::response::StatusDetails;
 
@@ -17,7 +18,7 @@ use crate::patch::JsonPatch;
 ///     .with_warning("see the handbook, page 7");
 /// assert!(!answer.is_allowed());
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct AdmissionResponse {
     pub(crate) denial: Option<Box<Status>>,
@@ -30,6 +31,8 @@ pub struct AdmissionResponse {
     pub(crate) cut: Cut,
     /// Set if the guard kept the request from the handler.
     pub(crate) skipped: bool,
+    /// Values that the handler passes to layers and to [`Webhook::with_on_response`](crate::Webhook::with_on_response).
+    pub extensions: Extensions,
 }
 
 /// The way in which a handler failed.
@@ -49,7 +52,7 @@ pub(crate) struct Cut {
 
 impl AdmissionResponse {
     /// Allows the request unchanged.
-    pub const fn allow() -> Self {
+    pub fn allow() -> Self {
         Self {
             denial: None,
             patch: None,
@@ -58,6 +61,7 @@ impl AdmissionResponse {
             failure: None,
             cut: Cut { warnings: 0, audit_annotations: 0 },
             skipped: false,
+            extensions: Extensions::new(),
         }
     }
 

@@ -14,7 +14,7 @@ use tower::{BoxError, ServiceBuilder, ServiceExt, service_fn};
 use crate::budget::LARGE;
 #[cfg(feature = "client")]
 use crate::client::{self, ClusterClient};
-use crate::failure::{Failure, FailureAction, UnhandledFunction};
+use crate::failure::{Failure, FailureAction, ResponseFunction};
 use crate::guard::{AccessReview, Guard, NoAccessReview, Permissions, Selector};
 use crate::handler::{Handler, ObjectHandler, Validator, WithState, check_kind, validate};
 use crate::kind::WebhookKind;
@@ -48,7 +48,7 @@ pub struct Webhook<Args = ()> {
     handler: AdmissionService,
     failure_action: FailureAction,
     recovery_policy: Option<FailureAction>,
-    unhandled: Option<UnhandledFunction>,
+    on_response: Option<ResponseFunction>,
     allowed_paths: Vec<AllowedPaths>,
     guard: Option<Guard>,
     /// The administrator's permissions, and the guard built from them.
@@ -140,7 +140,7 @@ impl Webhook {
             handler: BoxCloneSyncService::new(handler.with_state(())),
             failure_action: FailureAction::default(),
             recovery_policy: None,
-            unhandled: None,
+            on_response: None,
             allowed_paths: Vec::new(),
             permitted: None,
             live: None,
@@ -163,8 +163,10 @@ impl Webhook {
         self
     }
 
-    /// Calls an async `function` with the response to requests that the handler failed for, with the [`Failure`], or that
-    /// the guard kept from it. A refused patch counts as a failure. Requests denied for overload are not passed.
+    /// Calls an async `function` with each response before it is sent, for example to record it, and with the [`Failure`]
+    /// if the handler failed. A refused patch is a failure. The function learns more about the request from the
+    /// [extensions](AdmissionResponse::extensions) of the handler's response. Without these and a failure, the guard kept the
+    /// request from the handler. Requests denied for overload are not passed.
     ///
     /// The function is also called if an administrator's permissions replace the failure action. It may add warnings and
     /// audit annotations, or deny the request. It can neither allow a denied request nor change the patch. If it panics,
@@ -174,20 +176,19 @@ impl Webhook {
     /// use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Webhook};
     ///
     /// # async fn handler() -> AdmissionResponse { AdmissionResponse::allow() }
-    /// let webhook = Webhook::validating("fine.example.com", handler).with_unhandled(
+    /// let webhook = Webhook::validating("fine.example.com", handler).with_on_response(
     ///     |request: &AdmissionRequest, response: AdmissionResponse, failure: Option<&Failure>| {
-    ///         let why = failure.map_or("skipped".to_owned(), ToString::to_string);
-    ///         println!("{}: {response}: {why}", request.uid);
+    ///         println!("{}: {response} {}", request.uid, failure.map_or(String::new(), Failure::to_string));
     ///         async move { response }
     ///     },
     /// );
     /// ```
     #[must_use]
-    pub fn with_unhandled<F: Future<Output = AdmissionResponse> + Send + 'static>(
+    pub fn with_on_response<F: Future<Output = AdmissionResponse> + Send + 'static>(
         mut self,
         function: impl Fn(&AdmissionRequest, AdmissionResponse, Option<&Failure>) -> F + Send + Sync + 'static,
     ) -> Self {
-        self.unhandled =
+        self.on_response =
             Some(Arc::new(move |request, response, failure| function(request, response, failure).boxed()));
         self
     }
@@ -348,7 +349,7 @@ impl Webhook {
             check = check.with_allowed_paths(paths);
         }
         let action = permissions.failure_action.unwrap_or_else(|| self.failure_action.clone());
-        let mut failure = FailureLayer::new(check.clone(), action).with_unhandled(self.unhandled.clone());
+        let mut failure = FailureLayer::new(check.clone(), action).with_on_response(self.on_response.clone());
         if let Some(action) = permissions.recovery_policy.or_else(|| self.recovery_policy.clone()) {
             failure = failure.with_recovery_policy(action);
         }

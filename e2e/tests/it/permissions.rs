@@ -1,5 +1,7 @@
 //! The administrator's permissions of the webhooks, in ConfigMap `lucid-webhooks`.
 
+use std::cell::Cell;
+
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
@@ -13,7 +15,8 @@ use serde_json::{Value, json};
 use crate::check::check;
 use crate::common::{
     ENABLED, GUARDRAILS, authenticated_cluster, chain, config_map, create, decisions, deployment, dry_run,
-    eventually, has_chain, log, logged_in, metric, operator, secured, secured_with, until, until_injected,
+    eventually, has_chain, log, logged_in, metric, operator, patch_pod, secured, secured_with, until,
+    until_injected,
 };
 use crate::notices::events_about;
 
@@ -163,24 +166,23 @@ async fn failures_and_denials_under_permissions_are_recorded() {
     })
     .await;
     until_injected(&cluster, "shop", "free", GUARDRAILS).await;
+    let attempt = Cell::new(0);
     let outcome = async |webhook: &str, permissions: Value, holds: &dyn Fn(&Answer) -> bool| {
         let yaml = json!({"webhooks": {webhook: permissions}}).to_string();
         config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", &yaml).await;
-        let mut attempt = 0;
         eventually(async || {
-            attempt += 1;
-            let name = format!("{}-{attempt}", webhook.split('.').next().unwrap());
+            attempt.set(attempt.get() + 1);
+            let name = format!("attempt-{}", attempt.get());
             let answer = create(&cluster, "shop", &secured(&name)).await;
             if holds(&answer) { Ok(name) } else { Err(answer) }
         })
         .await
     };
-    // The last record: a refused patch was recorded before it was checked.
     let recorded = |webhook: &str, name: &str| {
         let all = decisions(&log);
-        let found = all.iter().rfind(|it| it["webhook"] == webhook && it["name"] == name);
-        let fields = |it: &Value| (it["allowed"].clone(), it["tier"].clone(), it["message"].to_string());
-        found.map(fields).unwrap_or_else(|| panic!("{webhook} of {name} is not in {all:?}"))
+        let found = Vec::from_iter(all.iter().filter(|it| it["webhook"] == webhook && it["name"] == name));
+        let [it] = found[..] else { panic!("{webhook} of {name} has to be in {all:?} once") };
+        (it["allowed"].clone(), it["tier"].clone(), it["message"].to_string())
     };
 
     let is_plain = |answer: &Answer| has_chain(answer, &[]);
@@ -231,4 +233,34 @@ async fn permissions_exclude_pods_and_workloads_from_validation() {
             .await;
         }
     }
+}
+
+#[tokio::test]
+async fn changes_of_labels_that_permissions_read_are_validated() {
+    let cluster = authenticated_cluster().await;
+    let log = cluster.folder().join("decisions");
+    let _operator = operator(&cluster, |operator| {
+        operator.authenticated().env("LUCID_DECISION_LOG", log.to_str().unwrap())
+    })
+    .await;
+    until_injected(&cluster, "shop", "web", GUARDRAILS).await;
+    let name = create(&cluster, "shop", &secured("labelled")).await.stored().unwrap().metadata.name.unwrap();
+    let validated_changes = async |team: usize| {
+        let label = json!({"metadata": {"labels": {"team": team.to_string()}}});
+        assert_eq!(patch_pod(&cluster, &name, &label).await.status, 200);
+        let all = decisions(&log).into_iter();
+        all.filter(|it| it["name"] == *name && it["operation"] == "UPDATE").count()
+    };
+    assert_eq!(validated_changes(0).await, 0);
+    let permissions = json!({"selector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}});
+    let yaml = json!({"webhooks": {"validate.lucid.computing": permissions}}).to_string();
+    config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", &yaml).await;
+    let mut team = 0;
+    eventually(async || {
+        team += 1;
+        let changes = validated_changes(team).await;
+        if changes > 0 { Ok(()) } else { Err(changes) }
+    })
+    .await;
+    check(&cluster).await.assert("registration", "validate.lucid.computing", "ok", &["is as configured"]);
 }

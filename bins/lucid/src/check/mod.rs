@@ -107,7 +107,13 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
         report.extend(permissions::check(client, account, validator.args.needs()).await);
     }
 
-    let registrations = RegisteredWebhooks::read(client, &operator, &validator).await;
+    let validates_apart = validator.is_known() && !(operator.is_known() && operator.args.validate);
+    let validation =
+        if validates_apart { &validator.args.validation } else { &operator.args.common.validation };
+    let settings = operator.args.common.injection.settings();
+    let (cluster, checks) = configuration::read(client, namespace, settings, validation.policy()).await;
+
+    let registrations = RegisteredWebhooks::read(client, &operator, &validator, cluster.as_ref()).await;
     report.extend(registrations.checks.clone());
     // `Some(true)` if the programs require a client certificate, `None` if their settings are unknown.
     let settings = [
@@ -155,11 +161,6 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     }
 
     let ignores_failures = registrations.webhooks.iter().any(RegisteredWebhook::ignores_failures);
-    let validates_apart = validator.is_known() && !(operator.is_known() && operator.args.validate);
-    let validation =
-        if validates_apart { &validator.args.validation } else { &operator.args.common.validation };
-    let settings = operator.args.common.injection.settings();
-    let (cluster, checks) = configuration::read(client, namespace, settings, validation.policy()).await;
     report.extend(checks);
     let expected = match &cluster {
         Some(cluster) => backstop::expected(&operator.args, validation, cluster, namespace).await,

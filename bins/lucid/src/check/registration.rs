@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind, Selector};
 use kube::{Api, Client, ResourceExt};
-use lucid_admission::{MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME};
+use lucid_admission::{ClusterConfiguration, MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME};
 use lucid_shared::options::{OperatorArgs, ServeArgs};
 use lucid_shared::serving::{OPERATOR, Program, VALIDATOR};
 use serde::Serialize;
@@ -14,9 +14,15 @@ use super::programs::Deployed;
 use super::report::{Check, Status, Unread};
 
 const CHECK: &str = "registration";
-/// Fields that depend on the options of the process.
-const CONFIGURABLE: [&str; 5] =
-    ["clientConfig", "failurePolicy", "namespaceSelector", "objectSelector", "timeoutSeconds"];
+/// Fields that depend on the options of the process and the configuration of the cluster.
+const CONFIGURABLE: [&str; 6] = [
+    "clientConfig",
+    "failurePolicy",
+    "matchConditions",
+    "namespaceSelector",
+    "objectSelector",
+    "timeoutSeconds",
+];
 
 /// Options that remove the validating webhooks when set to false.
 const OFF: &str = "LUCID_VALIDATE";
@@ -66,13 +72,15 @@ impl RegisteredWebhooks {
         client: &Client,
         operator: &Deployed<OperatorArgs>,
         validator: &Deployed<ServeArgs>,
+        cluster: Option<&ClusterConfiguration>,
     ) -> Self {
         let mutating = list(client, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations").await;
         let validating =
             list(client, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations").await;
+        let labels = cluster.map(ClusterConfiguration::permission_labels).unwrap_or_default();
         let programs = [
-            (OPERATOR, of_operator(&operator.args), operator.is_known()),
-            (VALIDATOR, of_validator(&validator.args), validator.is_known()),
+            (OPERATOR, of_operator(&operator.args, &labels), operator.is_known() && cluster.is_some()),
+            (VALIDATOR, of_validator(&validator.args, &labels), validator.is_known() && cluster.is_some()),
         ];
         let (mut checks, mut webhooks) = (Vec::new(), Vec::new());
         for (name, configurations, programs) in [
@@ -140,9 +148,10 @@ fn find(all: &[DynamicObject], name: &'static str, program: Program) -> Option<R
     })
 }
 
-/// Webhooks that the operator registers with these options.
-fn of_operator(args: &OperatorArgs) -> Vec<Value> {
-    let configurations = args.registrations().configurations(&args.common.serving.configurations(OPERATOR));
+/// Webhooks that the operator registers with these options. `labels` are those that the administrator's permissions read.
+fn of_operator(args: &OperatorArgs, labels: &[String]) -> Vec<Value> {
+    let registrations = args.registrations().with_validated_labels(labels);
+    let configurations = registrations.configurations(&args.common.serving.configurations(OPERATOR));
     let Ok((mutating, validating)) = configurations else { return Vec::new() };
     let mut wanted = webhooks(&mutating);
     if args.validate {
@@ -152,8 +161,9 @@ fn of_operator(args: &OperatorArgs) -> Vec<Value> {
 }
 
 /// Webhooks that a separate validator registers with these options.
-fn of_validator(args: &ServeArgs) -> Vec<Value> {
-    let configurations = args.registrations().configurations(&args.serving.configurations(VALIDATOR));
+fn of_validator(args: &ServeArgs, labels: &[String]) -> Vec<Value> {
+    let registrations = args.registrations().with_validated_labels(labels);
+    let configurations = registrations.configurations(&args.serving.configurations(VALIDATOR));
     configurations.map(|(_, validating)| webhooks(&validating)).unwrap_or_default()
 }
 

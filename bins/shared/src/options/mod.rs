@@ -98,7 +98,7 @@ impl ServeArgs {
         let registrations = Registrations::new(&self.serving.namespace)
             .with_selectors(self.selectors.selectors())
             .with_validation_failure_policy(self.validation_failure_policy)
-            .with_tier_label(&self.validation.policy.tier_label)
+            .with_validated_labels(Some(&self.validation.policy.tier_label).filter(|key| !key.is_empty()))
             .with_timeout_seconds(self.serving.webhook_timeout_seconds);
         if self.validate_workloads { registrations } else { registrations.without_workloads() }
     }

@@ -233,6 +233,12 @@ impl ClusterConfiguration {
         self.state.known.borrow().webhooks.content().map(Webhooks::gaps).unwrap_or_default()
     }
 
+    /// Returns the labels that the administrator's selector of `/validate` reads, for
+    /// [`Registrations::with_validated_labels`](crate::Registrations::with_validated_labels).
+    pub fn permission_labels(&self) -> Vec<String> {
+        self.permissions().validate.borrow().selector.label_keys().map(str::to_owned).collect()
+    }
+
     /// Sets the content of ConfigMap `lucid-webhooks` of `namespace`; `None` if it does not exist.
     pub(super) fn set_permissions(&self, namespace: &str, data: Option<&Data>) {
         self.state.known.send_modify(|known| {

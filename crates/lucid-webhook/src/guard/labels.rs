@@ -103,6 +103,10 @@ impl Labels {
         self.0.is_empty()
     }
 
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|requirement| requirement.key.as_str())
+    }
+
     pub(crate) fn matches(&self, object: &ObjectMeta) -> bool {
         self.0.iter().all(|requirement| requirement.matches(object))
     }

@@ -131,6 +131,11 @@ impl Selector {
         Ok(self)
     }
 
+    /// Keys of the labels that it reads.
+    pub fn label_keys(&self) -> impl Iterator<Item = &str> {
+        self.labels.keys()
+    }
+
     /// Adds namespaces; `*` matches any characters.
     #[must_use]
     pub fn with_namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {

@@ -73,7 +73,7 @@ pub struct Changed<T> {
 
 impl<T> Changed<T> {
     /// Changes the object of the request to `object`.
-    pub const fn new(object: T) -> Self {
+    pub fn new(object: T) -> Self {
         Self { object, response: AdmissionResponse::allow() }
     }
 

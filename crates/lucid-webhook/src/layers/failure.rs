@@ -11,7 +11,7 @@ use tokio::time::timeout_at;
 use tower::{BoxError, Layer, Service, ServiceExt};
 
 use crate::answer;
-use crate::failure::{Failure, FailureAction, UnhandledFunction};
+use crate::failure::{Failure, FailureAction, ResponseFunction};
 use crate::layers::CheckLayer;
 use crate::offload;
 use crate::raw_object::RawObject;
@@ -43,14 +43,14 @@ pub struct FailureLayer {
     check: CheckLayer,
     failure: FailureAction,
     recovery: FailureAction,
-    unhandled: Option<UnhandledFunction>,
+    on_response: Option<ResponseFunction>,
 }
 
 impl FailureLayer {
     /// Applies `action` to all failures. Responses of functions pass `check`.
     #[must_use]
     pub fn new(check: CheckLayer, action: FailureAction) -> Self {
-        Self { check, failure: action.clone(), recovery: action, unhandled: None }
+        Self { check, failure: action.clone(), recovery: action, on_response: None }
     }
 
     /// Applies `action` to panics.
@@ -60,28 +60,29 @@ impl FailureLayer {
         self
     }
 
-    /// Calls `function` for failed and skipped requests; see [`Webhook::with_unhandled`](crate::Webhook::with_unhandled).
-    pub(crate) fn with_unhandled(self, function: Option<UnhandledFunction>) -> Self {
-        Self { unhandled: function, ..self }
+    /// Calls `function` with each response; see [`Webhook::with_on_response`](crate::Webhook::with_on_response).
+    pub(crate) fn with_on_response(self, function: Option<ResponseFunction>) -> Self {
+        Self { on_response: function, ..self }
     }
 
     /// Clones the request if a function needs it.
     fn keep(&self, request: &AdmissionRequest) -> Option<AdmissionRequest> {
-        let is_needed = self.failure.is_function() || self.recovery.is_function() || self.unhandled.is_some();
+        let is_needed =
+            self.failure.is_function() || self.recovery.is_function() || self.on_response.is_some();
         is_needed.then(|| request.clone())
     }
 
-    async fn unhandled(
+    async fn on_response(
         &self,
         request: Option<&AdmissionRequest>,
         answer: AdmissionResponse,
         failure: Option<&Failure>,
     ) -> AdmissionResponse {
-        let (Some(function), Some(request)) = (&self.unhandled, request) else { return answer };
+        let (Some(function), Some(request)) = (&self.on_response, request) else { return answer };
         let before = answer.clone();
         let called = AssertUnwindSafe(async { function(request, answer, failure).await });
         let Ok(mut answer) = called.catch_unwind().await else {
-            tracing::error!("the function for unhandled requests panicked");
+            tracing::error!("the function for responses panicked");
             let refusal = if before.is_allowed() { Failure::Panic.refusal() } else { before.clone() };
             return AdmissionResponse { failure: before.failure.or(Some(FailureKind::Panic)), ..refusal };
         };
@@ -184,11 +185,10 @@ where
                 Err(_panic) => Err(Failure::Panic),
             };
             let answer = match answer {
-                Ok(answer) if answer.skipped => layer.unhandled(kept.as_ref(), answer, None).await,
-                Ok(answer) => answer,
+                Ok(answer) => layer.on_response(kept.as_ref(), answer, None).await,
                 Err(failure) => {
                     let answer = layer.answer(kept.as_ref(), object.as_ref(), &failure).await;
-                    layer.unhandled(kept.as_ref(), answer, Some(&failure)).await
+                    layer.on_response(kept.as_ref(), answer, Some(&failure)).await
                 }
             };
             Ok(answer::acceptable(answer))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
@@ -18,6 +18,7 @@ use serde_json::json;
 
 use super::presence::PartPresence;
 use super::registration::{AlternativeService, NAME_LABEL};
+use crate::registration::WebhookRegistration;
 
 /// One of the two configurations of a registration.
 #[derive(Clone)]
@@ -25,6 +26,8 @@ pub(super) struct Configuration {
     api: Api<DynamicObject>,
     /// Wanted object without bundles. Without webhooks, the object is to be removed.
     wanted: DynamicObject,
+    /// Registrations of the wanted webhooks, in the same order.
+    registrations: Vec<WebhookRegistration>,
     /// Watches the configuration, and reports contention.
     pub(super) bundles: ObjectTarget,
     pub(super) alternative: Option<AlternativeService>,
@@ -38,12 +41,13 @@ impl Configuration {
     pub(super) fn new<K: Resource<DynamicType = ()> + Serialize>(
         client: &Client,
         wanted: &K,
+        registrations: Vec<WebhookRegistration>,
         bundles: ObjectTarget,
         presence: PartPresence,
     ) -> Result<Self, serde_json::Error> {
         let wanted = serde_json::to_value(wanted).and_then(serde_json::from_value)?;
         let api = Api::all_with(client.clone(), &ApiResource::erase::<K>(&()));
-        Ok(Self { api, wanted, bundles, alternative: None, presence })
+        Ok(Self { api, wanted, registrations, bundles, alternative: None, presence })
     }
 
     fn object(&self) -> String {
@@ -80,6 +84,9 @@ impl Configuration {
     /// if it is that. Before the first certificate, an existing registration keeps its Service.
     fn wanted_webhooks(&self, found: Option<&DynamicObject>) -> (Vec<MutatingWebhook>, Option<&str>) {
         let mut wanted = webhooks(&self.wanted);
+        for (webhook, registration) in wanted.iter_mut().zip(&self.registrations) {
+            webhook.match_conditions = registration.match_conditions();
+        }
         let (Some(alternative), Some(service)) = (&self.alternative, service(&self.wanted)) else {
             return (wanted, None);
         };
@@ -281,7 +288,8 @@ impl TrustTarget for Configuration {
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {
-        self.bundles.changes()
+        let conditions = self.registrations.iter().map(|registration| registration.changes().boxed());
+        stream::select(self.bundles.changes(), stream::select_all(conditions)).boxed()
     }
 
     fn report_contention<'a>(&'a self, reading: &'a Reading) -> BoxFuture<'a, ()> {

@@ -12,6 +12,7 @@ use super::configuration::Configuration;
 use super::conversion::Conversion;
 use super::presence::Presence;
 use crate::Router;
+use crate::kind::WebhookKind;
 use crate::registration::{Configurations, RegistrationError};
 
 /// Label of the configurations whose value is their name. Only objects with it are removed.
@@ -99,13 +100,14 @@ impl Registration {
         let name = configurations.name().to_owned();
         let configurations = configurations.with_label(NAME_LABEL, &name);
         let presence = Presence::new();
+        let of_kind = |kind| router.registrations().filter(|it| it.kind() == kind).cloned().collect();
         let mutating = configurations.mutating(router.registrations())?.map(|wanted| {
             let bundles = ObjectTarget::mutating_webhooks(client.clone(), &name, &name, Webhooks::All);
-            Configuration::new(&client, &wanted, bundles, presence.part())
+            Configuration::new(&client, &wanted, of_kind(WebhookKind::Mutating), bundles, presence.part())
         });
         let validating = configurations.validating(router.registrations())?.map(|wanted| {
             let bundles = ObjectTarget::validating_webhooks(client.clone(), &name, &name, Webhooks::All);
-            Configuration::new(&client, &wanted, bundles, presence.part())
+            Configuration::new(&client, &wanted, of_kind(WebhookKind::Validating), bundles, presence.part())
         });
         let conversions = router.conversions().map(|(path, converter)| {
             let wanted = configurations.client_config(path);

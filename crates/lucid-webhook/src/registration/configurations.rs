@@ -140,12 +140,11 @@ impl Configurations {
     }
 
     fn webhook(&self, webhook: &WebhookRegistration) -> MutatingWebhook {
-        let conditions = Some(webhook.match_conditions.clone());
         MutatingWebhook {
             admission_review_versions: vec!["v1".to_owned()],
             client_config: self.client_config(&webhook.path),
             failure_policy: Some(webhook.failure_policy.as_str().to_owned()),
-            match_conditions: conditions.filter(|conditions| !conditions.is_empty()),
+            match_conditions: webhook.match_conditions(),
             match_policy: Some(webhook.match_policy.as_str().to_owned()),
             name: webhook.name.clone(),
             namespace_selector: Some(webhook.effective_namespace_selector(self.own_namespace.as_deref())),

@@ -36,10 +36,13 @@ mod rule;
 mod selector;
 mod validate;
 
+#[cfg(feature = "operator")]
+use futures::stream::{self, Stream, StreamExt};
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube_core::Resource;
 use snafu::Snafu;
+use tokio::sync::watch;
 
 use crate::guard::KUBE_SYSTEM;
 use crate::kind::WebhookKind;
@@ -130,7 +133,7 @@ impl ReinvocationPolicy {
 }
 
 /// Registration of one webhook.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct WebhookRegistration {
     kind: WebhookKind,
@@ -142,7 +145,8 @@ pub struct WebhookRegistration {
     namespace_selector: LabelSelector,
     kube_system: bool,
     object_selector: LabelSelector,
-    match_conditions: Vec<MatchCondition>,
+    /// Names and CEL expressions.
+    match_conditions: Vec<(String, watch::Receiver<String>)>,
     side_effects: SideEffects,
     timeout_seconds: i32,
     failure_policy: FailurePolicy,
@@ -212,9 +216,42 @@ impl WebhookRegistration {
 
     /// Restricts the webhook to requests that match a CEL expression. `name` appears in errors and is unique in the
     /// webhook.
-    pub fn with_match_condition(mut self, name: impl Into<String>, expression: impl Into<String>) -> Self {
-        self.match_conditions.push(MatchCondition { name: name.into(), expression: expression.into() });
+    pub fn with_match_condition(self, name: impl Into<String>, expression: impl Into<String>) -> Self {
+        self.with_live_match_condition(name, watch::channel(expression.into()).1)
+    }
+
+    /// Restricts the webhook to requests that match a CEL expression that may change while the webhook is registered, by
+    #[cfg_attr(feature = "operator", doc = "a [`Registration`](crate::operator::Registration).")]
+    #[cfg_attr(not(feature = "operator"), doc = "a `Registration` of feature `operator`.")]
+    /// Otherwise like [`with_match_condition`](Self::with_match_condition).
+    pub fn with_live_match_condition(
+        mut self,
+        name: impl Into<String>,
+        expression: watch::Receiver<String>,
+    ) -> Self {
+        self.match_conditions.push((name.into(), expression));
         self
+    }
+
+    /// The match conditions with their latest expressions; `None` if there are none, as the API server has it.
+    pub(crate) fn match_conditions(&self) -> Option<Vec<MatchCondition>> {
+        let latest = |(name, expression): &(String, watch::Receiver<String>)| MatchCondition {
+            name: name.clone(),
+            expression: expression.borrow().clone(),
+        };
+        (!self.match_conditions.is_empty()).then(|| self.match_conditions.iter().map(latest).collect())
+    }
+
+    /// Yields when the expression of a match condition changes.
+    #[cfg(feature = "operator")]
+    pub(crate) fn changes(&self) -> impl Stream<Item = ()> + use<> {
+        let expressions = self.match_conditions.iter().map(|(_, expression)| expression.clone());
+        stream::select_all(expressions.map(|expression| {
+            let changed = async |mut expression: watch::Receiver<String>| {
+                expression.changed().await.ok().map(|()| ((), expression))
+            };
+            stream::unfold(expression, changed).boxed()
+        }))
     }
 
     /// Declares the side effects of the handler.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use snafu::ensure;
 
@@ -65,18 +66,17 @@ fn webhook(of: &WebhookRegistration) -> Result<(), RegistrationError> {
     selector(webhook, "namespaceSelector", &of.namespace_selector)?;
     selector(webhook, "objectSelector", &of.object_selector)?;
     let mut names = BTreeSet::new();
-    for condition in &of.match_conditions {
-        let is_accepted = names.insert(&condition.name)
+    for MatchCondition { name, expression } in of.match_conditions().into_iter().flatten() {
+        let is_accepted = names.insert(name.clone())
             && names.len() <= MATCH_CONDITIONS
-            && is_qualified_name(&condition.name)
-            && !condition.expression.trim().is_empty();
+            && is_qualified_name(&name)
+            && !expression.trim().is_empty();
         ensure!(
             is_accepted,
             invalid(
                 webhook,
                 format!(
-                    "match condition {:?}: accepted are up to 64 with unique qualified names and an expression",
-                    condition.name
+                    "match condition {name:?}: accepted are up to 64 with unique qualified names and an expression"
                 )
             )
         );

@@ -103,7 +103,7 @@ async fn live_permissions_apply_from_the_next_request() {
 }
 
 #[tokio::test]
-async fn unhandled_requests_reach_the_function() {
+async fn responses_reach_the_function() {
     struct No;
     impl AccessReview for No {
         fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
@@ -114,11 +114,16 @@ async fn unhandled_requests_reach_the_function() {
         match &*request.name {
             "fails" => Err("the disk is full".into()),
             "bomb" => panic!("on purpose"),
-            _ => Ok(patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]))?),
+            _ => {
+                let mut answer = patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]))?;
+                answer.extensions.insert("handled");
+                Ok(answer)
+            }
         }
     }
-    let unhandled = |request: &AdmissionRequest, response: AdmissionResponse, failure: Option<&Failure>| {
-        let failure = failure.map_or("skipped".to_owned(), Failure::to_string);
+    let on_response = |request: &AdmissionRequest, response: AdmissionResponse, failure: Option<&Failure>| {
+        let handled = response.extensions.get::<&str>().copied().unwrap_or("skipped");
+        let failure = failure.map_or(handled.to_owned(), Failure::to_string);
         let name = request.name.clone();
         async move {
             match &*name {
@@ -134,9 +139,12 @@ async fn unhandled_requests_reach_the_function() {
     };
     const ELSEWHERE: &str = r#"{"selector": {"namespace": "elsewhere"}}"#;
     const FORBIDDEN: &str = r#"{"serviceAccountName": "a/b", "forbidden": "deny"}"#;
+    const PATHS: &str = r#"{"allowedPaths": ["/spec"]}"#;
     let full = Some("the webhook failed: the disk is full");
+    let refused = "the webhook failed: the patch is refused: the patch changes \"/metadata/labels/a\"; allowed are /spec";
     for (permissions, name, allowed, warning) in [
-        ("{}", "patched", true, None),
+        ("{}", "patched", true, Some("handled")),
+        (PATHS, "patched too far", false, Some(refused)),
         ("{}", "fails", false, full),
         (r#"{"failureAction": "skip"}"#, "fails", true, full),
         (r#"{"recoveryPolicy": "skip"}"#, "bomb", true, Some("the webhook panicked")),
@@ -147,7 +155,7 @@ async fn unhandled_requests_reach_the_function() {
         (FORBIDDEN, "other", false, Some("skipped")),
         (FORBIDDEN, "allows", false, None),
     ] {
-        let webhook = mutating(handle).with_unhandled(unhandled);
+        let webhook = mutating(handle).with_on_response(on_response);
         let permissions = serde_json::from_str(permissions).unwrap();
         let webhook = webhook.with_permissions(permissions, Some(Arc::new(No))).unwrap();
         let answer = ask(webhook, json!({"name": name})).await;
