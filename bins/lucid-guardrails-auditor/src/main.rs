@@ -16,6 +16,8 @@ use config::Source;
 /// lucid-auditor describes.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-guardrails-auditor", version)]
+// Each refusal and each mask is one line of JSON.
+#[command(mut_arg("format", |format| format.default_value("json")))]
 struct Args {
     /// Configuration in YAML. It is reloaded when it changes.
     #[arg(long, env = "LUCID_GUARDRAILS_FILE", value_name = "FILE", conflicts_with_all = ["config", "profile"])]

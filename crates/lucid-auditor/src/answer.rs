@@ -183,7 +183,7 @@ impl Answered<'_> {
             let Some(first) = pieces.recv().await else { return };
             let kind = Kind::of(&content_type, &first[..first.len().min(BEGINNING)]);
             let mut stream = match kind {
-                Kind::Stream(framing) => Some(Stream::new(panel.clone(), format, framing)),
+                Kind::Stream(framing) => Some(Stream::new(panel.clone(), format, framing, Unjudged::Pass)),
                 Kind::Whole | Kind::Unjudged => None,
             };
             let mut whole = Vec::new();
@@ -262,7 +262,7 @@ impl Streamed {
         let panel = answered.panel.clone();
         Self {
             _open: Open::new(&panel.telemetry),
-            stream: Stream::new(panel, answered.asked.format, framing),
+            stream: Stream::new(panel, answered.asked.format, framing, answered.auditor.settings.unjudged),
             body: Some(body),
             trailers: None,
             cut: None,

@@ -487,9 +487,7 @@ impl Asked {
     }
 
     fn in_document(path: &str, document: &Document<'_>) -> Self {
-        let id = document.member(0, "id").filter(|_| document.member(0, "jsonrpc").is_some());
-        let id = id.map(|node| document.json_value(node));
-        Self { format: format::of(path, document), id }
+        Self { format: format::of(path, document), id: format::rpc_id(document) }
     }
 }
 

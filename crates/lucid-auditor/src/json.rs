@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 const MAX_DEPTH: usize = 64;
 
 /// Names of members that protocols look up.
-const MARKS: [&str; 13] = [
+const MARKS: [&str; 14] = [
     "role",
     "type",
     "index",
@@ -22,6 +22,7 @@ const MARKS: [&str; 13] = [
     "id",
     "model",
     "created",
+    "created_at",
     "method",
     "messages",
     "inputs",

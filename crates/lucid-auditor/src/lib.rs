@@ -80,6 +80,7 @@ mod stream;
 mod telemetry;
 mod text;
 mod track;
+mod values;
 mod verdict;
 mod whole;
 

@@ -13,7 +13,7 @@ use std::{
 use memchr::{memchr, memchr2};
 
 use crate::{
-    Direction, Passage,
+    Direction, Passage, Unjudged,
     auditor::as_text,
     format::{self, Event, Format, Rule},
     json::{Document, Kind, Step, is_json},
@@ -45,6 +45,8 @@ pub(crate) struct Stream {
     panel: Panel,
     format: &'static Format,
     framing: Framing,
+    /// Treatment of events that are no text.
+    unjudged: Unjudged,
     /// Beginning of the next event.
     buffer: Vec<u8>,
     /// Length of the part of the buffer that contains no end of an event.
@@ -63,7 +65,7 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 struct Held {
     /// The event as it was received.
-    raw: String,
+    raw: Vec<u8>,
     content: String,
     pieces: Vec<Piece>,
     /// Edits of whole texts.
@@ -79,11 +81,12 @@ struct Piece {
 }
 
 impl Stream {
-    pub(crate) fn new(panel: Panel, format: &'static Format, framing: Framing) -> Self {
+    pub(crate) fn new(panel: Panel, format: &'static Format, framing: Framing, unjudged: Unjudged) -> Self {
         Self {
             panel,
             format,
             framing,
+            unjudged,
             buffer: Vec::new(),
             searched: 0,
             held: VecDeque::new(),
@@ -155,13 +158,17 @@ impl Stream {
 
     /// Judges an event and holds it.
     async fn event(&mut self, raw: Vec<u8>) -> Result<(), Denial> {
-        let raw = as_text(&raw).ok_or_else(|| unreadable("the answer is not UTF-8 text".to_owned()))?;
-        let (raw, content) = (raw.to_owned(), self.framing.content(raw).into_owned());
+        let text = match as_text(&raw) {
+            Some(text) => text,
+            None if self.unjudged == Unjudged::Pass => "",
+            None => return Err(unreadable("the answer is not UTF-8 text".to_owned())),
+        };
+        if self.framing == Framing::Events {
+            self.fields(text).await?;
+        }
+        let content = self.framing.content(text).into_owned();
         let mut held = Held { raw, content, pieces: Vec::new(), edits: Vec::new() };
         let mut touched = BTreeSet::new();
-        if self.framing == Framing::Events {
-            self.fields(&held.raw).await?;
-        }
         // Records of a JSON text sequence begin with a separator (RFC 7464).
         let start = held.content.trim_start_matches(['\u{feff}', '\u{1e}']).trim_start();
         if start.is_empty() || start.trim_end() == "[DONE]" {
@@ -207,13 +214,9 @@ impl Stream {
         let mut texts = Vec::new();
         for node in (0..document.nodes.len()).filter(|&node| document.is_text(node)) {
             let path = document.path(node);
-            let rule = self
-                .format
-                .events
-                .iter()
-                .enumerate()
-                .find(|(_, rule)| rule.message(&document, &path).is_some());
-            let (index, rule) = match rule.filter(|_| !is_rpc) {
+            let is_here = |(_, rule): &(usize, &Rule)| rule.message(&document, &path).is_some();
+            let Format { events, answer, .. } = self.format;
+            let (index, rule) = match events.iter().enumerate().find(is_here).filter(|_| !is_rpc) {
                 Some(found) => found,
                 None => {
                     whole.insert(node);
@@ -222,7 +225,8 @@ impl Stream {
                     if is_rpc || document.nodes[node].kind == Kind::Scalar {
                         continue;
                     }
-                    (usize::MAX, &format::ANY)
+                    let rest = (events.len()..).zip(*answer).find(is_here);
+                    rest.unwrap_or((usize::MAX, &format::ANY))
                 }
             };
             let (source, text) = Source::of(&document, node, false);
@@ -293,17 +297,19 @@ impl Stream {
             let edits = pieces.flat_map(|piece| self.tracks[piece.track].edits(&piece.range, &piece.source));
             let edits: Vec<_> = edits.chain(held.edits).collect();
             match edits.is_empty() {
-                true => released.extend_from_slice(held.raw.as_bytes()),
+                true => released.extend_from_slice(&held.raw),
                 false => {
+                    let raw = str::from_utf8(&held.raw).unwrap_or_default();
                     let content = apply(&held.content, without_logprobs(&held.content, edits));
-                    released.extend_from_slice(self.framing.replace(&held.raw, &content).as_bytes());
+                    released.extend_from_slice(self.framing.replace(raw, &content).as_bytes());
                 }
             }
             for piece in &held.pieces {
                 self.tracks[piece.track].release(piece.range.end);
             }
-            // A JSON text, unlike the end of the stream.
-            if held.content.trim_start().starts_with('{') {
+            // A JSON text, unlike the end of the stream. A `ping` of Anthropic says nothing about the stream.
+            let is_ping = held.content.len() < 32 && held.content.contains("\"ping\"");
+            if held.content.trim_start().starts_with('{') && !is_ping {
                 self.last = held.content;
             }
         }

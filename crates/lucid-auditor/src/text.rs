@@ -6,6 +6,7 @@ use crate::{
     Direction, Passage, Span,
     format::Rule,
     json::{Document, Kind, Offsets, Step, decode, encode},
+    values::Values,
 };
 
 /// Maximum number of texts of a document. The strings beyond it are one text.
@@ -35,22 +36,24 @@ pub(crate) struct Source {
     range: Range<usize>,
     /// Decoded escapes, the outermost first.
     levels: Vec<Offsets>,
-    /// Numbers in the innermost JSON, which are replaced by strings as a whole.
-    numbers: Vec<Range<usize>>,
+    /// Strings and scalars of the innermost JSON.
+    values: Values,
+    /// The source is a number of the document, which is replaced by a string as a whole.
+    is_scalar: bool,
 }
 
 impl Source {
     /// Returns a text that is no JSON.
     pub(crate) fn plain(text: &str) -> Self {
-        Self { range: 0..text.len(), levels: Vec::new(), numbers: Vec::new() }
+        Self { range: 0..text.len(), levels: Vec::new(), values: Values::default(), is_scalar: false }
     }
 
     /// Decodes a string or number of a document.
     pub(crate) fn of<'a>(document: &Document<'a>, node: usize, is_nested: bool) -> (Self, Cow<'a, str>) {
         let range = document.nodes[node].range.clone();
         if document.nodes[node].kind == Kind::Scalar {
-            let (text, whole) = (&document.text[range.clone()], 0..range.len());
-            return (Self { range, levels: Vec::new(), numbers: vec![whole] }, text.into());
+            let text = &document.text[range.clone()];
+            return (Self { range, is_scalar: true, ..Self::plain("") }, text.into());
         }
         Self::decode(document.text, range, is_nested)
     }
@@ -58,14 +61,11 @@ impl Source {
     /// Decodes the string at `range` of a document.
     fn decode<'a>(text: &'a str, range: Range<usize>, is_nested: bool) -> (Self, Cow<'a, str>) {
         let decoded = decode(&text[range.clone()]);
-        let (mut text, mut levels, mut numbers) = (decoded.text, vec![decoded.offsets], Vec::new());
+        let (mut text, mut levels, mut values) = (decoded.text, vec![decoded.offsets], Values::default());
         let is_json = text.trim_start().starts_with(['{', '[']);
         if is_nested && (is_json || text.contains('\\')) {
             if is_json {
-                let document = Document::scan(&text);
-                let nodes = (0..document.nodes.len()).filter(|&node| document.is_text(node));
-                let nodes = nodes.map(|node| &document.nodes[node]).filter(|node| node.kind == Kind::Scalar);
-                numbers = nodes.map(|node| node.range.clone()).collect();
+                values.pass(0, &text);
             }
             let inner = decode(&text);
             levels.push(inner.offsets);
@@ -73,27 +73,27 @@ impl Source {
             let rest = &text[inner.complete..];
             text = Cow::Owned(format!("{}{rest}", inner.text));
         }
-        (Self { range, levels, numbers }, text)
+        (Self { range, levels, values, is_scalar: false }, text)
     }
 
-    /// Returns the replacement of a part of the string, as an edit of the document.
-    pub(crate) fn edit(&self, part: Range<usize>, replacement: &str) -> Edit {
-        let (range, replacement) = match self.levels.split_last() {
-            Some((level, _)) => (level.escaped(part.start)..level.escaped(part.end), encode(replacement)),
-            None => (part, replacement.to_owned()),
+    /// Returns the replacement of a part of the string, as edits of the document.
+    pub(crate) fn edits(&self, part: Range<usize>, replacement: &str) -> Vec<Edit> {
+        let parts = match self.levels.last() {
+            Some(level) => {
+                self.values.replace(level.escaped(part.start)..level.escaped(part.end), replacement)
+            }
+            None if self.is_scalar => vec![(0..self.range.len(), format!("\"{}\"", encode(replacement)))],
+            None => vec![(part, replacement.to_owned())],
         };
-        let next = self.numbers.partition_point(|number| number.end <= range.start);
-        let number = self.numbers.get(next).filter(|number| number.start <= range.start);
-        let (range, replacement) = match number {
-            Some(number) => (number.clone(), format!("\"{replacement}\"")),
-            None => (range, replacement),
-        };
-        let outer = self.levels.iter().rev().skip(1);
-        let (range, replacement) = outer.fold((range, replacement), |(range, replacement), level| {
-            (level.escaped(range.start)..level.escaped(range.end), encode(&replacement))
-        });
+        let outer = || self.levels.iter().rev().skip(1);
         let place = |offset: usize| (self.range.start + offset).min(self.range.end);
-        Edit { range: place(range.start)..place(range.end), replacement }
+        let edits = parts.into_iter().map(|part| {
+            let (range, replacement) = outer().fold(part, |(range, replacement), level| {
+                (level.escaped(range.start)..level.escaped(range.end), encode(&replacement))
+            });
+            Edit { range: place(range.start)..place(range.end), replacement }
+        });
+        edits.collect()
     }
 }
 
@@ -132,10 +132,10 @@ impl Text {
         let range = &span.range;
         let first = self.pieces.partition_point(|piece| piece.range.end <= range.start);
         let touched = self.pieces[first..].iter().take_while(|piece| piece.range.start < range.end);
-        let edits = touched.enumerate().map(|(index, piece)| {
+        let edits = touched.enumerate().flat_map(|(index, piece)| {
             let start = range.start.max(piece.range.start) - piece.range.start;
             let end = range.end.min(piece.range.end) - piece.range.start;
-            piece.source.edit(start..end, if index == 0 { &span.replacement } else { "" })
+            piece.source.edits(start..end, if index == 0 { &span.replacement } else { "" })
         });
         edits.collect()
     }

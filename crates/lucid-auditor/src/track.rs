@@ -6,9 +6,10 @@ use futures::future::{BoxFuture, join_all};
 
 use crate::{
     Mode, Passage, Span,
-    json::{Offsets, decode, encode},
+    json::{Offsets, decode},
     judge::Member,
     text::{Edit, Source},
+    values::Values,
     verdict::{Denial, Outcome, Panel},
 };
 
@@ -33,40 +34,8 @@ pub(crate) struct Track {
     seats: Vec<(Arc<Member>, Seat)>,
     /// Parts to replace. In nested JSON, the replacements are encoded.
     masks: Vec<Span>,
-    /// State of nested JSON at the beginning of the tail.
-    quotes: Quotes,
-}
-
-/// State of a place in JSON: within a string or not.
-#[derive(Debug, Clone, Copy, Default)]
-struct Quotes {
-    /// `None` before the first character.
-    is_json: Option<bool>,
-    is_string: bool,
-    is_escaped: bool,
-}
-
-impl Quotes {
-    fn pass(&mut self, text: &[u8]) {
-        for byte in text {
-            match byte {
-                _ if self.is_escaped => self.is_escaped = false,
-                b'\\' => self.is_escaped = true,
-                b'"' => self.is_string = !self.is_string,
-                _ => {}
-            }
-            if self.is_json.is_none() && !byte.is_ascii_whitespace() {
-                self.is_json = Some(matches!(byte, b'{' | b'['));
-            }
-        }
-    }
-
-    /// Encodes a text to insert here.
-    fn encode(self, text: &str) -> String {
-        let is_outside = self.is_json == Some(true) && !self.is_string;
-        // In place of a number, for example.
-        if is_outside { format!("\"{}\"", encode(text)) } else { encode(text) }
-    }
+    /// Strings and scalars of nested JSON.
+    values: Values,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -100,13 +69,16 @@ impl Track {
             base: 0,
             seats,
             masks: Vec::new(),
-            quotes: Quotes::default(),
+            values: Values::default(),
         }
     }
 
     /// Appends a piece and returns its place.
     pub(crate) fn push(&mut self, piece: &str) -> Range<usize> {
         let start = self.end();
+        if self.is_nested {
+            self.values.pass(start, piece);
+        }
         self.tail.push_str(piece);
         start..self.end()
     }
@@ -135,10 +107,13 @@ impl Track {
         let mut masks = Vec::new();
         for ((index, member, seat, window), outcome) in windows.iter().zip(outcomes) {
             let mut seat = Seat { judged: end, ..*seat };
-            let mut limit = if is_end || panel.observes_aside(member) { end } else { window.limit(member) };
+            let mut limit = match is_end || panel.observes_aside(member) {
+                true => end,
+                false => self.values.floor(window.limit(member)),
+            };
             let outcome = match outcome {
                 Outcome::Mask(spans) => {
-                    let accepted = window.accept(spans, &mut limit, seat.decided, end);
+                    let accepted = window.accept(spans, &mut limit, seat.decided, end, &self.values);
                     masks.extend(accepted.iter().map(|span| window.in_text(span, seat.decided)));
                     if accepted.is_empty() { Outcome::Allow } else { Outcome::Mask(accepted) }
                 }
@@ -166,10 +141,12 @@ impl Track {
             self.seats[index].1 = seat;
         }
         if panel.mode == Mode::Enforce {
-            if self.is_nested {
-                self.encode(&mut masks);
-            }
-            self.masks.extend(masks);
+            let encoded = masks.into_iter().flat_map(|mask| match self.is_nested {
+                true => self.encoded(mask),
+                false => vec![mask],
+            });
+            let encoded: Vec<_> = encoded.collect();
+            self.masks.extend(encoded);
         }
         self.trim();
         denied.map_or(Ok(()), Err)
@@ -203,16 +180,10 @@ impl Track {
         })
     }
 
-    /// Encodes the replacements for the places in nested JSON where they are inserted.
-    fn encode(&self, masks: &mut [Span]) {
-        masks.sort_by_key(|mask| mask.range.start);
-        let (mut quotes, mut at) = (self.quotes, 0);
-        for mask in masks {
-            let start = mask.range.start.saturating_sub(self.base).clamp(at, self.tail.len());
-            quotes.pass(&self.tail.as_bytes()[at..start]);
-            at = start;
-            mask.replacement = quotes.encode(&mask.replacement).into();
-        }
+    /// Returns the parts of nested JSON that a mask replaces, with their encoded replacements.
+    fn encoded(&self, mask: Span) -> Vec<Span> {
+        let parts = self.values.replace(mask.range.clone(), &mask.replacement).into_iter();
+        parts.map(|(range, text)| Span { range, replacement: text.into(), ..mask.clone() }).collect()
     }
 
     /// Drops text that no window needs any more.
@@ -223,11 +194,9 @@ impl Track {
         let needed = needed.min().unwrap_or_else(|| self.end()).saturating_sub(self.base);
         if needed > SURPLUS || needed == self.tail.len() {
             let cut = self.tail.floor_char_boundary(needed);
-            if self.is_nested {
-                self.quotes.pass(&self.tail.as_bytes()[..cut]);
-            }
             self.tail.drain(..cut);
             self.base += cut;
+            self.values.forget(self.base);
         }
     }
 
@@ -235,11 +204,11 @@ impl Track {
     pub(crate) fn edits(&self, piece: &Range<usize>, source: &Source) -> Vec<Edit> {
         let masks =
             self.masks.iter().filter(|mask| mask.range.start < piece.end && piece.start < mask.range.end);
-        let edits = masks.map(|mask| {
+        let edits = masks.flat_map(|mask| {
             let range = &mask.range;
             let part = range.start.max(piece.start) - piece.start..range.end.min(piece.end) - piece.start;
             let replacement = if range.start >= piece.start { &*mask.replacement } else { "" };
-            source.edit(part, replacement)
+            source.edits(part, replacement)
         });
         edits.collect()
     }
@@ -281,12 +250,19 @@ impl Window<'_> {
     }
 
     /// Returns the spans that are new and end before the limit, which is moved in front of a span that it cuts.
-    fn accept(&self, mut spans: Vec<Span>, limit: &mut usize, decided: usize, end: usize) -> Vec<Span> {
+    fn accept(
+        &self,
+        mut spans: Vec<Span>,
+        limit: &mut usize,
+        decided: usize,
+        end: usize,
+        values: &Values,
+    ) -> Vec<Span> {
         spans.sort_by_key(|span| std::cmp::Reverse(span.range.start));
         for span in &spans {
             let (from, to) = (self.position(span.range.start), self.position(span.range.end));
             if *limit < end && from < *limit && *limit < to {
-                *limit = from;
+                *limit = values.floor(from);
             }
         }
         let is_new = |span: &Span| {

@@ -1,14 +1,12 @@
 //! Judges bodies that are there as a whole.
 
-use std::borrow::Cow;
-
 use futures::{StreamExt as _, stream};
 use percent_encoding::percent_decode_str;
 
 use crate::{
     Direction,
     format::Rule,
-    json::{Document, is_json},
+    json::{Document, decode, is_json},
     stream::without_logprobs,
     text::{Text, apply, texts},
     verdict::{Denial, Outcome, Panel},
@@ -36,11 +34,9 @@ pub(crate) async fn judge(
     let mut decoded = Vec::new();
     if is_ambiguous {
         texts.push(Text::plain(direction, body));
-        if body.contains('\\') {
-            decoded.push(crate::json::decode(body).text);
-        }
+        decoded.extend(unescaped(body));
         if is_form {
-            decoded.push(percent_decode_str(&body.replace('+', " ")).decode_utf8_lossy().into_owned().into());
+            decoded.extend(values(body));
         }
     }
     let whole = texts.len();
@@ -74,15 +70,28 @@ pub(crate) fn is_like_json(content_type: &str, body: &str) -> bool {
 
 /// Judges the decoded query of a URI.
 pub(crate) async fn judge_query(panel: &Panel, query: &str) -> Result<(), Denial> {
-    let query = query.replace('+', " ");
-    let decoded: Cow<'_, str> = percent_decode_str(&query).decode_utf8_lossy();
-    match panel.judge(&crate::Passage::new(Direction::Prompt, decoded)).await {
-        Outcome::Allow => Ok(()),
-        Outcome::Deny(denial) => Err(denial),
-        Outcome::Mask(spans) => {
-            let rule = spans.first().map(|span| span.rule.clone()).unwrap_or_default();
-            let message = format!("{rule} cannot be replaced in the query");
-            Err(Denial { is_failure: false, rule, message })
+    for text in values(query) {
+        match panel.judge(&crate::Passage::new(Direction::Prompt, text)).await {
+            Outcome::Allow => {}
+            Outcome::Deny(denial) => return Err(denial),
+            Outcome::Mask(spans) => {
+                let rule = spans.first().map(|span| span.rule.clone()).unwrap_or_default();
+                let message = format!("{rule} cannot be replaced in the query");
+                return Err(Denial { is_failure: false, rule, message });
+            }
         }
     }
+    Ok(())
+}
+
+/// Returns the decoded values of a form or query, also without escapes of JSON.
+fn values(form: &str) -> Vec<String> {
+    let decoded = percent_decode_str(&form.replace('+', " ")).decode_utf8_lossy().into_owned();
+    let inner = unescaped(&decoded);
+    [decoded].into_iter().chain(inner).collect()
+}
+
+/// Returns a text without escapes of JSON, if it has any.
+fn unescaped(text: &str) -> Option<String> {
+    text.contains('\\').then(|| decode(text).text.into_owned())
 }

@@ -23,6 +23,8 @@ pub(crate) static MESSAGES: Format = Format {
         completion("content/*/thinking", 2),
         completion("completion", 1),
         call("content/*/input/**", 2),
+        // Of the event `content_block_start`.
+        call("content_block/input/**", 1),
     ],
     events: &[
         completion("delta/text", 1),

@@ -24,9 +24,10 @@ pub(crate) static RPC: Format = Format {
     end: |refused| error(refused).iter().map(Event::json).collect(),
 };
 
-/// Returns the error response to the request, if it has an id.
+/// Returns the error response to the request, if it has an id, or the responses to a batch.
 fn error(refused: &Refusal<'_>) -> Option<Value> {
     let data = json!({"auditor": refused.auditor, "type": refused.kind});
     let error = json!({"code": -32000, "message": refused.message, "data": data});
-    refused.id.map(|id| json!({"jsonrpc": "2.0", "id": id, "error": error}))
+    let response = |id: &Value| json!({"jsonrpc": "2.0", "id": id, "error": error});
+    refused.id.map(|id| id.as_array().map_or_else(|| response(id), |ids| ids.iter().map(response).collect()))
 }

@@ -129,7 +129,7 @@ pub(crate) struct Refusal<'a> {
     pub(crate) message: &'a str,
     /// Last event of the stream.
     pub(crate) document: Option<&'a Document<'a>>,
-    /// Id of the request (JSON-RPC).
+    /// Id of the request (JSON-RPC), or an array of those of a batch.
     pub(crate) id: Option<&'a Value>,
     /// Choices that the stream has begun.
     pub(crate) choices: &'a BTreeSet<u32>,
@@ -168,7 +168,7 @@ pub(crate) fn of(path: &str, document: &Document<'_>) -> &'static Format {
         ("/v1/messages", &anthropic::MESSAGES),
         ("/v1/complete", &anthropic::MESSAGES),
         ("/api/chat", &ollama::CHAT),
-        ("/api/generate", &ollama::CHAT),
+        ("/api/generate", &ollama::GENERATE),
         ("/api/embed", &ollama::CHAT),
         (":predict", &kserve::V1),
         (":explain", &kserve::V1),
@@ -200,6 +200,17 @@ pub(crate) fn token_ids(document: &Document<'_>) -> Option<String> {
             )
     });
     found.map(|node| document.pointer(node))
+}
+
+/// Returns the id of a request of JSON-RPC, or those of a batch as an array.
+pub(crate) fn rpc_id(document: &Document<'_>) -> Option<Value> {
+    let of = |message| {
+        document.member(message, "jsonrpc")?;
+        document.member(message, "id").map(|id| document.json_value(id))
+    };
+    let messages = (1..document.nodes.len()).filter(|&node| document.nodes[node].parent == 0);
+    let batch = || Some(messages.filter_map(of).collect::<Vec<_>>()).filter(|ids| !ids.is_empty());
+    of(0).or_else(|| batch().map(Value::from))
 }
 
 /// Returns `true` for messages of JSON-RPC.

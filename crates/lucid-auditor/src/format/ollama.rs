@@ -4,9 +4,16 @@
 
 use serde_json::{Value, json};
 
-use super::{Event, Format, call, completion, prompt};
+use super::{Event, Format, Refusal, call, completion, prompt};
 
 pub(crate) static CHAT: Format = Format {
+    end: |refused| end(refused, "message", json!({"role": "assistant", "content": ""})),
+    ..GENERATE_FORMAT
+};
+
+pub(crate) static GENERATE: Format = GENERATE_FORMAT;
+
+const GENERATE_FORMAT: Format = Format {
     request: &[
         prompt("prompt", 1),
         prompt("system", 1),
@@ -30,19 +37,16 @@ pub(crate) static CHAT: Format = Format {
         completion("message/thinking", 2),
     ],
     refusal: |refused| (refused.status, json!({"error": refused.message, "auditor": refused.auditor})),
-    end: |refused| {
-        let mut last = json!({
-            "model": refused.member("model").unwrap_or_else(|| "".into()),
-            "done": true,
-            "done_reason": "content_filter",
-        });
-        // Clients expect the member of their method.
-        let is_chat = refused.document.is_some_and(|document| document.text.contains("\"message\""));
-        let (name, empty) = match is_chat {
-            true => ("message", json!({"role": "assistant", "content": ""})),
-            false => ("response", Value::from("")),
-        };
-        last[name] = empty;
-        vec![Event::json(&last)]
-    },
+    end: |refused| end(refused, "response", Value::from("")),
 };
+
+/// Returns the last line. Clients expect the member of their method.
+fn end(refused: &Refusal<'_>, name: &str, empty: Value) -> Vec<Event> {
+    vec![Event::json(&json!({
+        "model": refused.member("model").unwrap_or_else(|| "".into()),
+        "created_at": refused.member("created_at").unwrap_or_else(|| "".into()),
+        name: empty,
+        "done": true,
+        "done_reason": "content_filter",
+    }))]
+}

@@ -1,0 +1,140 @@
+//! Replacements in JSON that is the content of a string, such as the arguments of a tool: it stays JSON.
+
+use std::ops::Range;
+
+use crate::json::encode;
+
+/// Strings and scalars of a text, if it is JSON. Positions count bytes from its beginning.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Values {
+    /// `None` before the first character.
+    is_json: Option<bool>,
+    /// In order. The last one may be open.
+    values: Vec<Value>,
+    is_open: bool,
+    is_escaped: bool,
+}
+
+/// A string without its quotes, or a number, `true`, `false` or `null`.
+#[derive(Debug, Clone)]
+struct Value {
+    range: Range<usize>,
+    is_string: bool,
+}
+
+impl Values {
+    /// Reads a part of the text, which begins at `start`.
+    pub(crate) fn pass(&mut self, start: usize, part: &str) {
+        for (at, byte) in (start..).zip(part.bytes()) {
+            if self.is_json.is_none() && !byte.is_ascii_whitespace() {
+                self.is_json = Some(matches!(byte, b'{' | b'['));
+            }
+            let open = self.values.last_mut().filter(|_| self.is_open);
+            match (open, byte) {
+                (Some(value), _) if value.is_string => {
+                    self.is_open = byte != b'"' || self.is_escaped;
+                    self.is_escaped = byte == b'\\' && !self.is_escaped;
+                    value.range.end = if self.is_open { at + 1 } else { at };
+                }
+                (_, b'"') => {
+                    self.values.push(Value { range: at + 1..at + 1, is_string: true });
+                    self.is_open = true;
+                }
+                (_, b'{' | b'}' | b'[' | b']' | b',' | b':') => self.is_open = false,
+                (_, byte) if byte.is_ascii_whitespace() => self.is_open = false,
+                (Some(scalar), _) => scalar.range.end = at + 1,
+                (None, _) => {
+                    self.values.push(Value { range: at..at + 1, is_string: false });
+                    self.is_open = true;
+                }
+            }
+        }
+    }
+
+    /// Forgets what ends before a position.
+    pub(crate) fn forget(&mut self, position: usize) {
+        let kept = self.values.partition_point(|value| value.range.end < position);
+        self.values.drain(..kept.min(self.values.len().saturating_sub(1)));
+    }
+
+    /// Returns the position, or the beginning of the scalar that it is in, or that the text so far does not end: scalars are
+    /// replaced as a whole.
+    pub(crate) fn floor(&self, position: usize) -> usize {
+        let index = self.values.partition_point(|value| value.range.end < position);
+        let Some(value) = self.values.get(index).filter(|value| !value.is_string) else { return position };
+        let is_inside = position < value.range.end || self.is_open && index + 1 == self.values.len();
+        match self.is_json {
+            Some(true) if is_inside => position.min(value.range.start),
+            _ => position,
+        }
+    }
+
+    /// Returns the parts to replace at `range`, with their encoded replacements: the first string or scalar there gets
+    /// `replacement`, the others nothing. Scalars become strings.
+    pub(crate) fn replace(&self, range: Range<usize>, replacement: &str) -> Vec<(Range<usize>, String)> {
+        if self.is_json != Some(true) {
+            return vec![(range, encode(replacement))];
+        }
+        let first = self.values.partition_point(|value| value.range.end <= range.start);
+        let touched = self.values[first..].iter().take_while(|value| value.range.start < range.end);
+        let parts = touched.enumerate().map(|(index, value)| {
+            let replacement = if index == 0 { encode(replacement) } else { String::new() };
+            match value.is_string {
+                true => (range.start.max(value.range.start)..range.end.min(value.range.end), replacement),
+                false => (value.range.clone(), format!("\"{replacement}\"")),
+            }
+        });
+        parts.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacements_keep_json_valid_wherever_it_is_cut() {
+        for (text, part, expected) in [
+            (r#"{"a":"one two","k":1}"#, "two", r#"{"a":"one <X>","k":1}"#),
+            (r#"{"a":"one two","k":1}"#, r#"two","k"#, r#"{"a":"one <X>","":1}"#),
+            (r#"{"a":"one two","k":12}"#, r#"two","k":1"#, r#"{"a":"one <X>","":""}"#),
+            (r#"{"a":4155552671,"b":[1, -22 ,true]}"#, "4155552671", r#"{"a":"<X>","b":[1, -22 ,true]}"#),
+            (r#"{"a":4155552671,"b":[1, -22 ,true]}"#, "555", r#"{"a":"<X>","b":[1, -22 ,true]}"#),
+            (r#"{"a":4155552671,"b":[1, -22 ,true]}"#, "22", r#"{"a":4155552671,"b":[1, "<X>" ,true]}"#),
+            (r#"{"a":"x\"y"}"#, "y", r#"{"a":"x\"<X>"}"#),
+            (r#"{"a":"x"}"#, "{\"", r#"{"a":"x"}"#),
+            ("call 4155552671", "4155552671", "call <X>"),
+        ] {
+            let start = text.find(part).unwrap();
+            for cut in 0..=text.len() {
+                let mut values = Values::default();
+                values.pass(0, &text[..cut]);
+                values.pass(cut, &text[cut..]);
+                let mut replaced = text.to_owned();
+                for (range, replacement) in values.replace(start..start + part.len(), "<X>").into_iter().rev()
+                {
+                    replaced.replace_range(range, &replacement);
+                }
+                assert_eq!(replaced, expected, "{text} {part} {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn positions_are_never_in_a_scalar() {
+        for (text, position, floor) in [
+            (r#"{"a":41"#, 7, 5),
+            (r#"{"a":41"#, 6, 5),
+            (r#"{"a":41"#, 4, 4),
+            (r#"{"a":41}"#, 6, 5),
+            (r#"{"a":41}"#, 7, 7),
+            (r#"{"a":41}"#, 8, 8),
+            (r#"{"a":"41"#, 8, 8),
+            ("call 41", 7, 7),
+        ] {
+            let mut values = Values::default();
+            values.pass(0, text);
+            assert_eq!(values.floor(position), floor, "{text} {position}");
+        }
+    }
+}
