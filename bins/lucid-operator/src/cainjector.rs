@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use kube::{Client, Config};
-use lucid_certs::injector::{ApiServerCa, Injector, InjectorMetrics};
+use lucid_certs::injector::{ApiServerCa, Injector};
 use lucid_shared::serving::rbac::{MissingPermissions, Need, Permission, watch};
 use lucid_shared::{Error, parse_namespace, parse_object_name};
 use lucid_webhook::{AdminServer, Readiness};
@@ -137,7 +137,7 @@ pub(crate) async fn cainjector(args: CainjectorArgs) -> Result<(), Error> {
     tokio::spawn(watch(client.clone(), args.needs(), MissingPermissions::new(&mut registry)));
     let mut injector = Injector::new(client)
         .with_api_server_ca(api_server_ca)
-        .with_metrics(InjectorMetrics::new(&mut registry))
+        .with_metrics(&mut registry)
         .with_cert_manager_namespaces(args.cert_manager_namespaces)
         .beside_cert_manager(args.beside_cert_manager);
     let namespaces = args.secret_namespaces.unwrap_or_else(|| vec![args.namespace.clone()]);

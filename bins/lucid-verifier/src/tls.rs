@@ -36,7 +36,7 @@ pub(crate) struct CertificateFiles {
 impl CertificateFiles {
     /// Reads the files.
     pub(crate) fn open(certificate: PathBuf, key: PathBuf) -> Result<Self, CertificateError> {
-        let resolver = Arc::new(ServingCertificateResolver::empty());
+        let resolver = Arc::new(ServingCertificateResolver::default());
         let files = Self { certificate, key, resolver };
         files.load()?;
         Ok(files)

@@ -4,14 +4,9 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::SystemTime;
 
 use lucid_certs::ServingNames;
-use lucid_certs::metrics::{CertificateKind, Metrics};
-use lucid_certs::source::Phase;
 use lucid_testbed::has_program;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_yaml::Value;
 
@@ -23,68 +18,6 @@ fn documents(manifest: &str) -> Vec<Value> {
 
 fn rules() -> Value {
     documents("prometheus-rule.yaml").remove(0)["spec"].clone()
-}
-
-/// Output of /metrics after every kind of event.
-fn shown() -> String {
-    let mut registry = Registry::with_prefix("lucid");
-    let metrics = Metrics::new(&mut registry);
-    metrics.add_source("files");
-    for kind in [CertificateKind::Ca, CertificateKind::NextCa, CertificateKind::Leaf, CertificateKind::Source]
-    {
-        metrics.expiry("files", kind, Some(SystemTime::now()));
-    }
-    metrics.phase(Phase::Stable);
-    metrics.add_target("MutatingWebhookConfiguration/lucid-operator");
-    let mut text = String::new();
-    encode(&mut text, &registry).unwrap();
-    text
-}
-
-/// Returns the metrics of an expression with the selected label values as `(name, label, value)`; the label is empty
-/// for the metric itself.
-fn asked(expression: &str) -> Vec<(String, String, String)> {
-    let mut found = Vec::new();
-    for (at, _) in expression.match_indices("lucid_") {
-        let rest = &expression[at..];
-        let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(rest.len());
-        let name = &rest[..end];
-        found.push((name.to_owned(), String::new(), String::new()));
-        let Some(matchers) = rest[end..].strip_prefix('{').and_then(|rest| rest.split_once('}')) else {
-            continue;
-        };
-        for matcher in matchers.0.split(',') {
-            let (label, values) = matcher.split_once('=').unwrap();
-            for value in values.trim_start_matches('~').trim_matches('"').split('|') {
-                found.push((name.to_owned(), label.to_owned(), value.to_owned()));
-            }
-        }
-    }
-    found
-}
-
-#[test]
-fn every_metric_and_label_of_the_alerts_is_shown() {
-    let (rules, shown) = (rules(), shown());
-    let mut metrics = BTreeSet::new();
-    let mut groups = rules["groups"].as_sequence().unwrap().iter();
-    let group = groups.find(|group| group["name"] == "certificates").unwrap();
-    for rule in group["rules"].as_sequence().unwrap() {
-        let alert = rule["alert"].as_str().unwrap();
-        let asked = asked(rule["expr"].as_str().unwrap());
-        assert!(!asked.is_empty() || alert == "LucidOperatorCertNotReady", "{alert}");
-        for (name, label, value) in asked {
-            let matches = shown.lines().any(|line| match label.as_str() {
-                "" => line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} ")),
-                label => {
-                    line.starts_with(&format!("{name}{{")) && line.contains(&format!("{label}=\"{value}\""))
-                }
-            });
-            assert!(matches, "{alert}: nothing shows {name} with {label}={value}:\n{shown}");
-            metrics.insert(name);
-        }
-    }
-    assert_eq!(metrics.len(), 7, "an alert for each metric: {metrics:?}");
 }
 
 #[test]

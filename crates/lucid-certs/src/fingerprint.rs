@@ -20,9 +20,8 @@ impl Fingerprint {
         Self(bytes)
     }
 
-    /// Returns the digest.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8; 32] {
+    #[cfg(test)]
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }

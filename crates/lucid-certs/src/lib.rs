@@ -18,14 +18,14 @@
 //! ```no_run
 //! # #[cfg(feature = "kube")]
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! use lucid_certs::target::{ObjectTarget, Webhooks};
+//! use lucid_certs::target::ObjectTarget;
 //! use lucid_certs::{Certificates, ServerTls, ServingNames};
 //! use tokio::signal::unix::{SignalKind, signal};
 //!
 //! let client = kube::Client::try_default().await?;
 //! let names = ServingNames::for_services("my-system", &["my-webhook"])?;
 //!
-//! let target = ObjectTarget::validating_webhooks(client.clone(), "my-certs", "my-webhook", Webhooks::All);
+//! let target = ObjectTarget::validating_webhooks(client.clone(), "my-certs", "my-webhook");
 //! let certificates = Certificates::new(names).with_targets([target]);
 //!
 //! let tls = ServerTls::new(certificates.resolver()).build()?; // for lucid-webhook, tokio-rustls, anything on rustls
@@ -40,8 +40,8 @@
 //! ```
 //!
 //! The other sources are drop-in replacements: [`source::Files`] for a mounted volume and
-//! [`source::SecretSource`] for a Secret that is not mounted. Both have presets such as
-//! [`Files::cert_manager`](source::Files::cert_manager).
+//! [`source::SecretSource`] for a Secret that is not mounted. By default both read
+//! the keys of cert-manager and OpenShift.
 //!
 //! # Components
 //!
@@ -51,7 +51,7 @@
 //!   conversion webhooks and APIServices, or a key of a ConfigMap.
 //! - [`Certificates`] drives both. It writes the bundle to the targets, reads it back, and only then swaps
 //!   the certificate that the [resolver](ServingCertificateResolver) serves. It also reverts drift in the
-//!   targets, reports [readiness](Certificates::ready) and exports [`metrics`].
+//!   targets, reports [readiness](Certificates::ready) and exports [metrics](Certificates::with_metrics).
 //!
 //! For objects of other operators, in clusters without cert-manager, the [`injector`] implements
 //! cert-manager's CA injection annotations.
@@ -107,7 +107,7 @@
 //!   Certificates already in the targets stay trusted for the duration of step 5.
 //! - **The CA has expired**, and with it every certificate that it issued: a new CA signs immediately.
 //! - **The CA is compromised** ([`RotationRequest::Urgent`]): steps 1 to 4 run as
-//!   usual, then trust in all earlier CAs ends after [`Timing::urgent_drain`], four minutes. Calls to
+//!   usual, then trust in all earlier CAs ends after twice the settle time and check interval of [`Timing`], four minutes. Calls to
 //!   replicas that cannot reach the API server for that long fail.
 //!
 //! # Assumptions
@@ -153,7 +153,7 @@ mod validity;
 
 #[cfg(feature = "kube")]
 pub mod injector;
-pub mod metrics;
+mod metrics;
 pub mod source;
 pub mod target;
 

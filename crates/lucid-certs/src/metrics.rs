@@ -12,28 +12,10 @@ use crate::source::{Phase, Reason};
 /// Names and values of labels.
 type Labels = Vec<(&'static str, String)>;
 
-/// Metrics of a server's certificates.
-///
-/// | metric | labels | value |
-/// |---|---|---|
-/// | `certificate_expiry_timestamp_seconds` | certificate, source | expiry in Unix seconds; absent without a certificate |
-/// | `certificate_rotation_phase` | phase | 1 for the current rotation phase, 0 for the others |
-/// | `certificate_reloads_total` | source, result, reason | requests to a source, by result |
-/// | `certificate_last_success_timestamp_seconds` | source | time of the last round with a valid offer and readable targets, in Unix seconds; initially 0 |
-/// | `certificate_ready` | | 1 while callers accept the certificate in service |
-/// | `trust_bundle_publications_total` | target, result | reconciliations of a target's bundle, by result |
-/// | `trust_bundle_drift_healed_total` | target | external changes that were reverted |
-///
-/// Label values:
-///
-/// - certificate: `ca`, `next_ca`, `leaf` (in service) or `source` (offered by an external source)
-/// - phase: see [`Phase`]
-/// - result of a reload: `swapped`, `unchanged` or `refused`; the latter with a [`Reason`]
-/// - result of a publication: `written`, `unchanged`, `conflict` or `error`
-///
-/// The [`Default`] instance counts without being registered.
+/// Metrics of a server's certificates; see [`Certificates::with_metrics`](crate::Certificates::with_metrics). The default
+/// counts without being registered.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     expiry: Family<Labels, Gauge>,
     phase: Family<Labels, Gauge>,
     reloads: Family<Labels, Counter>,
@@ -45,8 +27,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Registers the metrics.
-    #[must_use]
-    pub fn new(registry: &mut Registry) -> Self {
+    pub(crate) fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         metrics.phase(Phase::Stable);
         let certificates = registry.sub_registry_with_prefix("certificate");
@@ -69,7 +50,7 @@ impl Metrics {
 
     /// Initializes the counters of a source, by [name](crate::source::CertificateSource::name), to 0, so that
     /// alerts see the first increment.
-    pub fn add_source(&self, name: &str) {
+    pub(crate) fn add_source(&self, name: &str) {
         let rejections = Reason::ALL.into_iter().map(Reload::Refused);
         for reload in [Reload::Swapped, Reload::Unchanged].into_iter().chain(rejections) {
             drop(self.reloads.get_or_create(&reload.labels(name)));
@@ -78,7 +59,7 @@ impl Metrics {
     }
 
     /// Initializes the counters of a target, by [name](crate::target::TrustTarget::name), to 0.
-    pub fn add_target(&self, name: &str) {
+    pub(crate) fn add_target(&self, name: &str) {
         for result in ["written", "unchanged", "conflict", "error"] {
             drop(self.publications.get_or_create(&publication_labels(name, result)));
         }
@@ -86,7 +67,7 @@ impl Metrics {
     }
 
     /// Sets the expiry of a certificate of a source, or removes it.
-    pub fn expiry(&self, source: &str, certificate: CertificateKind, not_after: Option<SystemTime>) {
+    pub(crate) fn expiry(&self, source: &str, certificate: CertificateKind, not_after: Option<SystemTime>) {
         let certificate = match certificate {
             CertificateKind::Ca => "ca",
             CertificateKind::NextCa => "next_ca",
@@ -126,7 +107,7 @@ impl Metrics {
     }
 
     /// Sets the current rotation phase.
-    pub fn phase(&self, phase: Phase) {
+    pub(crate) fn phase(&self, phase: Phase) {
         for each in Phase::ALL {
             let labels = vec![("phase", each.as_str().to_owned())];
             self.phase.get_or_create(&labels).set(i64::from(each == phase));
@@ -157,9 +138,8 @@ fn unix_seconds(time: SystemTime) -> i64 {
 }
 
 /// Certificates with an expiry metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CertificateKind {
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CertificateKind {
     /// The signing CA.
     Ca,
     /// The next signing CA.
@@ -194,9 +174,11 @@ impl Reload {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use prometheus_client::encoding::text::encode;
+    use serde_yaml::Value;
 
     use super::*;
 
@@ -311,5 +293,64 @@ mod tests {
         }
         metrics.ready(false);
         assert_eq!(value(&registry, "certificate_ready"), Some(0));
+    }
+
+    /// Returns the metrics of an expression with the selected label values as `(name, label, value)`; the label is empty
+    /// for the metric itself.
+    fn asked(expression: &str) -> Vec<(String, String, String)> {
+        let mut found = Vec::new();
+        for (at, _) in expression.match_indices("lucid_") {
+            let rest = &expression[at..];
+            let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(rest.len());
+            let name = &rest[..end];
+            found.push((name.to_owned(), String::new(), String::new()));
+            let Some(matchers) = rest[end..].strip_prefix('{').and_then(|rest| rest.split_once('}')) else {
+                continue;
+            };
+            for matcher in matchers.0.split(',') {
+                let (label, values) = matcher.split_once('=').unwrap();
+                for value in values.trim_start_matches('~').trim_matches('"').split('|') {
+                    found.push((name.to_owned(), label.to_owned(), value.to_owned()));
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn every_metric_and_label_of_the_alerts_is_shown() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus-rule.yaml");
+        let rules: Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let mut registry = Registry::with_prefix("lucid");
+        let metrics = Metrics::new(&mut registry);
+        metrics.add_source("files");
+        for kind in
+            [CertificateKind::Ca, CertificateKind::NextCa, CertificateKind::Leaf, CertificateKind::Source]
+        {
+            metrics.expiry("files", kind, Some(SystemTime::now()));
+        }
+        metrics.add_target("MutatingWebhookConfiguration/lucid-operator");
+        let mut shown = String::new();
+        encode(&mut shown, &registry).unwrap();
+        let mut metrics = BTreeSet::new();
+        let mut groups = rules["spec"]["groups"].as_sequence().unwrap().iter();
+        let group = groups.find(|group| group["name"] == "certificates").unwrap();
+        for rule in group["rules"].as_sequence().unwrap() {
+            let alert = rule["alert"].as_str().unwrap();
+            let asked = asked(rule["expr"].as_str().unwrap());
+            assert!(!asked.is_empty() || alert == "LucidOperatorCertNotReady", "{alert}");
+            for (name, label, value) in asked {
+                let matches = shown.lines().any(|line| match label.as_str() {
+                    "" => line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} ")),
+                    label => {
+                        line.starts_with(&format!("{name}{{"))
+                            && line.contains(&format!("{label}=\"{value}\""))
+                    }
+                });
+                assert!(matches, "{alert}: nothing shows {name} with {label}={value}:\n{shown}");
+                metrics.insert(name);
+            }
+        }
+        assert_eq!(metrics.len(), 7, "an alert for each metric: {metrics:?}");
     }
 }

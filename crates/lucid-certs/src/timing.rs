@@ -10,23 +10,19 @@ const DAY: Duration = Duration::from_hours(24);
 
 /// Durations of a rotation. They constrain each other; see [`check`](Self::check).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Timing {
-    /// Validity period of a new CA (default 365 days).
-    pub ca_lifetime: Duration,
-    /// Time before the expiry of the CA at which its successor is created (default 30 days).
-    pub ca_renew_before: Duration,
-    /// Validity period of a serving certificate (default 7 days). Certificates are renewed after two thirds
-    /// of it.
-    pub leaf_lifetime: Duration,
-    /// Time for which every target must be observed to trust a CA before a certificate issued by it is served
-    /// (default 60 s). API servers observe targets by watches, without acknowledgment.
-    pub settle: Duration,
-    /// Time for which a CA stays trusted after its successor has started to sign (default 10.5 days): until
-    /// its last certificate has expired, plus half of that as a margin for wrong clocks.
-    pub drain: Duration,
-    /// Reconcile interval while nothing changes (default 1 min).
-    pub check_interval: Duration,
+    /// Validity period of a new CA.
+    pub(crate) ca_lifetime: Duration,
+    /// Time before the expiry of the CA at which its successor is created.
+    pub(crate) ca_renew_before: Duration,
+    /// Validity period of a serving certificate.
+    pub(crate) leaf_lifetime: Duration,
+    /// Time for which every target must be observed to trust a CA before a certificate issued by it is served.
+    pub(crate) settle: Duration,
+    /// Time for which a CA stays trusted after its successor has started to sign.
+    pub(crate) drain: Duration,
+    /// Reconcile interval while nothing changes.
+    pub(crate) check_interval: Duration,
 }
 
 impl Default for Timing {
@@ -86,8 +82,9 @@ impl fmt::Display for Hours {
 }
 
 impl Timing {
-    /// Sets the validity period of serving certificates. Extends that of the CA to at least four times as long and its
-    /// renewal to two of them before its expiry, and sets the drain to one and a half.
+    /// Sets the validity period of serving certificates (default 7 days), which are renewed after two thirds of it. Extends
+    /// that of the CA to at least four times as long and its renewal to two of them before its expiry, and sets the drain to
+    /// one and a half.
     #[must_use]
     pub fn with_leaf_lifetime(self, leaf_lifetime: Duration) -> Self {
         Self {
@@ -99,25 +96,28 @@ impl Timing {
         }
     }
 
-    /// Sets the validity period of a new CA, and how long before its end its successor is created.
+    /// Sets the validity period of a new CA (default 365 days), and how long before its end its successor is created (30
+    /// days).
     #[must_use]
     pub fn with_ca(self, lifetime: Duration, renew_before: Duration) -> Self {
         Self { ca_lifetime: lifetime, ca_renew_before: renew_before, ..self }
     }
 
-    /// Sets the time for which targets must trust a CA before a certificate issued by it is served.
+    /// Sets the time for which every target must be observed to trust a CA before a certificate issued by it is served
+    /// (default 60 s). API servers observe targets by watches, without acknowledgment.
     #[must_use]
     pub fn with_settle(self, settle: Duration) -> Self {
         Self { settle, ..self }
     }
 
-    /// Sets the time for which a CA stays trusted after its successor has started to sign.
+    /// Sets the time for which a CA stays trusted after its successor has started to sign (default 10.5 days): until its last
+    /// certificate has expired, plus half of that as a margin for wrong clocks.
     #[must_use]
     pub fn with_drain(self, drain: Duration) -> Self {
         Self { drain, ..self }
     }
 
-    /// Sets the reconcile interval while nothing changes.
+    /// Sets the reconcile interval while nothing changes (default 1 min).
     #[must_use]
     pub fn with_check_interval(self, check_interval: Duration) -> Self {
         Self { check_interval, ..self }
@@ -125,8 +125,7 @@ impl Timing {
 
     /// Returns the time for which a compromised CA stays trusted: by then, all connected replicas have
     /// switched to its successor.
-    #[must_use]
-    pub fn urgent_drain(&self) -> Duration {
+    pub(crate) fn urgent_drain(&self) -> Duration {
         self.settle.saturating_add(self.check_interval).saturating_mul(2)
     }
 

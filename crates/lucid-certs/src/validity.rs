@@ -19,8 +19,7 @@ pub struct Validity {
 
 impl Validity {
     /// Returns `true` if the period includes `now`.
-    #[must_use]
-    pub fn contains(&self, now: SystemTime) -> bool {
+    pub(crate) fn contains(&self, now: SystemTime) -> bool {
         self.not_before <= now && !self.is_over(now)
     }
 

@@ -125,7 +125,7 @@ pub enum FailureAction {
 }
 
 /// Function of [`FailureAction::Call`]. The returned future cannot borrow from its arguments.
-pub type FailureFunction =
+pub(crate) type FailureFunction =
     Arc<dyn Fn(&AdmissionRequest, &Failure) -> BoxFuture<'static, AdmissionResponse> + Send + Sync>;
 
 /// Function of [`Webhook::with_on_response`](crate::Webhook::with_on_response).

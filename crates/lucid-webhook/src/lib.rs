@@ -330,11 +330,11 @@ pub use conversion::{
     ConversionAnswer, ConversionError, ConversionFn, ConversionOutcome, ConversionReviewError, Converted,
     Converter, ConverterBuilder, ConverterError,
 };
-pub use failure::{Failure, FailureAction, FailureFunction};
+pub use failure::{Failure, FailureAction};
 pub use field_errors::{FieldErrors, FieldPath};
 pub use handler::{
-    Changed, FromRequest, Handler, HandlerService, IntoResponse, Object, ObjectHandler, OldObject, Rejection,
-    ServiceArgs, State, Validator, WithState,
+    Changed, FromRequest, Handler, IntoResponse, Object, ObjectHandler, OldObject, Rejection, ServiceArgs,
+    State, Validator, WithState,
 };
 pub use kind::WebhookKind;
 pub use metrics::{Metrics, WebhookMetrics};

@@ -46,8 +46,7 @@ pub fn is_dns_label(text: &str) -> bool {
 }
 
 /// Returns `true` for a DNS subdomain of three labels or more (`IsFullyQualifiedName`): the name of a webhook.
-#[must_use]
-pub fn is_fully_qualified_name(text: &str) -> bool {
+pub(crate) fn is_fully_qualified_name(text: &str) -> bool {
     is_dns_subdomain(text) && text.split('.').count() >= 3
 }
 

@@ -22,7 +22,6 @@ use yasna::{Tag, parse_der};
 pub struct PeerCertificate(Arc<Peer>);
 
 struct Peer {
-    der: CertificateDer<'static>,
     common_name: Option<String>,
     dns_names: Vec<String>,
 }
@@ -32,7 +31,7 @@ impl PeerCertificate {
     #[must_use]
     pub fn new(der: &CertificateDer<'_>) -> Self {
         let (common_name, dns_names) = names(der).unwrap_or_default();
-        Self(Arc::new(Peer { der: der.clone().into_owned(), common_name, dns_names }))
+        Self(Arc::new(Peer { common_name, dns_names }))
     }
 
     /// Common name of the subject, which Kubernetes uses as the user name.
@@ -44,12 +43,6 @@ impl PeerCertificate {
     /// DNS names among the subject alternative names.
     pub fn dns_names(&self) -> impl Iterator<Item = &str> {
         self.0.dns_names.iter().map(String::as_str)
-    }
-
-    /// The certificate in DER.
-    #[must_use]
-    pub fn der(&self) -> &CertificateDer<'static> {
-        &self.0.der
     }
 }
 

@@ -59,7 +59,7 @@ pub struct AdmissionRequest {
     /// Subresource as requested by the client.
     pub request_sub_resource: Option<String>,
     /// Time at which the request arrived.
-    pub arrival: Instant,
+    pub(crate) arrival: Instant,
     /// Time by which the response has to be sent; afterwards the API server has given up.
     pub deadline: Instant,
     /// Trace context of the API server (W3C `traceparent`), if tracing is enabled there.

@@ -46,9 +46,12 @@ impl Rotation {
             .with_ca(ca_lifetime, ca_lifetime / 5)
             .with_settle(Duration::from_millis(self.settle))
             .with_drain(leaf_lifetime * 5 / 3)
-            .with_check_interval(Duration::from_secs(1))
+            .with_check_interval(CHECK_INTERVAL)
     }
 }
+
+/// Reconcile interval of the replicas.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of urgent rotations: the authority is declared compromised instead of an ordinary request, and the next rotation
 /// waits until trust in all previous authorities has ended. Nothing retires while rotations follow one another faster than
@@ -62,14 +65,14 @@ const DELETED_EACH: usize = 40;
 const RESTART_EACH: usize = 20;
 
 pub(super) async fn run(rotation: &Rotation, quick: bool, report: &mut Report) -> Result<(), Error> {
-    let timing = rotation.timing(quick);
+    let settle = Duration::from_millis(rotation.settle);
     let subjects = [Kind::Mutating, Kind::Validating, Kind::ConfigMap].map(|kind| (kind, "soak".to_owned()));
-    let mut scene = Scene::start(&subjects, rotation.replicas, timing).await?;
+    let mut scene = Scene::start(&subjects, rotation.replicas, rotation.timing(quick)).await?;
     let tally = Arc::new(Tally::default());
     let mut api_servers = Vec::new();
     for number in 0..rotation.apiservers {
         let client = scene.new_client().await?;
-        let delay = timing.settle / 2;
+        let delay = settle / 2;
         api_servers.push(ApiServer::start(number, &client, &scene.subjects, delay, &scene.endpoints, &tally));
     }
 
@@ -90,7 +93,7 @@ pub(super) async fn run(rotation: &Rotation, quick: bool, report: &mut Report) -
             request(&scene, RotationRequest::Ordinary).await?;
         }
         if number % RESTART_EACH == 7 {
-            sleep(timing.settle.mul_f64(3.0 * random())).await;
+            sleep(settle.mul_f64(3.0 * random())).await;
             let end = if restarts % 2 == 0 { End::Orderly } else { End::Killed };
             scene.restart(restarts % scene.replicas.len(), end).await?;
             restarts += 1;
@@ -116,7 +119,7 @@ pub(super) async fn run(rotation: &Rotation, quick: bool, report: &mut Report) -
     }
 
     // Calls with the final bundle succeed, too.
-    sleep(3 * timing.settle).await;
+    sleep(3 * settle).await;
     for api_server in api_servers {
         api_server.stop().await;
     }
@@ -149,7 +152,7 @@ pub(super) async fn run(rotation: &Rotation, quick: bool, report: &mut Report) -
         bundle_at_end.iter().all(|count| *count == 1),
     );
     // Allows for other load on the machine.
-    let at_latest = timing.urgent_drain() + Duration::from_secs(5);
+    let at_latest = 2 * (settle + CHECK_INTERVAL) + Duration::from_secs(5);
     let goal = "trust in previous authorities ends in time after an urgent request";
     report.goal(goal, time(ended.max), ended.max <= at_latest.as_secs_f64() * 1e6);
     Ok(())

@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use lucid_certs::target::{CONFIG_MAP_KEY, ObjectTarget, Webhooks};
+use lucid_certs::target::ObjectTarget;
 use lucid_e2e::Error;
 use serde_json::{Value, json};
 
@@ -64,11 +64,11 @@ impl Subject {
     pub(super) fn target(&self, client: &Client) -> ObjectTarget {
         let (client, name) = (client.clone(), &self.name);
         match self.kind {
-            Kind::Mutating => ObjectTarget::mutating_webhooks(client, MANAGER, name, Webhooks::All),
-            Kind::Validating => ObjectTarget::validating_webhooks(client, MANAGER, name, Webhooks::All),
+            Kind::Mutating => ObjectTarget::mutating_webhooks(client, MANAGER, name),
+            Kind::Validating => ObjectTarget::validating_webhooks(client, MANAGER, name),
             Kind::Conversion => ObjectTarget::crd_conversion(client, MANAGER, name),
             Kind::ApiService => ObjectTarget::api_service(client, MANAGER, name),
-            Kind::ConfigMap => ObjectTarget::config_map(client, MANAGER, NAMESPACE, name, CONFIG_MAP_KEY),
+            Kind::ConfigMap => ObjectTarget::config_map(client, MANAGER, NAMESPACE, name, "ca.crt"),
         }
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use kube::Client;
-use lucid_certs::metrics::Metrics;
 use lucid_certs::source::{BundleFile, Files, SecretSource, Watching};
 use lucid_certs::target::Target;
 use lucid_certs::{Certificates, ClientCertificates, ServerTls};
 use lucid_webhook::Tls;
+use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use crate::Error;
@@ -27,7 +27,11 @@ impl Serving {
     /// # Errors
     ///
     /// Returns an error if options contradict each other, or the file with client CAs cannot be read.
-    pub(crate) async fn new(program: Program, args: &ServingArgs, metrics: Metrics) -> Result<Self, Error> {
+    pub(crate) async fn new(
+        program: Program,
+        args: &ServingArgs,
+        registry: &mut Registry,
+    ) -> Result<Self, Error> {
         let options = &args.certificates;
         let timing = options.timing();
         timing.check().map_err(|error| {
@@ -46,7 +50,7 @@ impl Serving {
             Source::Olm => names(&[&format!("{}-service", program.name)])?,
             _ => names(&[program.service])?,
         };
-        let certificates = Certificates::new(called).with_timing(timing).with_metrics(metrics);
+        let certificates = Certificates::new(called).with_timing(timing).with_metrics(registry);
         let certificates = match (options.certificates, program.alternative_service) {
             (Source::CertManager | Source::Secret | Source::Files, Some(service))
                 if args.webhook_url.is_none() =>
@@ -91,8 +95,6 @@ impl Serving {
                 };
                 return certificates.run(source, shutdown).await;
             }
-            (Source::CertManager, Some(directory)) => Some(Files::cert_manager(directory)),
-            (Source::Openshift, Some(directory)) => Some(Files::openshift_service_ca(directory)),
             (Source::Olm, None) => Some(Files::olm_api_server()),
             (_, Some(directory)) => Some(Files::in_directory(directory)),
             (_, None) => None,
@@ -101,11 +103,7 @@ impl Serving {
             let files = if publishes { files.with_publishing() } else { files };
             return certificates.run(files, shutdown).await;
         }
-        let source = match options.certificates {
-            Source::CertManager => SecretSource::cert_manager(client, namespace, secret),
-            Source::Openshift => SecretSource::openshift_service_ca(client, namespace, secret),
-            _ => SecretSource::new(client, namespace, secret).with_ca("ca.crt"),
-        };
+        let source = SecretSource::new(client, namespace, secret);
         certificates.run(if publishes { source.with_publishing() } else { source }, shutdown).await;
     }
 }

@@ -63,8 +63,7 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     let shutdown = shutdown_signal().map_err(Error::with_context("failed to listen for signals"))?;
     let metrics = Metrics::new(&mut registry);
     let missing_permissions = MissingPermissions::new(&mut registry);
-    let certificate_metrics = lucid_certs::metrics::Metrics::new(&mut registry);
-    let certificates = Serving::new(program, serving, certificate_metrics).await?;
+    let certificates = Serving::new(program, serving, &mut registry).await?;
     let watches = Watches::default();
     watches.register(&mut registry);
     let unknown = Error::with_context("failed to find the API server (in the cluster, or by KUBECONFIG)");

@@ -43,7 +43,7 @@ impl Site {
         let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
         let url = format!("https://localhost:{}", server.local_addr().port());
         let names = ServingNames::for_services("lucid-system", &["lucid-validator-webhook"]).unwrap();
-        let (now, resolver) = (SystemTime::now(), Arc::new(ServingCertificateResolver::empty()));
+        let (now, resolver) = (SystemTime::now(), Arc::new(ServingCertificateResolver::default()));
         resolver.swap(&CertificateAuthority::generate(&names, now).unwrap().issue(&names, now).unwrap());
         let tls = Arc::new(ServerTls::new(resolver).build().unwrap());
         tokio::spawn(server.serve(tls, router, std::future::pending()));

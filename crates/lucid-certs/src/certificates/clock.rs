@@ -73,7 +73,6 @@ mod tests {
     use crate::{
         CertificateAuthority, Certificates, ServingNames,
         certificates::run::Run,
-        metrics::Metrics,
         source::{CertificateSource, ObservedTrust, Offer, SourceError, Trust},
     };
 
@@ -109,7 +108,7 @@ mod tests {
     async fn step(seconds: i64) {
         let names = ServingNames::for_services("lucid-system", &["lucid-operator"]).unwrap();
         let mut registry = Registry::default();
-        let certificates = Certificates::new(names.clone()).with_metrics(Metrics::new(&mut registry));
+        let certificates = Certificates::new(names.clone()).with_metrics(&mut registry);
         let mut ready = certificates.ready();
         let metric = || {
             let mut text = String::new();

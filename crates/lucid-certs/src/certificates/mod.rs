@@ -12,6 +12,7 @@ use std::{
     sync::Arc,
 };
 
+use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use self::run::Run;
@@ -71,7 +72,7 @@ impl Certificates {
             alternative_names: None,
             certified_names: watch::Sender::new(None),
             targets: Vec::new(),
-            resolver: Arc::new(ServingCertificateResolver::empty()),
+            resolver: Arc::new(ServingCertificateResolver::default()),
             has_certificate: watch::Sender::new(false),
             ready: watch::Sender::new(false),
             timing: Timing::default(),
@@ -120,7 +121,7 @@ impl Certificates {
         self
     }
 
-    /// Sets the durations of rotations. Certificates of other issuers only use [`Timing::settle`].
+    /// Sets the durations of rotations. Certificates of other issuers only use the [settle time](Timing::with_settle).
     #[must_use]
     pub fn with_timing(self, timing: Timing) -> Self {
         Self { timing, ..self }
@@ -143,10 +144,27 @@ impl Certificates {
         Ok(SelfManaged::new(client, namespace, secret, self.names.clone(), self.timing))
     }
 
-    /// Records metrics in `metrics`.
+    /// Adds metrics of the certificates to `registry`.
+    ///
+    /// | metric | labels | value |
+    /// |---|---|---|
+    /// | `certificate_expiry_timestamp_seconds` | certificate, source | expiry in Unix seconds; absent without a certificate |
+    /// | `certificate_rotation_phase` | phase | 1 for the current rotation phase, 0 for the others |
+    /// | `certificate_reloads_total` | source, result, reason | requests to a source, by result |
+    /// | `certificate_last_success_timestamp_seconds` | source | time of the last round with a valid offer and readable targets, in Unix seconds; initially 0 |
+    /// | `certificate_ready` | | 1 while callers accept the certificate in service |
+    /// | `trust_bundle_publications_total` | target, result | reconciliations of a target's bundle, by result |
+    /// | `trust_bundle_drift_healed_total` | target | external changes that were reverted |
+    ///
+    /// Label values:
+    ///
+    /// - certificate: `ca`, `next_ca`, `leaf` (in service) or `source` (offered by an external source)
+    /// - phase: `stable`, `publish`, `trust`, `settle`, `activate`, `drain`, `retire` or `emergency`
+    /// - result of a reload: `swapped`, `unchanged` or `refused`; the latter with a [`Reason`](crate::source::Reason)
+    /// - result of a publication: `written`, `unchanged`, `conflict` or `error`
     #[must_use]
-    pub fn with_metrics(self, metrics: Metrics) -> Self {
-        Self { metrics, ..self }
+    pub fn with_metrics(self, registry: &mut Registry) -> Self {
+        Self { metrics: Metrics::new(registry), ..self }
     }
 
     /// Returns the certificate resolver for the TLS configuration. It rejects handshakes until the source has

@@ -7,14 +7,9 @@ use prometheus_client::{
 
 use super::object::Kind;
 
-/// Metrics of an [`Injector`](super::Injector). Cheap to clone; clones share their values.
-///
-/// - `cainjector_writes_total{kind,result}`: writes by result: `written`, `overtaken` (another client changed
-///   the object at the same time) or `failed`
-/// - `cainjector_refused{kind}`: objects with an annotation that currently cannot be honored
-/// - `cainjector_paused`: 1 while writes are paused because of a conflicting injector
+/// See [`Injector::with_metrics`](super::Injector::with_metrics).
 #[derive(Debug, Clone, Default)]
-pub struct InjectorMetrics {
+pub(super) struct InjectorMetrics {
     writes: Family<Vec<(&'static str, String)>, Counter>,
     refused: Family<Vec<(&'static str, String)>, Gauge>,
     paused: Gauge,
@@ -22,8 +17,7 @@ pub struct InjectorMetrics {
 
 impl InjectorMetrics {
     /// Registers the metrics.
-    #[must_use]
-    pub fn new(registry: &mut Registry) -> Self {
+    pub(super) fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         for kind in Kind::ALL {
             metrics.refused(kind, 0);

@@ -34,7 +34,7 @@
 //! The CA is merged with the unexpired certificates of the existing bundle, newest first. A replaced CA
 //! therefore stays trusted until it expires, and calls succeed while servers switch. Certificates that do not
 //! parse are dropped. Each webhook keeps its own additional certificates. Only bundle fields are written, by
-//! server-side apply as [`FIELD_MANAGER`], and only if the object has not changed since it was read.
+//! server-side apply as `lucid-cainjector`, and only if the object has not changed since it was read.
 //! Up-to-date objects are not written.
 //!
 //! If the CA does not exist, may not be used or is invalid, the object is not changed. The reason is reported
@@ -80,14 +80,15 @@ mod watch;
 use std::{collections::BTreeSet, fmt, future::Future};
 
 use kube::Client;
+use prometheus_client::registry::Registry;
 use snafu::Snafu;
 use tokio::sync::watch as channel;
 
-use self::{annotation::ObjectName, authority::Authorities};
-pub use self::{authority::ApiServerCa, metrics::InjectorMetrics};
+pub use self::authority::ApiServerCa;
+use self::{annotation::ObjectName, authority::Authorities, metrics::InjectorMetrics};
 
 /// Field manager of injected bundles and reporting controller of events.
-pub const FIELD_MANAGER: &str = "lucid-cainjector";
+const FIELD_MANAGER: &str = "lucid-cainjector";
 
 /// Reason why an injector cannot run: a conflicting injector is running, or the API server rejected the requests to
 /// detect one.
@@ -192,10 +193,15 @@ impl Injector {
         self
     }
 
-    /// Records metrics in `metrics`.
+    /// Adds metrics to `registry`:
+    ///
+    /// - `cainjector_writes_total{kind,result}`: writes by result: `written`, `overtaken` (another client changed
+    ///   the object at the same time) or `failed`
+    /// - `cainjector_refused{kind}`: objects with an annotation that currently cannot be honored
+    /// - `cainjector_paused`: 1 while writes are paused because of a conflicting injector
     #[must_use]
-    pub fn with_metrics(mut self, metrics: InjectorMetrics) -> Self {
-        self.metrics = metrics;
+    pub fn with_metrics(mut self, registry: &mut Registry) -> Self {
+        self.metrics = InjectorMetrics::new(registry);
         self
     }
 

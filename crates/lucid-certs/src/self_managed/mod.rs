@@ -409,7 +409,7 @@ fn pause(attempt: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::{Reading, Slot};
+    use crate::target::Reading;
 
     const DAY: Duration = Duration::from_hours(24);
 
@@ -427,7 +427,7 @@ mod tests {
 
     /// Returns the observation of one target with this content.
     fn observed(pem: String) -> ObservedTrust {
-        let reading = Reading::present("1", vec![Slot::new("webhook", pem)]);
+        let reading = Reading::present("1", [("webhook".to_owned(), pem.into())]);
         ObservedTrust { targets: [("target".to_owned(), Some(reading))].into(), ..ObservedTrust::default() }
     }
 

@@ -74,7 +74,7 @@ pub struct Offer {
     /// Time until the next call of [`CertificateSource::offer`], if sooner than the regular minute.
     pub next_check: Option<Duration>,
     /// Rotation state, for sources with CAs of their own.
-    pub rotation: Option<Rotation>,
+    pub(crate) rotation: Option<Rotation>,
     /// Problem to report although there is an offer.
     pub problem: Option<SourceError>,
 }
@@ -89,14 +89,13 @@ impl Offer {
 
 /// Rotation state of a source's CAs, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Rotation {
+pub(crate) struct Rotation {
     /// Current phase.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// Validity of the signing CA.
-    pub ca: Validity,
+    pub(crate) ca: Validity,
     /// Validity of the CA that will sign next.
-    pub next: Option<Validity>,
+    pub(crate) next: Option<Validity>,
 }
 
 /// Trust bundle that the targets have to hold.
@@ -131,7 +130,7 @@ pub struct SourceError {
     /// Kind of problem, also used as a metric label.
     pub reason: Reason,
     /// Object or file concerned, problem found, and accepted input.
-    pub problem: String,
+    pub(crate) problem: String,
 }
 
 impl SourceError {
@@ -144,8 +143,7 @@ impl SourceError {
 
 /// Phases of a CA rotation, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Phase {
+pub(crate) enum Phase {
     /// There is a single CA.
     Stable,
     /// The next CA is shared with the other replicas.
@@ -177,8 +175,7 @@ impl Phase {
     ];
 
     /// Returns the metric label: the name in lower case.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Stable => "stable",
             Self::Publish => "publish",
@@ -228,8 +225,7 @@ impl Reason {
 
     /// Returns the metric label: `missing`, `unreadable`, `malformed`, `mismatch`, `expired`,
     /// `not_yet_valid`, `wrong_name` or `untrusted`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "missing",
             Self::Unreadable => "unreadable",

@@ -49,12 +49,12 @@ pub struct SecretSource {
 struct Keys {
     certificate: String,
     key: String,
-    ca: Option<String>,
+    ca: String,
 }
 
 impl SecretSource {
-    /// Creates a source for the Secret `name` in `namespace`, of type `kubernetes.io/tls` or with the same
-    /// keys `tls.crt` and `tls.key`. Reads nothing yet.
+    /// Creates a source for the Secret `name` in `namespace`, of type `kubernetes.io/tls` or with the same keys `tls.crt` and
+    /// `tls.key`; `ca.crt`, the bundle that accompanies the certificate, may be missing. Reads nothing yet.
     #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         let place = format!("Secret {namespace}/{name}");
@@ -64,7 +64,11 @@ impl SecretSource {
             changes: watch::changes(watched, watch::only(name), place.clone()),
             place,
             name: name.to_owned(),
-            keys: Keys { certificate: "tls.crt".to_owned(), key: "tls.key".to_owned(), ca: None },
+            keys: Keys {
+                certificate: "tls.crt".to_owned(),
+                key: "tls.key".to_owned(),
+                ca: "ca.crt".to_owned(),
+            },
             publishes: false,
             digest: None,
             found: Err(SourceError::new(Reason::Missing, "the Secret was not read yet")),
@@ -80,15 +84,15 @@ impl SecretSource {
         self
     }
 
-    /// Sets the key of the bundle that accompanies the certificate, such as `ca.crt`. The certificate is
-    /// offered only if the bundle verifies it. The key may be missing or empty.
+    /// Sets the key of the bundle that accompanies the certificate, by default `ca.crt`. The certificate is offered only if the
+    /// bundle verifies it. The key may be missing or empty.
     #[must_use]
     pub fn with_ca(mut self, ca: impl Into<String>) -> Self {
-        self.keys.ca = Some(ca.into());
+        self.keys.ca = ca.into();
         self
     }
 
-    /// Publishes the bundle set by [`with_ca`](Self::with_ca), or else the last certificate of the chain: targets
+    /// Publishes the bundle of the Secret, or else the last certificate of the chain: targets
     /// hold at least these certificates. Otherwise the bundle is managed externally.
     #[must_use]
     pub fn with_publishing(mut self) -> Self {
@@ -133,42 +137,10 @@ impl SecretSource {
             let problem = format!("failed to find {place}: it does not exist, or it was deleted");
             SourceError::new(Reason::Missing, problem)
         })?;
-        let ca = match &keys.ca {
-            // cert-manager leaves the key empty if the issuer does not know its CA.
-            Some(ca) if data.0.get(ca).is_none_or(|ca| ca.0.is_empty()) => None,
-            Some(ca) => Some(data.text(ca, place)),
-            None => None,
-        };
+        // cert-manager leaves the key empty if the issuer does not know its CA; OpenShift omits it.
+        let has_ca = data.0.get(&keys.ca).is_some_and(|ca| !ca.0.is_empty());
+        let ca = has_ca.then(|| data.text(&keys.ca, place));
         Found::decode(data.text(&keys.certificate, place)?, data.text(&keys.key, place)?, ca, *publishes)
-    }
-}
-
-impl SecretSource {
-    /// Reads the Secret of a [cert-manager Certificate][spec]. Its `ca.crt` is the issuing CA.
-    ///
-    /// The bundle is published either by [cainjector] (annotation `cert-manager.io/inject-ca-from`) or by
-    /// this crate with [`with_publishing`](Self::with_publishing). Issuers that do not know their CA,
-    /// such as ACME, leave `ca.crt` empty or omit it.
-    ///
-    /// [spec]: https://cert-manager.io/docs/usage/certificate/
-    /// [cainjector]: https://cert-manager.io/docs/concepts/ca-injector/
-    #[must_use]
-    pub fn cert_manager(client: Client, namespace: &str, name: &str) -> Self {
-        Self::new(client, namespace, name).with_ca("ca.crt")
-    }
-
-    /// Reads the Secret that [OpenShift's service CA][docs] creates for a Service with the annotation
-    /// `service.beta.openshift.io/serving-cert-secret-name`.
-    ///
-    /// The Secret contains no bundle: OpenShift injects it into targets with the annotation
-    /// `service.beta.openshift.io/inject-cabundle: "true"`. The certificate is valid for
-    /// `<service>.<namespace>.svc` and `<service>.<namespace>.svc.cluster.local` of one Service.
-    /// `tls.crt` also contains the issuing CA.
-    ///
-    /// [docs]: https://docs.openshift.com/container-platform/latest/security/certificates/service-serving-certificate.html
-    #[must_use]
-    pub fn openshift_service_ca(client: Client, namespace: &str, name: &str) -> Self {
-        Self::new(client, namespace, name)
     }
 }
 

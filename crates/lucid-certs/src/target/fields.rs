@@ -15,27 +15,16 @@ use serde_json::{Value, json};
 
 use crate::target::field_path::FieldPath;
 
-/// Conventional key of the bundle in a ConfigMap.
-pub const CONFIG_MAP_KEY: &str = "ca.crt";
-
 /// Selection of webhooks in a configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Webhooks {
+#[derive(Debug, Clone)]
+pub(crate) enum Webhooks {
     /// All webhooks, including ones that are added later.
-    #[default]
     All,
     /// The webhooks with these names. Names without a webhook are ignored.
     Named(BTreeSet<String>),
 }
 
 impl Webhooks {
-    /// Selects webhooks by name. Other webhooks in the configuration may belong to servers with a different
-    /// CA.
-    pub fn named(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self::Named(names.into_iter().map(Into::into).collect())
-    }
-
     fn include(&self, name: &str) -> bool {
         match self {
             Self::All => true,

@@ -22,7 +22,7 @@ pub(crate) use contention::Contention;
 #[cfg(feature = "kube")]
 pub(crate) use fields::BundleFields;
 #[cfg(feature = "kube")]
-pub use fields::{CONFIG_MAP_KEY, Webhooks};
+pub(crate) use fields::Webhooks;
 #[cfg(feature = "kube")]
 pub use object::ObjectTarget;
 
@@ -153,7 +153,7 @@ impl TargetError {
 pub struct Reading {
     version: Option<String>,
     /// Content of each `caBundle` field.
-    pub slots: Vec<Slot>,
+    pub(crate) slots: Vec<Slot>,
     /// `true` if the object has to be written even if its bundle is right. An [`ObjectTarget`] requires to be an owner
     /// of its fields: otherwise the bundle is lost when its other owner applies the object without one.
     pub stale: bool,
@@ -163,10 +163,9 @@ pub struct Reading {
 
 /// A `caBundle` field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Slot {
+pub(crate) struct Slot {
     /// Name of the webhook, or key of a ConfigMap.
-    pub name: String,
+    pub(crate) name: String,
     pem: Vec<u8>,
     /// Parsed once, because it is checked for each CA.
     bundle: Option<TrustBundle>,
@@ -174,22 +173,19 @@ pub struct Slot {
 
 impl Slot {
     /// Creates a slot with its content.
-    #[must_use]
-    pub fn new(name: impl Into<String>, pem: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn new(name: impl Into<String>, pem: impl Into<Vec<u8>>) -> Self {
         let pem = pem.into();
         Self { name: name.into(), bundle: TrustBundle::from_pem_lossy(&pem), pem }
     }
 
     /// Returns the content after base64 decoding; empty if the field is absent.
-    #[must_use]
-    pub fn pem(&self) -> &[u8] {
+    pub(crate) fn pem(&self) -> &[u8] {
         &self.pem
     }
 
     /// Returns the bundle that callers trust. As in the API server, sections that are not certificates are
     /// ignored.
-    #[must_use]
-    pub fn bundle(&self) -> Option<&TrustBundle> {
+    pub(crate) fn bundle(&self) -> Option<&TrustBundle> {
         self.bundle.as_ref()
     }
 }
@@ -202,9 +198,11 @@ impl Reading {
     }
 
     /// Creates the reading of an existing object that is not [stale](Self::with_stale). `version` is opaque, for
-    /// conditional writes; for an object of the API server it contains `uid` and `resourceVersion`.
+    /// conditional writes; for an object of the API server it contains `uid` and `resourceVersion`. `slots` are the names and
+    /// the PEM contents of its `caBundle` fields, such as the name of each webhook; an absent field is empty.
     #[must_use]
-    pub fn present(version: impl Into<String>, slots: Vec<Slot>) -> Self {
+    pub fn present(version: impl Into<String>, slots: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
+        let slots = slots.into_iter().map(|(name, pem)| Slot::new(name, pem)).collect();
         Self { version: Some(version.into()), slots, ..Self::default() }
     }
 

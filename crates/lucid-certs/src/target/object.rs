@@ -48,13 +48,13 @@ use crate::{
 ///
 /// ```no_run
 /// # use lucid_certs::Certificates;
-/// # use lucid_certs::target::{CONFIG_MAP_KEY, ObjectTarget, Webhooks};
+/// # use lucid_certs::target::ObjectTarget;
 /// # fn with_targets(certificates: Certificates, client: kube::Client) -> Certificates {
 /// const MANAGER: &str = "my-operator-certs";
 /// certificates.with_targets([
-///     ObjectTarget::mutating_webhooks(client.clone(), MANAGER, "my-operator", Webhooks::All),
+///     ObjectTarget::mutating_webhooks(client.clone(), MANAGER, "my-operator"),
 ///     ObjectTarget::crd_conversion(client.clone(), MANAGER, "widgets.example.com"),
-///     ObjectTarget::config_map(client, MANAGER, "my-system", "my-ca", CONFIG_MAP_KEY),
+///     ObjectTarget::config_map(client, MANAGER, "my-system", "my-ca", "ca.crt"),
 /// ])
 /// # }
 /// ```
@@ -72,18 +72,28 @@ pub struct ObjectTarget {
 }
 
 impl ObjectTarget {
-    /// Creates a target for `webhooks[].clientConfig.caBundle` of a MutatingWebhookConfiguration. The API
-    /// server accepts any bytes there, such as the placeholder `Cg==`; calls then fail.
+    /// Creates a target for `webhooks[].clientConfig.caBundle` of a MutatingWebhookConfiguration, of all webhooks, including
+    /// ones that are added later. The API server accepts any bytes there, such as the placeholder `Cg==`; calls then fail.
     #[must_use]
-    pub fn mutating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
-        Self::new(client, BundleFields::Mutating(webhooks), None, name, field_manager)
+    pub fn mutating_webhooks(client: Client, field_manager: &str, name: &str) -> Self {
+        Self::new(client, BundleFields::Mutating(Webhooks::All), None, name, field_manager)
     }
 
     /// Creates a target for `webhooks[].clientConfig.caBundle` of a ValidatingWebhookConfiguration; see
     /// [`mutating_webhooks`](Self::mutating_webhooks).
     #[must_use]
-    pub fn validating_webhooks(client: Client, field_manager: &str, name: &str, webhooks: Webhooks) -> Self {
-        Self::new(client, BundleFields::Validating(webhooks), None, name, field_manager)
+    pub fn validating_webhooks(client: Client, field_manager: &str, name: &str) -> Self {
+        Self::new(client, BundleFields::Validating(Webhooks::All), None, name, field_manager)
+    }
+
+    /// Writes only the webhooks with these names; the others in the configuration may belong to servers with another CA.
+    /// Names without a webhook are ignored. No effect on other objects.
+    #[must_use]
+    pub fn with_webhooks<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        if let BundleFields::Mutating(webhooks) | BundleFields::Validating(webhooks) = &mut self.fields {
+            *webhooks = Webhooks::Named(names.into_iter().map(Into::into).collect());
+        }
+        self
     }
 
     /// Creates a target for `spec.conversion.webhook.clientConfig.caBundle` of a CustomResourceDefinition,
@@ -106,7 +116,7 @@ impl ObjectTarget {
         Self::new(client, BundleFields::ApiService, None, name, field_manager)
     }
 
-    /// Creates a target for a key of a ConfigMap, such as [`CONFIG_MAP_KEY`](crate::target::CONFIG_MAP_KEY), which holds the bundle as text.
+    /// Creates a target for a key of a ConfigMap, conventionally `ca.crt`, which holds the bundle as text.
     /// The target does not create the ConfigMap; it reads as absent until then.
     #[must_use]
     pub fn config_map(client: Client, field_manager: &str, namespace: &str, name: &str, key: &str) -> Self {
@@ -191,7 +201,7 @@ impl ObjectTarget {
 
         let content =
             |path: &FieldPath| self.decode(path.get(&object.data).and_then(Value::as_str).unwrap_or(""));
-        let slots = names.iter().zip(&paths).map(|(name, path)| Slot::new(name, content(path))).collect();
+        let slots = names.iter().zip(&paths).map(|(name, path)| (name.clone(), content(path)));
         let ObjectMeta { uid, resource_version, .. } = &object.metadata;
         let [uid, resource_version] = [uid, resource_version].map(|it| it.as_deref().unwrap_or_default());
         let reading = Reading::present(format!("{uid}/{resource_version}"), slots);

@@ -20,7 +20,8 @@ use crate::serving::ServingCertificate;
 /// Swaps are atomic and lock-free. They affect new handshakes; established connections are not closed.
 ///
 /// Without a certificate, handshakes fail with the alert `access_denied`, and a warning is logged at most
-/// every ten seconds.
+/// every ten seconds. The default has no certificate.
+#[derive(Default)]
 pub struct ServingCertificateResolver {
     certified: ArcSwapOption<CertifiedKey>,
     refused: Mutex<Refused>,
@@ -30,15 +31,9 @@ impl ServingCertificateResolver {
     /// Creates a resolver that serves `certificate`.
     #[must_use]
     pub fn new(certificate: &ServingCertificate) -> Self {
-        let resolver = Self::empty();
+        let resolver = Self::default();
         resolver.swap(certificate);
         resolver
-    }
-
-    /// Creates a resolver without a certificate.
-    #[must_use]
-    pub fn empty() -> Self {
-        Self { certified: ArcSwapOption::empty(), refused: Mutex::default() }
     }
 
     /// Serves `certificate` in all new handshakes.

@@ -61,7 +61,7 @@ impl FromStr for TlsVersion {
 /// ```
 /// # use std::{sync::Arc, time::SystemTime};
 /// # use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificateResolver, ServingNames, TlsVersion};
-/// let resolver = Arc::new(ServingCertificateResolver::empty());
+/// let resolver = Arc::new(ServingCertificateResolver::default());
 /// let config = ServerTls::new(Arc::clone(&resolver) as _)
 ///     .with_min_version(TlsVersion::Tls13)
 ///     .with_alpn(["http/1.1"])

@@ -21,7 +21,7 @@ async fn wait_for_problem(file: &BundleFile, expected: Option<Reason>) {
     let mut problem = file.problem();
     let is_it = problem.wait_for(|problem| problem.as_ref().map(|problem| problem.reason) == expected);
     let problem = timeout(TIMEOUT, is_it).await.unwrap().unwrap().clone();
-    assert!(problem.is_none_or(|problem| problem.problem.contains("ca.crt")));
+    assert!(problem.is_none_or(|problem| problem.to_string().contains("ca.crt")));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use futures::{
 use lucid_certs::{
     Certificates, ServingNames, TrustBundle,
     source::{CertificateSource, Files, ObservedTrust, Offer, SourceError},
-    target::{Reading, Slot, TargetError, TrustTarget},
+    target::{Reading, TargetError, TrustTarget},
 };
 use tokio::time::sleep;
 
@@ -39,7 +39,7 @@ impl TrustTarget for Refusing {
 
     fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
         self.readings.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async { Ok(Reading::present("1", vec![Slot::new("webhook", "")])) })
+        Box::pin(async { Ok(Reading::present("1", [("webhook".to_owned(), Vec::new())])) })
     }
 
     fn write<'a>(

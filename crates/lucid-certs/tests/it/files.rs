@@ -57,7 +57,7 @@ impl Scene {
 
     async fn refuses(&mut self, reason: Reason, says: &str) {
         let error = self.source.refuses_saying(reason, says).await;
-        assert!(!error.problem.contains('\n'), "{error}");
+        assert!(!error.to_string().contains('\n'), "{error}");
     }
 }
 
@@ -139,7 +139,7 @@ async fn a_recreated_directory_is_followed() {
             source.offers(pair.fingerprint).await;
             fs::remove_dir_all(&folder).unwrap();
             let error = source.refuses(Reason::Missing).await;
-            assert!(error.problem.contains("tls.crt: there is no such file"), "{error}");
+            assert!(error.to_string().contains("tls.crt: there is no such file"), "{error}");
         }
     }
 }
@@ -207,7 +207,7 @@ async fn a_volume_is_followed_through_nested_symbolic_links() {
         let volume = AtomicWriter::new(at("volume"));
         let mut source = Following::new(Files::in_directory(at("mount")).with_watching(watching));
         let error = source.refuses(Reason::Missing).await;
-        assert!(error.problem.contains("tls.crt: it is a dangling symbolic link"), "{error}");
+        assert!(error.to_string().contains("tls.crt: it is a dangling symbolic link"), "{error}");
         for pair in [&first, &second, &third] {
             volume.write(&pair.files()).unwrap();
             source.offers(pair.fingerprint).await;

@@ -3,7 +3,7 @@
 use std::{fs, future::pending, path::Path, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use lucid_certs::{Certificates, Fingerprint, ServerTls, ServingNames, metrics::Metrics, source::Files};
+use lucid_certs::{Certificates, Fingerprint, ServerTls, ServingNames, source::Files};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rustls::{AlertDescription, Error, ServerConfig, version::TLS13};
 use tempfile::TempDir;
@@ -37,8 +37,8 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         lay(folder.path());
         let mut registry = Registry::default();
-        let certificates = Certificates::new(ServingNames::for_hosts(&[NAME]).unwrap())
-            .with_metrics(Metrics::new(&mut registry));
+        let certificates =
+            Certificates::new(ServingNames::for_hosts(&[NAME]).unwrap()).with_metrics(&mut registry);
         let server = Arc::new(ServerTls::new(certificates.resolver()).build().unwrap());
         let ready = certificates.ready();
         let first_certificate = certificates.first_certificate().boxed();

@@ -79,7 +79,7 @@ fn tls_1_2_and_1_3_are_supported_for_each_name_with_alpn() {
 fn handshakes_without_a_certificate_fail_with_an_alert() {
     let now = now();
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
-    let resolver = Arc::new(ServingCertificateResolver::empty());
+    let resolver = Arc::new(ServingCertificateResolver::default());
     let server = Arc::new(ServerTls::new(Arc::clone(&resolver) as _).build().unwrap());
     for version in [&version::TLS12, &version::TLS13] {
         let client = client(&ca.trust_bundle(), version);

@@ -42,16 +42,16 @@ async fn the_certificate_is_kept_while_the_api_server_is_unreachable() {
     let secrets = Api::<Secret>::namespaced(cluster.client(), NAMESPACE);
     let pair = Pair::new();
     put(&secrets, "kept", pair.files()).await;
-    let mut source = Following::new(SecretSource::cert_manager(cluster.client(), NAMESPACE, "kept"));
+    let mut source = Following::new(SecretSource::new(cluster.client(), NAMESPACE, "kept"));
     source.offers(pair.fingerprint).await;
-    let mut late = SecretSource::cert_manager(cluster.client(), NAMESPACE, "kept");
+    let mut late = SecretSource::new(cluster.client(), NAMESPACE, "kept");
     drop(cluster);
     // Long enough for the watch to notice the failure.
     drop(timeout(Duration::from_secs(1), source.source.changed()).await);
     source.offers(pair.fingerprint).await;
     let error = ask(&mut late).await.unwrap_err();
     assert_eq!(error.reason, Reason::Unreadable);
-    assert!(error.problem.contains("Secret default/kept"), "{error}");
+    assert!(error.to_string().contains("Secret default/kept"), "{error}");
 }
 
 /// Creates the Secret or replaces its data.
@@ -81,10 +81,10 @@ async fn permissions_for_the_secret_are_sufficient(cluster: &Cluster, secrets: &
     allow(cluster, "reader", "followed");
     put(secrets, "other", other.files()).await;
     let mut source =
-        Following::new(SecretSource::cert_manager(client_of(cluster, "reader").await, NAMESPACE, "followed"));
+        Following::new(SecretSource::new(client_of(cluster, "reader").await, NAMESPACE, "followed"));
 
     let error = source.refuses(Reason::Missing).await;
-    assert!(error.problem.contains("Secret default/followed: it does not exist"), "{error}");
+    assert!(error.to_string().contains("Secret default/followed: it does not exist"), "{error}");
     for pair in [&first, &second] {
         put(secrets, "followed", pair.files()).await;
         source.offers(pair.fingerprint).await;
@@ -98,7 +98,7 @@ async fn permissions_for_the_secret_are_sufficient(cluster: &Cluster, secrets: &
 
 async fn errors_name_missing_or_invalid_keys(client: &Client, secrets: &Api<Secret>) {
     let [pair, other] = Pair::several();
-    let mut source = Following::new(SecretSource::cert_manager(client.clone(), NAMESPACE, "wrong"));
+    let mut source = Following::new(SecretSource::new(client.clone(), NAMESPACE, "wrong"));
     for (key, value, reason, says) in [
         ("tls.crt", None, Reason::Missing, "tls.crt in Secret default/wrong: its keys are ca.crt, tls.key"),
         ("tls.key", None, Reason::Missing, "tls.key in Secret default/wrong: its keys are ca.crt, tls.crt"),
@@ -115,14 +115,14 @@ async fn errors_name_missing_or_invalid_keys(client: &Client, secrets: &Api<Secr
         data.extend(value.map(|value| (key.to_owned(), value.into())));
         put(secrets, "wrong", data).await;
         let error = source.refuses(reason).await;
-        assert!(error.problem.contains(says), "{error}");
-        assert!(!error.problem.contains('\n'), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+        assert!(!error.to_string().contains('\n'), "{error}");
     }
 
     // As left by issuers that do not know their CA, and by `kubectl create secret tls`.
     let chain = [pair.certificate.as_str(), &pair.ca].concat();
     let mut publishing =
-        Following::new(SecretSource::cert_manager(client.clone(), NAMESPACE, "wrong").with_publishing());
+        Following::new(SecretSource::new(client.clone(), NAMESPACE, "wrong").with_publishing());
     let itself = TrustBundle::from_pem(pair.certificate.as_bytes()).unwrap();
     for (ca, certificate, trusted) in [
         (Some(Vec::new()), &pair.certificate, &itself),
@@ -158,8 +158,7 @@ async fn keys_are_configurable(client: &Client, secrets: &Api<Secret>) {
 async fn other_changes_are_ignored(client: &Client, secrets: &Api<Secret>) {
     let [first, second] = Pair::several();
     put(secrets, "labelled", first.files()).await;
-    let mut source =
-        Following::new(SecretSource::openshift_service_ca(client.clone(), NAMESPACE, "labelled"));
+    let mut source = Following::new(SecretSource::new(client.clone(), NAMESPACE, "labelled"));
     source.offers(first.fingerprint).await;
     for count in 0..3 {
         let label = json!({ "metadata": { "labels": { "count": count.to_string() } } });
@@ -180,7 +179,7 @@ async fn missing_permissions_are_an_error_until_granted(cluster: &Cluster, secre
     let error = ask(&mut source.source).await.unwrap_err();
     assert_eq!(error.reason, Reason::Unreadable);
     for part in ["Secret default/forbidden", "get, list and watch are needed", "forbidden"] {
-        assert!(error.problem.contains(part), "{error}");
+        assert!(error.to_string().contains(part), "{error}");
     }
     allow(cluster, "stranger", "forbidden");
     source.offers(pair.fingerprint).await;

@@ -33,7 +33,7 @@ async fn swaps(watching: Watching) {
 async fn follow_a_volume(pairs: &[Pair], watching: Watching) {
     let folder = tempfile::tempdir().unwrap();
     let volume = AtomicWriter::new(folder.path());
-    let mut source = Files::cert_manager(folder.path()).with_publishing().with_watching(watching);
+    let mut source = Files::in_directory(folder.path()).with_publishing().with_watching(watching);
     volume.write(&pairs[0].files()).unwrap();
     let (offered, mut seen) = watch::channel::<Option<Fingerprint>>(None);
     let all = pairs.to_vec();
@@ -71,7 +71,7 @@ async fn a_volume_replaced_during_a_read_is_consistent() {
     let volume = AtomicWriter::new(folder.path());
     volume.write(&pairs[0].files()).unwrap();
     let watching = Watching::by_poll_alone().with_poll(Duration::from_millis(1));
-    let mut source = Files::cert_manager(folder.path()).with_publishing().with_watching(watching);
+    let mut source = Files::in_directory(folder.path()).with_publishing().with_watching(watching);
     let mut writer = tokio::task::spawn_blocking({
         let pairs = pairs.to_vec();
         move || (1..=SWAPS).for_each(|swap| volume.write(&pairs[swap % pairs.len()].files()).unwrap())

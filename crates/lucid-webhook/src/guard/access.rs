@@ -32,12 +32,7 @@ pub struct InvalidServiceAccount {
 }
 
 impl ServiceAccount {
-    /// The service account `name` in `namespace`.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidServiceAccount`] if the namespace or the name is invalid.
-    pub fn new(namespace: &str, name: &str) -> Result<Self, InvalidServiceAccount> {
+    fn new(namespace: &str, name: &str) -> Result<Self, InvalidServiceAccount> {
         (is_dns_label(namespace) && is_dns_subdomain(name))
             .then(|| Self { namespace: namespace.to_owned(), name: name.to_owned() })
             .context(InvalidServiceAccountSnafu { found: format!("{namespace}/{name}") })

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt};
 use lucid_certs::TrustBundle;
-use lucid_certs::target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget};
+use lucid_certs::target::{ObjectTarget, Reading, TargetError, TrustTarget};
 use serde::Serialize;
 use serde_json::json;
 
@@ -109,17 +109,17 @@ impl Configuration {
         let Some(found) = found else {
             self.presence.set(false);
             // A missing configuration is stale.
-            return Reading::present("", Vec::new()).with_stale(true);
+            return Reading::present("", []).with_stale(true);
         };
         let slots = webhooks(found).into_iter().map(|webhook| {
             let bundle = webhook.client_config.ca_bundle.unwrap_or_default();
-            Slot::new(webhook.name, bundle.0)
+            (webhook.name, bundle.0)
         });
         let owners = found.managed_fields().iter().filter_map(|entry| entry.manager.clone());
         let owners: BTreeSet<_> = owners.filter(|manager| !self.is_own_manager(manager)).collect();
         let is_as_wanted = self.is_as_wanted(found);
         self.presence.set(is_as_wanted);
-        Reading::present(version(found), slots.collect()).with_stale(!is_as_wanted).with_other_owners(owners)
+        Reading::present(version(found), slots).with_stale(!is_as_wanted).with_other_owners(owners)
     }
 
     /// Returns `true` for an object that this registration has written. Charts use the label, too.

@@ -12,7 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use lucid_certs::TrustBundle;
-use lucid_certs::target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget};
+use lucid_certs::target::{ObjectTarget, Reading, TargetError, TrustTarget};
 use serde_json::json;
 
 use super::configuration::version;
@@ -82,7 +82,7 @@ impl Conversion {
         let (config, bundle) = (client_config(found), bundle(found));
         let is_as_wanted = found.spec.conversion == Some(self.wanted(config, &bundle));
         self.presence.set(is_as_wanted);
-        Reading::present(version(found), vec![Slot::new("conversion", bundle)]).with_stale(!is_as_wanted)
+        Reading::present(version(found), [("conversion".to_owned(), bundle)]).with_stale(!is_as_wanted)
     }
 
     async fn get(&self) -> Result<Option<CustomResourceDefinition>, TargetError> {

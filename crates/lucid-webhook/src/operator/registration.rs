@@ -5,7 +5,7 @@ use std::fmt;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use lucid_certs::ServingNames;
-use lucid_certs::target::{ObjectTarget, Target, TargetError, Webhooks};
+use lucid_certs::target::{ObjectTarget, Target, TargetError};
 use tokio::sync::watch;
 
 use super::configuration::Configuration;
@@ -102,11 +102,11 @@ impl Registration {
         let presence = Presence::new();
         let of_kind = |kind| router.registrations().filter(|it| it.kind() == kind).cloned().collect();
         let mutating = configurations.mutating(router.registrations())?.map(|wanted| {
-            let bundles = ObjectTarget::mutating_webhooks(client.clone(), &name, &name, Webhooks::All);
+            let bundles = ObjectTarget::mutating_webhooks(client.clone(), &name, &name);
             Configuration::new(&client, &wanted, of_kind(WebhookKind::Mutating), bundles, presence.part())
         });
         let validating = configurations.validating(router.registrations())?.map(|wanted| {
-            let bundles = ObjectTarget::validating_webhooks(client.clone(), &name, &name, Webhooks::All);
+            let bundles = ObjectTarget::validating_webhooks(client.clone(), &name, &name);
             Configuration::new(&client, &wanted, of_kind(WebhookKind::Validating), bundles, presence.part())
         });
         let conversions = router.conversions().map(|(path, converter)| {

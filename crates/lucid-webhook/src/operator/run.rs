@@ -151,7 +151,7 @@ impl Operator {
         let certificates = Certificates::new(ServingNames::for_services(&namespace, &[&name])?)
             .with_timing(timing)
             .with_targets(registration.targets())
-            .with_metrics(lucid_certs::metrics::Metrics::new(&mut registry));
+            .with_metrics(&mut registry);
         let authority = certificates.self_managed(client, &namespace, &format!("{name}-ca"))?;
         let authority = authority.with_reporter(name.into());
         let tls = ServerTls::new(certificates.resolver()).build()?;

@@ -285,8 +285,8 @@ impl WebhookRegistration {
     }
 
     /// Side effects of the handler.
-    #[must_use]
-    pub const fn side_effects(&self) -> SideEffects {
+    #[cfg(feature = "client")]
+    pub(crate) const fn side_effects(&self) -> SideEffects {
         self.side_effects
     }
 

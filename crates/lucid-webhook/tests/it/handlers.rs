@@ -539,7 +539,7 @@ async fn a_panic_is_a_failure_wherever_it_happens() {
 
 #[tokio::test]
 async fn a_failing_guard_blocks_patches() {
-    use lucid_webhook::guard::{Access, AccessReview, ServiceAccount};
+    use lucid_webhook::guard::{Access, AccessReview};
     struct Down;
     impl AccessReview for Down {
         fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
@@ -552,7 +552,7 @@ async fn a_failing_guard_blocks_patches() {
             true => patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap(),
         };
         mutating(allow)
-            .with_guard(|guard| guard.with_service_account(ServiceAccount::new("a", "b").unwrap(), Down))
+            .with_guard(|guard| guard.with_service_account("a/b".parse().unwrap(), Down))
             .with_failure_action(FailureAction::call(action))
     };
     let answer = ask(with(true), json!({})).await;

@@ -69,7 +69,7 @@ impl Default for Watching {
 /// let source = Files::new("/tls/tls.crt", "/tls/tls.key").with_ca("/tls/ca.crt").with_publishing();
 /// ```
 ///
-/// [`in_directory`](Self::in_directory) and the other presets use the file names of common issuers.
+/// [`in_directory`](Self::in_directory) and [`olm_api_server`](Self::olm_api_server) use the file names of common issuers.
 pub struct Files {
     certificate: PathBuf,
     key: PathBuf,
@@ -149,36 +149,11 @@ impl Files {
 
 impl Files {
     /// Reads `tls.crt`, `tls.key` and, if present, `ca.crt` from `directory`: a mounted Secret of type
-    /// `kubernetes.io/tls` or files created with openssl.
+    /// `kubernetes.io/tls`, such as those of cert-manager and OpenShift's service CA, or files created with openssl.
     #[must_use]
     pub fn in_directory(directory: impl AsRef<Path>) -> Self {
         let directory = directory.as_ref();
         Self::new(directory.join("tls.crt"), directory.join("tls.key")).with_ca(directory.join("ca.crt"))
-    }
-
-    /// Reads the Secret of a [cert-manager Certificate][spec], mounted at `directory`. Its `ca.crt` is
-    /// the issuing CA.
-    ///
-    /// Issuers that do not know their CA, such as ACME, omit `ca.crt`. See
-    /// [`SecretSource::cert_manager`](super::SecretSource::cert_manager) for the publication of the bundle.
-    ///
-    /// [spec]: https://cert-manager.io/docs/usage/certificate/
-    #[must_use]
-    pub fn cert_manager(directory: impl AsRef<Path>) -> Self {
-        Self::in_directory(directory)
-    }
-
-    /// Reads the Secret that [OpenShift's service CA][docs] creates for a Service with the annotation
-    /// `service.beta.openshift.io/serving-cert-secret-name`, mounted at `directory`.
-    ///
-    /// The Secret contains no bundle; see
-    /// [`SecretSource::openshift_service_ca`](super::SecretSource::openshift_service_ca).
-    ///
-    /// [docs]: https://docs.openshift.com/container-platform/latest/security/certificates/service-serving-certificate.html
-    #[must_use]
-    pub fn openshift_service_ca(directory: impl AsRef<Path>) -> Self {
-        let directory = directory.as_ref();
-        Self::new(directory.join("tls.crt"), directory.join("tls.key"))
     }
 
     /// Reads the certificate that the Operator Lifecycle Manager mounts into each container of a
@@ -246,8 +221,6 @@ mod tests {
     fn presets_use_the_file_names_of_issuers() {
         for (files, [certificate, key, ca]) in [
             (Files::in_directory("/a"), ["/a/tls.crt", "/a/tls.key", "/a/ca.crt"]),
-            (Files::cert_manager("/a"), ["/a/tls.crt", "/a/tls.key", "/a/ca.crt"]),
-            (Files::openshift_service_ca("/a"), ["/a/tls.crt", "/a/tls.key", ""]),
             (
                 Files::olm_api_server(),
                 [

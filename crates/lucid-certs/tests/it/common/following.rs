@@ -51,7 +51,7 @@ impl<S: CertificateSource> Following<S> {
     /// As [`refuses`](Self::refuses), for an error that contains `says`.
     pub(crate) async fn refuses_saying(&mut self, reason: Reason, says: &str) -> SourceError {
         let is_it = |outcome: &Result<Offer, SourceError>| {
-            outcome.as_ref().is_err_and(|error| error.reason == reason && error.problem.contains(says))
+            outcome.as_ref().is_err_and(|error| error.reason == reason && error.to_string().contains(says))
         };
         self.until((reason, says), is_it).await.unwrap_err()
     }

@@ -12,10 +12,7 @@ use std::time::Duration;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
-use lucid_certs::{
-    TrustBundle,
-    injector::{ApiServerCa, FIELD_MANAGER, InjectorMetrics},
-};
+use lucid_certs::{TrustBundle, injector::ApiServerCa};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 
@@ -35,7 +32,7 @@ async fn the_permissions_of_the_manifest_are_sufficient() {
     site.put_secret("web", "ca", ALLOWED, &ca.to_pem()).await;
     let before = Object::create(&site, Kind::Mutating, "early", &[(FROM_SECRET, "web/ca")]).await;
     let mut registry = Registry::default();
-    let _running = start(site.injector().await.with_metrics(InjectorMetrics::new(&mut registry))).await;
+    let _running = start(site.injector().await.with_metrics(&mut registry)).await;
     before.wait_for(&ca).await;
 
     each_annotation_is_honoured_on_each_kind(&site, &ca).await;
@@ -134,7 +131,8 @@ async fn up_to_date_objects_are_not_written(site: &Site, ca: &TrustBundle, regis
     assert_eq!(written(registry) - before, 2);
 
     let read = object.read().await;
-    let ours = read.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER));
+    let ours =
+        read.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some("lucid-cainjector"));
     let fields = serde_json::to_string(&ours.unwrap().fields_v1).unwrap();
     assert!(fields.contains("f:caBundle") && !fields.contains("f:service"), "only the bundle: {fields}");
 }
@@ -164,7 +162,7 @@ async fn a_replaced_ca_stays_until_it_expires(site: &Site) -> TrustBundle {
 
 async fn two_injectors_write_as_often_as_one(site: &Site, rotated: &TrustBundle, first: &Registry) {
     let mut second = Registry::default();
-    let _running = start(site.injector().await.with_metrics(InjectorMetrics::new(&mut second))).await;
+    let _running = start(site.injector().await.with_metrics(&mut second)).await;
     let before = written(first);
     let next = ca(Duration::ZERO);
     site.put_secret("web", "rotated", ALLOWED, &next.to_pem()).await;

@@ -7,7 +7,7 @@ use kube::{
     Api, ResourceExt,
     api::{DynamicObject, Patch, PatchParams, PostParams},
 };
-use lucid_certs::{TrustBundle, injector::FIELD_MANAGER};
+use lucid_certs::TrustBundle;
 use serde_json::{Value, json};
 
 use super::site::Site;
@@ -96,5 +96,5 @@ impl Object {
 }
 
 pub(super) fn is_written_by_us(object: &DynamicObject) -> bool {
-    object.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER))
+    object.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some("lucid-cainjector"))
 }

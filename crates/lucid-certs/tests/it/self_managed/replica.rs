@@ -23,7 +23,7 @@ use kube::{
 };
 use lucid_certs::{
     Certificates, Fingerprint, SelfManaged, ServerTls, ServingNames, Timing, TrustBundle,
-    target::{ObjectTarget, Target, Webhooks},
+    target::{ObjectTarget, Target},
 };
 use rustls::{ServerConfig, version::TLS13};
 use tokio::{
@@ -56,7 +56,7 @@ fn source_of(certificates: &Certificates, client: &Client, name: &str) -> SelfMa
 }
 
 pub(crate) fn target(client: &Client, name: &str) -> ObjectTarget {
-    ObjectTarget::mutating_webhooks(client.clone(), "lucid-certs-test", name, Webhooks::All)
+    ObjectTarget::mutating_webhooks(client.clone(), "lucid-certs-test", name)
 }
 
 /// Registers a webhook without a caBundle, as Helm does.

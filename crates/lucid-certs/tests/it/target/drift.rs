@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::{Client, api::DeleteParams};
-use lucid_certs::target::{ObjectTarget, Reading, TargetError, TrustTarget, Webhooks};
+use lucid_certs::target::{ObjectTarget, Reading, TargetError, TrustTarget};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -55,9 +55,7 @@ async fn a_write_fills_every_slot_and_changes_nothing_else(client: &Client, kind
     let bundle = authority().trust_bundle();
 
     let reading = subject.target.read().await.unwrap();
-    let webhooks = if matches!(kind, Kind::Mutating | Kind::Validating) { 2 } else { 1 };
-    assert_eq!(reading.slots.len(), webhooks);
-    assert!(reading.slots.iter().all(|slot| slot.pem().is_empty()), "{reading:?}");
+    assert_eq!(reading.bundle(), None, "{reading:?}");
     assert!(!reading.holds(&bundle));
     subject.heal(&bundle).await;
 
@@ -223,8 +221,8 @@ async fn a_shared_field_manager_is_rejected(client: &Client, kind: Kind) {
 
 async fn only_selected_webhooks_are_written(client: &Client) {
     let subject = Subject::create(client, Kind::Mutating, "some").await;
-    let webhooks = Webhooks::named(["second.example.com", "third.example.com"]);
-    let target = ObjectTarget::mutating_webhooks(client.clone(), MANAGER, &subject.name, webhooks);
+    let all = ObjectTarget::mutating_webhooks(client.clone(), MANAGER, &subject.name);
+    let target = all.clone().with_webhooks(["second.example.com", "third.example.com"]);
     let bundle = authority().trust_bundle();
     let written = target.write(&bundle, &target.read().await.unwrap()).await.unwrap();
     assert!(written.holds(&bundle));
@@ -234,8 +232,7 @@ async fn only_selected_webhooks_are_written(client: &Client) {
     let encoded = subject.encoded(bundle.to_pem().as_bytes());
     assert_eq!(object["webhooks"][1]["clientConfig"]["caBundle"], encoded);
 
-    let none = Webhooks::named(["third.example.com"]);
-    let target = ObjectTarget::mutating_webhooks(client.clone(), MANAGER, &subject.name, none);
+    let target = all.with_webhooks(["third.example.com"]);
     assert_eq!(target.read().await.unwrap(), Reading::absent());
 }
 

@@ -9,7 +9,7 @@ use kube::{
     api::ListParams,
     runtime::events::{Recorder, Reporter},
 };
-use lucid_certs::target::{ObjectTarget, TargetError, TrustTarget, Webhooks};
+use lucid_certs::target::{ObjectTarget, TargetError, TrustTarget};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -80,7 +80,7 @@ async fn only_named_objects_are_accessible(user: &Client, ours: &Subject, other:
 async fn a_contention_is_one_event(admin: &Client, user: &Client) {
     let subject = Subject::new(admin, Kind::Mutating, "ours");
     let reporter = Reporter { controller: "lucid-operator".to_owned(), instance: Some("test".to_owned()) };
-    let ours = ObjectTarget::mutating_webhooks(user.clone(), MANAGER, &subject.name, Webhooks::All)
+    let ours = ObjectTarget::mutating_webhooks(user.clone(), MANAGER, &subject.name)
         .with_recorder(Recorder::new(user.clone(), reporter));
     subject.overwrite_field(Some(b"mine")).await.unwrap();
     let reading = ours.read().await.unwrap();

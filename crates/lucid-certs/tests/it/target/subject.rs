@@ -8,7 +8,7 @@ use kube::{
 };
 use lucid_certs::{
     CertificateAuthority, TrustBundle,
-    target::{CONFIG_MAP_KEY, ObjectTarget, TargetError, TrustTarget, Webhooks},
+    target::{ObjectTarget, TargetError, TrustTarget},
 };
 use serde_json::{Value, json};
 
@@ -111,11 +111,11 @@ impl Subject {
 pub(crate) fn target(client: &Client, kind: Kind, name: &str) -> ObjectTarget {
     let client = client.clone();
     match kind {
-        Kind::Mutating => ObjectTarget::mutating_webhooks(client, MANAGER, name, Webhooks::All),
-        Kind::Validating => ObjectTarget::validating_webhooks(client, MANAGER, name, Webhooks::All),
+        Kind::Mutating => ObjectTarget::mutating_webhooks(client, MANAGER, name),
+        Kind::Validating => ObjectTarget::validating_webhooks(client, MANAGER, name),
         Kind::Conversion => ObjectTarget::crd_conversion(client, MANAGER, name),
         Kind::ApiService => ObjectTarget::api_service(client, MANAGER, name),
-        Kind::ConfigMap => ObjectTarget::config_map(client, MANAGER, NAMESPACE, name, CONFIG_MAP_KEY),
+        Kind::ConfigMap => ObjectTarget::config_map(client, MANAGER, NAMESPACE, name, "ca.crt"),
     }
 }
 
