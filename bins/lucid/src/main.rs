@@ -25,7 +25,7 @@ mod uninstall;
 mod validate;
 mod workload;
 
-use std::io::{stderr, stdin};
+use std::io::{self, stderr, stdin};
 use std::process::ExitCode;
 
 use audit::AuditArgs;
@@ -152,7 +152,8 @@ async fn run(Args { command, log }: Args) -> Result<ExitCode> {
         Command::Uninstall(args) => uninstall::uninstall(&args, out).await?,
         Command::Manifests(args) => manifests::manifests(&args, out).map(|()| true)?,
         Command::Certs(args) => certs::certs(&args, out).await.map(|()| true)?,
-        Command::Auditor(args) => auditor::auditor(&args, out).await?,
+        // Standard output itself: on a broken pipe, the auditor has to be ended before the process.
+        Command::Auditor(args) => auditor::auditor(&args, &mut io::stdout()).await?,
         Command::Manual(manual) => manual.run(out).map(|()| true)?,
         Command::Image(args) => return Ok(faulty_unless(image::image(&args, stdin().lock(), out)?)),
         Command::Audit(args) => return Ok(faulty_unless(audit::audit(*args, out).await?)),

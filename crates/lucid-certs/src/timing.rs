@@ -125,6 +125,7 @@ impl Timing {
 
     /// Returns the time for which a compromised CA stays trusted: by then, all connected replicas have
     /// switched to its successor.
+    #[cfg(any(test, feature = "kube"))]
     pub(crate) fn urgent_drain(&self) -> Duration {
         self.settle.saturating_add(self.check_interval).saturating_mul(2)
     }

@@ -121,6 +121,12 @@ impl JudgeConfig {
         ];
         let mut found: Vec<_> = kinds.into_iter().flatten().collect();
         let key = format!("judges[{index}]");
+        if self.directions.as_ref().is_some_and(Vec::is_empty) {
+            return Err(OptionsError::found(format!("{key}.directions"), "none", "at least one"));
+        }
+        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(OptionsError::found(format!("{key}.timeout"), "0", "a longer time"));
+        }
         match (found.pop(), found.as_slice()) {
             (Some((kind, add)), []) => {
                 add(judges, self.policy(kind)).map_err(|error| error.within(format_args!("{key}.{kind}")))
@@ -195,6 +201,11 @@ mod tests {
     fn errors_name_the_path_of_the_key() {
         for (yaml, error) in [
             ("judges: []", "judges: found none, accepted at least one"),
+            (
+                "judges: [{pii: {}, directions: []}]",
+                "judges[0].directions: found none, accepted at least one",
+            ),
+            ("judges: [{pii: {}, timeout: 0s}]", "judges[0].timeout: found 0, accepted a longer time"),
             ("judges: [{}]", "judges[0]: found none, accepted exactly one of phrases, "),
             ("judges: [{regex: {}, pii: {}, phrases: {}}]", "judges[0]: found phrases, regex, pii, accepted"),
             ("judges: [{pii: {}}, {pii: {entities: [X]}}]", "judges[1].pii.entities: found \"X\", accepted"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
 
 use lucid_e2e::{free_port, program};
 use lucid_testbed::page::root;
@@ -53,6 +54,21 @@ async fn our_auditor_conforms() {
     let failed = names(&report, "failed");
     assert!(failed.contains("refuse-plain") && failed.contains("stream-chat"), "{failed:?}");
     assert!(!failed.contains("request") && !failed.contains("observe-request"), "{failed:?}");
+}
+
+#[tokio::test]
+async fn the_auditor_ends_with_a_kit_whose_output_is_closed() {
+    let folder = TempDir::new().unwrap();
+    let pid = folder.path().join("pid");
+    let auditor = program("example-auditor").unwrap();
+    let script = format!("echo $$ > {}; exec {}", pid.display(), auditor.display());
+    let mut kit = Command::new(program("lucid").unwrap());
+    kit.args(["auditor", "test", "--", "sh", "-c", &script]).envs(ENVIRONMENT);
+    let mut kit = kit.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(kit.stdout.take());
+    assert!(!tokio::task::spawn_blocking(move || kit.wait()).await.unwrap().unwrap().success());
+    let pid = fs::read_to_string(pid).unwrap();
+    assert!(!fs::exists(format!("/proc/{}", pid.trim())).unwrap(), "{pid} is still running");
 }
 
 #[tokio::test]

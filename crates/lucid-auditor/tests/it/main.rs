@@ -4,6 +4,7 @@
 mod chain;
 mod protocols;
 mod streaming;
+mod tool_calls;
 mod verdicts;
 mod wire;
 

@@ -179,6 +179,7 @@ impl Slot {
     }
 
     /// Returns the content after base64 decoding; empty if the field is absent.
+    #[cfg(feature = "kube")]
     pub(crate) fn pem(&self) -> &[u8] {
         &self.pem
     }
