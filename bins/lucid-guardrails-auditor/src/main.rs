@@ -16,7 +16,7 @@ use config::Source;
 /// lucid-auditor describes.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-guardrails-auditor", version)]
-// Each refusal and each mask is one line of JSON.
+// Log lines are records of refusals and masks, for programs.
 #[command(mut_arg("format", |format| format.default_value("json")))]
 struct Args {
     /// Configuration in YAML. It is reloaded when it changes.

@@ -152,7 +152,7 @@ async fn run(Args { command, log }: Args) -> Result<ExitCode> {
         Command::Uninstall(args) => uninstall::uninstall(&args, out).await?,
         Command::Manifests(args) => manifests::manifests(&args, out).map(|()| true)?,
         Command::Certs(args) => certs::certs(&args, out).await.map(|()| true)?,
-        // Standard output itself: on a broken pipe, the auditor has to be ended before the process.
+        // Not `out`, which exits the process on a broken pipe: the auditor has to be stopped first.
         Command::Auditor(args) => auditor::auditor(&args, &mut io::stdout()).await?,
         Command::Manual(manual) => manual.run(out).map(|()| true)?,
         Command::Image(args) => return Ok(faulty_unless(image::image(&args, stdin().lock(), out)?)),

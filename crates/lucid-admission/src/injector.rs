@@ -116,8 +116,8 @@ impl Injector {
         Ok(response)
     }
 
-    /// Counts, reports and records the result of [`inject`](Self::inject), its failure, or that the webhook's permissions
-    /// deny the request.
+    /// Counts, reports and records the result of [`inject`](Self::inject), or else its failure or a denial by the webhook's
+    /// permissions.
     fn record(
         &self,
         request: &AdmissionRequest,

@@ -177,8 +177,8 @@ async fn record(
     }
 }
 
-/// Records the decision that the handler attached to `response`, or that the handler failed or the guard denied. `tier` is
-/// not called after a panic, which it might repeat.
+/// Records the decision attached to `response`, or else a failure of the handler or a denial by the guard. `tier` is not
+/// called after a panic, which it might repeat.
 pub(crate) fn record_response(
     recorder: &Arc<Recorder>,
     webhook: &str,

@@ -70,7 +70,11 @@ impl Validator {
     }
 
     /// Adds the webhooks to `router`: the one that evaluates pods, and, if it is registered, the one that warns about
-    /// workloads. Call it in a tokio runtime.
+    /// workloads.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
     #[must_use]
     pub fn serve(self, router: Router) -> Router {
         let this = Arc::new(self);
@@ -81,7 +85,7 @@ impl Validator {
             move |request: AdmissionRequest| Arc::clone(&judge).validate(request, Workload::is_pod, None);
         let permissions = this.cluster.permissions().validate.subscribe();
         let with_permissions = Arc::clone(&this);
-        // A pod must not leave or enter the administrator's selector unnoticed.
+        // Updates that move a pod into or out of the administrator's selector are validated.
         let pod_changed = mapped(permissions.clone(), move |permissions| {
             let registrations = with_permissions.registrations.clone();
             registrations.with_validated_labels(permissions.selector.label_keys()).pod_changed()
@@ -113,7 +117,7 @@ impl Validator {
         router.webhook(WORKLOADS_PATH, workloads)
     }
 
-    /// Records the decision of [`validate`](Self::validate), its failure, or that the webhook's permissions deny the request.
+    /// Records the decision of [`validate`](Self::validate), or else its failure or a denial by the webhook's permissions.
     fn record(
         &self,
         request: &AdmissionRequest,
@@ -202,14 +206,19 @@ impl Validator {
 }
 
 /// Returns what `map` makes of the latest value of `source`.
-fn mapped<T: Send + Sync + 'static, U: Send + Sync + 'static>(
+fn mapped<T: Send + Sync + 'static, U: PartialEq + Send + Sync + 'static>(
     mut source: watch::Receiver<T>,
     map: impl Fn(&T) -> U + Send + 'static,
 ) -> watch::Receiver<U> {
     let (sender, receiver) = watch::channel(map(&source.borrow_and_update()));
     tokio::spawn(async move {
         while source.changed().await.is_ok() {
-            sender.send_replace(map(&source.borrow_and_update()));
+            let value = map(&source.borrow_and_update());
+            sender.send_if_modified(|former| {
+                let differs = *former != value;
+                *former = value;
+                differs
+            });
         }
     });
     receiver

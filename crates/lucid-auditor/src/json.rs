@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 const MAX_DEPTH: usize = 64;
 
 /// Names of members that protocols look up.
-const MARKS: [&str; 14] = [
+const MARKS: [&str; 15] = [
     "role",
     "type",
     "index",
@@ -23,6 +23,7 @@ const MARKS: [&str; 14] = [
     "model",
     "created",
     "created_at",
+    "sequence_number",
     "method",
     "messages",
     "inputs",

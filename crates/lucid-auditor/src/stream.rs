@@ -307,9 +307,8 @@ impl Stream {
             for piece in &held.pieces {
                 self.tracks[piece.track].release(piece.range.end);
             }
-            // A JSON text, unlike the end of the stream. A `ping` of Anthropic says nothing about the stream.
-            let is_ping = held.content.len() < 32 && held.content.contains("\"ping\"");
-            if held.content.trim_start().starts_with('{') && !is_ping {
+            // A JSON text, unlike the end of the stream.
+            if held.content.trim_start().starts_with('{') && !format::is_ping(&held.content) {
                 self.last = held.content;
             }
         }

@@ -1,11 +1,11 @@
 //! The texts of a JSON document, and replacements in them.
 
-use std::{borrow::Cow, collections::HashMap, ops::Range};
+use std::{borrow::Cow, collections::HashMap, ops::Range, sync::Arc};
 
 use crate::{
     Direction, Passage, Span,
     format::Rule,
-    json::{Document, Kind, Offsets, Step, decode, encode},
+    json::{self, Document, Kind, Offsets, Step, decode, encode},
     values::Values,
 };
 
@@ -37,7 +37,7 @@ pub(crate) struct Source {
     /// Decoded escapes, the outermost first.
     levels: Vec<Offsets>,
     /// Strings and scalars of the innermost JSON.
-    values: Values,
+    values: Option<Arc<Values>>,
     /// The source is a number of the document, which is replaced by a string as a whole.
     is_scalar: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Source {
 impl Source {
     /// Returns a text that is no JSON.
     pub(crate) fn plain(text: &str) -> Self {
-        Self { range: 0..text.len(), levels: Vec::new(), values: Values::default(), is_scalar: false }
+        Self { range: 0..text.len(), levels: Vec::new(), values: None, is_scalar: false }
     }
 
     /// Decodes a string or number of a document.
@@ -61,11 +61,12 @@ impl Source {
     /// Decodes the string at `range` of a document.
     fn decode<'a>(text: &'a str, range: Range<usize>, is_nested: bool) -> (Self, Cow<'a, str>) {
         let decoded = decode(&text[range.clone()]);
-        let (mut text, mut levels, mut values) = (decoded.text, vec![decoded.offsets], Values::default());
+        let (mut text, mut levels, mut values) = (decoded.text, vec![decoded.offsets], None);
         let is_json = text.trim_start().starts_with(['{', '[']);
         if is_nested && (is_json || text.contains('\\')) {
-            if is_json {
-                values.pass(0, &text);
+            // Results of tools may begin like JSON.
+            if is_json && json::is_json(&text) {
+                values = Some(Arc::new(Values::of(&text)));
             }
             let inner = decode(&text);
             levels.push(inner.offsets);
@@ -80,7 +81,11 @@ impl Source {
     pub(crate) fn edits(&self, part: Range<usize>, replacement: &str) -> Vec<Edit> {
         let parts = match self.levels.last() {
             Some(level) => {
-                self.values.replace(level.escaped(part.start)..level.escaped(part.end), replacement)
+                let part = level.escaped(part.start)..level.escaped(part.end);
+                match &self.values {
+                    Some(values) => values.replace(part, replacement),
+                    None => vec![(part, encode(replacement))],
+                }
             }
             None if self.is_scalar => vec![(0..self.range.len(), format!("\"{}\"", encode(replacement)))],
             None => vec![(part, replacement.to_owned())],

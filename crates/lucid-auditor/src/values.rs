@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use crate::json::encode;
 
+/// Length up to which what is not a string counts as a scalar.
+const MAX_SCALAR: usize = 128;
+
 /// Strings and scalars of a text, if it is JSON. Positions count bytes from its beginning.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Values {
@@ -22,7 +25,20 @@ struct Value {
     is_string: bool,
 }
 
+impl Value {
+    fn is_scalar(&self) -> bool {
+        !self.is_string && self.range.len() <= MAX_SCALAR
+    }
+}
+
 impl Values {
+    /// Returns those of a whole text.
+    pub(crate) fn of(text: &str) -> Self {
+        let mut values = Self::default();
+        values.pass(0, text);
+        values
+    }
+
     /// Reads a part of the text, which begins at `start`.
     pub(crate) fn pass(&mut self, start: usize, part: &str) {
         for (at, byte) in (start..).zip(part.bytes()) {
@@ -53,15 +69,15 @@ impl Values {
 
     /// Forgets what ends before a position.
     pub(crate) fn forget(&mut self, position: usize) {
-        let kept = self.values.partition_point(|value| value.range.end < position);
-        self.values.drain(..kept.min(self.values.len().saturating_sub(1)));
+        let ended = self.values.partition_point(|value| value.range.end < position);
+        self.values.drain(..ended.min(self.values.len().saturating_sub(1)));
     }
 
-    /// Returns the position, or the beginning of the scalar that it is in, or that the text so far does not end: scalars are
-    /// replaced as a whole.
+    /// Rounds `position` down to the start of the scalar that contains it, or that may continue after it: scalars are replaced
+    /// as a whole.
     pub(crate) fn floor(&self, position: usize) -> usize {
         let index = self.values.partition_point(|value| value.range.end < position);
-        let Some(value) = self.values.get(index).filter(|value| !value.is_string) else { return position };
+        let Some(value) = self.values.get(index).filter(|value| value.is_scalar()) else { return position };
         let is_inside = position < value.range.end || self.is_open && index + 1 == self.values.len();
         match self.is_json {
             Some(true) if is_inside => position.min(value.range.start),
@@ -79,9 +95,9 @@ impl Values {
         let touched = self.values[first..].iter().take_while(|value| value.range.start < range.end);
         let parts = touched.enumerate().map(|(index, value)| {
             let replacement = if index == 0 { encode(replacement) } else { String::new() };
-            match value.is_string {
-                true => (range.start.max(value.range.start)..range.end.min(value.range.end), replacement),
-                false => (value.range.clone(), format!("\"{replacement}\"")),
+            match value.is_scalar() {
+                true => (value.range.clone(), format!("\"{replacement}\"")),
+                false => (range.start.max(value.range.start)..range.end.min(value.range.end), replacement),
             }
         });
         parts.collect()
@@ -132,9 +148,10 @@ mod tests {
             (r#"{"a":"41"#, 8, 8),
             ("call 41", 7, 7),
         ] {
-            let mut values = Values::default();
-            values.pass(0, text);
-            assert_eq!(values.floor(position), floor, "{text} {position}");
+            assert_eq!(Values::of(text).floor(position), floor, "{text} {position}");
         }
+        // What is longer is no number, and is not withheld.
+        let long = format!("[{}", "a".repeat(1000));
+        assert_eq!(Values::of(&long).floor(1001), 1001);
     }
 }

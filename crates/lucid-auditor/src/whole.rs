@@ -36,7 +36,7 @@ pub(crate) async fn judge(
         texts.push(Text::plain(direction, body));
         decoded.extend(unescaped(body));
         if is_form {
-            decoded.extend(values(body));
+            decoded.extend(decoded_form(body));
         }
     }
     let whole = texts.len();
@@ -70,7 +70,7 @@ pub(crate) fn is_like_json(content_type: &str, body: &str) -> bool {
 
 /// Judges the decoded query of a URI.
 pub(crate) async fn judge_query(panel: &Panel, query: &str) -> Result<(), Denial> {
-    for text in values(query) {
+    for text in decoded_form(query) {
         match panel.judge(&crate::Passage::new(Direction::Prompt, text)).await {
             Outcome::Allow => {}
             Outcome::Deny(denial) => return Err(denial),
@@ -84,8 +84,8 @@ pub(crate) async fn judge_query(panel: &Panel, query: &str) -> Result<(), Denial
     Ok(())
 }
 
-/// Returns the decoded values of a form or query, also without escapes of JSON.
-fn values(form: &str) -> Vec<String> {
+/// Returns a form or query decoded, and also without escapes of JSON.
+fn decoded_form(form: &str) -> Vec<String> {
     let decoded = percent_decode_str(&form.replace('+', " ")).decode_utf8_lossy().into_owned();
     let inner = unescaped(&decoded);
     [decoded].into_iter().chain(inner).collect()

@@ -40,8 +40,8 @@
 //! ```
 //!
 //! The other sources are drop-in replacements: [`source::Files`] for a mounted volume and
-//! [`source::SecretSource`] for a Secret that is not mounted. By default both read
-//! the keys of cert-manager and OpenShift.
+//! [`source::SecretSource`] for a Secret that is not mounted. [`Files::in_directory`](source::Files::in_directory)
+//! and [`SecretSource::new`](source::SecretSource::new) read the keys of cert-manager and OpenShift.
 //!
 //! # Components
 //!
@@ -107,7 +107,8 @@
 //!   Certificates already in the targets stay trusted for the duration of step 5.
 //! - **The CA has expired**, and with it every certificate that it issued: a new CA signs immediately.
 //! - **The CA is compromised** ([`RotationRequest::Urgent`]): steps 1 to 4 run as
-//!   usual, then trust in all earlier CAs ends after twice the settle time and check interval of [`Timing`], four minutes. Calls to
+//!   usual, then trust in all earlier CAs ends after twice the sum of the settle time and the check interval of [`Timing`], four minutes by
+//!   default. Calls to
 //!   replicas that cannot reach the API server for that long fail.
 //!
 //! # Assumptions

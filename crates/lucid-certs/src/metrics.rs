@@ -320,7 +320,9 @@ mod tests {
     #[test]
     fn every_metric_and_label_of_the_alerts_is_shown() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus-rule.yaml");
-        let rules: Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        // The published crate is tested without them.
+        let Ok(rules) = std::fs::read_to_string(path) else { return };
+        let rules: Value = serde_yaml::from_str(&rules).unwrap();
         let mut registry = Registry::with_prefix("lucid");
         let metrics = Metrics::new(&mut registry);
         metrics.add_source("files");
@@ -332,7 +334,7 @@ mod tests {
         metrics.add_target("MutatingWebhookConfiguration/lucid-operator");
         let mut shown = String::new();
         encode(&mut shown, &registry).unwrap();
-        let mut metrics = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         let mut groups = rules["spec"]["groups"].as_sequence().unwrap().iter();
         let group = groups.find(|group| group["name"] == "certificates").unwrap();
         for rule in group["rules"].as_sequence().unwrap() {
@@ -348,9 +350,9 @@ mod tests {
                     }
                 });
                 assert!(matches, "{alert}: nothing shows {name} with {label}={value}:\n{shown}");
-                metrics.insert(name);
+                seen.insert(name);
             }
         }
-        assert_eq!(metrics.len(), 7, "an alert for each metric: {metrics:?}");
+        assert_eq!(seen.len(), 7, "an alert for each metric: {seen:?}");
     }
 }

@@ -125,7 +125,7 @@ impl JudgeConfig {
             return Err(OptionsError::found(format!("{key}.directions"), "none", "at least one"));
         }
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(OptionsError::found(format!("{key}.timeout"), "0", "a longer time"));
+            return Err(OptionsError::found(format!("{key}.timeout"), "0s", "a duration above 0s"));
         }
         match (found.pop(), found.as_slice()) {
             (Some((kind, add)), []) => {
@@ -205,7 +205,7 @@ mod tests {
                 "judges: [{pii: {}, directions: []}]",
                 "judges[0].directions: found none, accepted at least one",
             ),
-            ("judges: [{pii: {}, timeout: 0s}]", "judges[0].timeout: found 0, accepted a longer time"),
+            ("judges: [{pii: {}, timeout: 0s}]", "judges[0].timeout: found 0s, accepted a duration above 0s"),
             ("judges: [{}]", "judges[0]: found none, accepted exactly one of phrases, "),
             ("judges: [{regex: {}, pii: {}, phrases: {}}]", "judges[0]: found phrases, regex, pii, accepted"),
             ("judges: [{pii: {}}, {pii: {entities: [X]}}]", "judges[1].pii.entities: found \"X\", accepted"),

@@ -164,9 +164,8 @@ impl Webhook {
     }
 
     /// Calls an async `function` with each response before it is sent, for example to record it, and with the [`Failure`]
-    /// if the handler failed. A refused patch is a failure. The function learns more about the request from the
-    /// [extensions](AdmissionResponse::extensions) of the handler's response. Without these and a failure, the guard kept the
-    /// request from the handler. Requests denied for overload are not passed.
+    /// if the handler failed or its patch was refused. The handler passes values to it in
+    /// [`AdmissionResponse::extensions`]; responses of the guard have none. Requests denied for overload are not passed.
     ///
     /// The function is also called if an administrator's permissions replace the failure action. It may add warnings and
     /// audit annotations, or deny the request. It can neither allow a denied request nor change the patch. If it panics,

@@ -21,6 +21,10 @@ const NAMES: [&str; 3] = [MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME];
 /// Paths that `/mutate` may always change: the auditors do not start without their volumes and pull secrets.
 const ALWAYS_ALLOWED: [&str; 2] = ["/spec/imagePullSecrets", "/spec/volumes"];
 
+/// Maximum number of labels that the selector of `/validate` reads: the registration compares them in CEL, whose cost the
+/// API server bounds.
+const MOST_LABELS: usize = 32;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -56,6 +60,12 @@ impl Webhooks {
         let File { mut webhooks } = serde_yaml::from_str(yaml).map_err(|error| format!("{KEY}: {error}"))?;
         if let Some(paths) = webhooks.get_mut(MUTATE_NAME).and_then(|it| it.allowed_paths.as_mut()) {
             paths.extend(ALWAYS_ALLOWED.iter().filter_map(|path| path.parse().ok()));
+        }
+        let labels = webhooks.get(VALIDATE_NAME).map_or(0, |it| it.selector.label_keys().count());
+        if labels > MOST_LABELS {
+            return Err(format!(
+                "{KEY}: webhooks: {VALIDATE_NAME}: selector: found {labels} labels, accepted are up to {MOST_LABELS}"
+            ));
         }
         match webhooks.keys().find(|name| !NAMES.contains(&name.as_str())) {
             Some(name) => Err(format!("{KEY}: webhooks: found {name:?}, accepted are {}", NAMES.join(", "))),
@@ -124,12 +134,17 @@ mod tests {
             let expected = (!gap.is_empty()).then(|| format!("lucid-webhooks: {name}: {gap}"));
             assert_eq!(gaps, Vec::from_iter(expected));
         }
+        let labels: Vec<_> = (0..33).map(|number| format!("l{number}: x")).collect();
+        let many = labels.join(", ");
+        let many =
+            format!("webhooks: {{validate.lucid.computing: {{selector: {{matchLabels: {{{many}}}}}}}}}");
         for (yaml, says) in [
             ("webhooks: {mutate.lucid.computing: {strict: true}}", "unknown field `strict`"),
             ("webhooks: {mutate: {}}", "found \"mutate\", accepted are mutate.lucid.computing, "),
             ("webhooks: {mutate.lucid.computing: {failureAction: panic}}", "unknown variant `panic`"),
             ("webhooks: {mutate.lucid.computing: {serviceAccountName: a}}", "accepted is namespace/name"),
             ("{}", "missing field `webhooks`"),
+            (&many, "selector: found 33 labels, accepted are up to 32"),
         ] {
             let problem = Webhooks::read(&data(yaml)).unwrap_err();
             assert!(problem.starts_with("webhooks.yaml: ") && problem.contains(says), "{problem}");

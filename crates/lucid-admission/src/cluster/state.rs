@@ -235,7 +235,8 @@ impl ClusterConfiguration {
 
     /// Returns the labels that the administrator's selector of `/validate` reads, for
     /// [`Registrations::with_validated_labels`](crate::Registrations::with_validated_labels).
-    pub fn permission_labels(&self) -> Vec<String> {
+    #[must_use]
+    pub fn validated_labels(&self) -> Vec<String> {
         self.permissions().validate.borrow().selector.label_keys().map(str::to_owned).collect()
     }
 

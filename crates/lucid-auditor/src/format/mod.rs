@@ -202,15 +202,31 @@ pub(crate) fn token_ids(document: &Document<'_>) -> Option<String> {
     found.map(|node| document.pointer(node))
 }
 
-/// Returns the id of a request of JSON-RPC, or those of a batch as an array.
+/// Returns the id of a request of JSON-RPC, or those of a batch as an array. Without an answer for each request of a larger
+/// batch, it is `null`.
 pub(crate) fn rpc_id(document: &Document<'_>) -> Option<Value> {
-    let of = |message| {
+    const MAX_BATCH: usize = 100;
+    let id = |message| {
         document.member(message, "jsonrpc")?;
-        document.member(message, "id").map(|id| document.json_value(id))
+        let id = document.member(message, "id").map(|id| document.json_value(id))?;
+        (!id.is_array() && !id.is_object()).then_some(id)
     };
+    if !document.text.trim_start().starts_with('[') {
+        return id(0);
+    }
     let messages = (1..document.nodes.len()).filter(|&node| document.nodes[node].parent == 0);
-    let batch = || Some(messages.filter_map(of).collect::<Vec<_>>()).filter(|ids| !ids.is_empty());
-    of(0).or_else(|| batch().map(Value::from))
+    let ids: Vec<_> = messages.filter_map(id).take(MAX_BATCH + 1).collect();
+    match ids.len() {
+        0 => None,
+        1..=MAX_BATCH => Some(ids.into()),
+        _ => Some(Value::Null),
+    }
+}
+
+/// Returns `true` for the event `ping` (Anthropic), which says nothing about its stream.
+pub(crate) fn is_ping(content: &str) -> bool {
+    // Other events are longer.
+    content.len() <= 64 && Document::scan(content).member_value(0, "type").as_deref() == Some("ping")
 }
 
 /// Returns `true` for messages of JSON-RPC.

@@ -86,10 +86,19 @@ pub(crate) static RESPONSES: Format = Format {
     ],
     events: &[call("delta", 1).only("arguments"), call("delta", 1).only("call"), completion("delta", 1)],
     refusal,
-    end: |_| {
+    end: |refused| {
         let reason = json!({"reason": "content_filter"});
-        let response = json!({"object": "response", "status": "incomplete", "incomplete_details": reason});
-        let data = json!({"type": "response.incomplete", "response": response}).to_string();
+        let response = json!({
+            "id": "resp_refused",
+            "object": "response",
+            "status": "incomplete",
+            "incomplete_details": reason,
+            "output": [],
+        });
+        let last = refused.member("sequence_number").and_then(|number| number.as_u64());
+        let number = last.map_or(0, |number| number.saturating_add(1));
+        let data = json!({"type": "response.incomplete", "sequence_number": number, "response": response});
+        let data = data.to_string();
         vec![Event { name: Some("response.incomplete"), data: data.into() }]
     },
 };

@@ -107,8 +107,11 @@ const STREAMS: [(&str, &str, Event, &[&str]); 9] = [
     (
         "/v1/responses",
         "text/event-stream",
-        |text| json!({"type": "response.output_text.delta", "item_id": "i", "output_index": 0, "delta": text}),
-        &["event: response.incomplete", "\"reason\":\"content_filter\""],
+        |text| {
+            let kind = "response.output_text.delta";
+            json!({"type": kind, "sequence_number": 7, "item_id": "i", "output_index": 0, "delta": text})
+        },
+        &["event: response.incomplete", "\"reason\":\"content_filter\"", "\"sequence_number\":8"],
     ),
     (
         "/v1/messages",
@@ -508,6 +511,26 @@ async fn other_charsets_cannot_be_judged() {
     let model = serve(streaming("text/event-stream; charset=utf-16", vec!["data: x\n\n".to_owned()])).await;
     let address = auditor_with(model, &[], both).await;
     assert_eq!(client().get(format!("http://{address}/")).send().await.unwrap().status(), 502);
+}
+
+#[tokio::test]
+async fn events_that_are_no_text_pass_if_they_may_and_others_are_judged() {
+    let event =
+        |text: &str| format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": text}}]}));
+    let pieces =
+        [event("the ").into_bytes(), b"data: \xff\n\n".to_vec(), event("secret word").into_bytes()].concat();
+    let model = Router::new().fallback(move || {
+        let pieces = pieces.clone();
+        async move { ([("content-type", "text/event-stream")], pieces) }
+    });
+    let model = serve(model).await;
+    for (unjudged, passes) in [("pass", true), ("refuse", false)] {
+        let address = auditor_with(model, &[("LUCID_UNJUDGED", unjudged)], both).await;
+        let request = client().post(format!("http://{address}/v1/chat/completions")).json(&json!({}));
+        let content = within(within(request.send()).await.unwrap().bytes()).await.unwrap_or_default();
+        assert_eq!(content.windows(7).any(|bytes| bytes == b"data: \xff"), passes, "{unjudged}: {content:?}");
+        assert!(!content.windows(4).any(|bytes| bytes == b"word"), "{unjudged}: {content:?}");
+    }
 }
 
 #[tokio::test]

@@ -56,8 +56,9 @@ async fn masks_keep_arguments_and_results_valid() {
         let judge = |auditor: Auditor| auditor.judge(Parts(parts));
         let whole = post(judge, "/v1/chat/completions", &answer(arguments), &json!({})).await;
         assert_eq!(whole, answer(masked), "{arguments}");
-        let told = post(judge, "/mcp", &result(arguments), &json!({"jsonrpc": "2.0", "id": 1})).await;
-        assert_eq!(told, result(masked), "{arguments}");
+        let masked_result =
+            post(judge, "/mcp", &result(arguments), &json!({"jsonrpc": "2.0", "id": 1})).await;
+        assert_eq!(masked_result, result(masked), "{arguments}");
         for size in [1, 3, 200] {
             let pieces = arguments.as_bytes().chunks(size).map(|piece| str::from_utf8(piece).unwrap());
             let pieces = pieces.map(|piece| format!("data: {}\n\n", event(piece))).collect();
@@ -67,6 +68,19 @@ async fn masks_keep_arguments_and_results_valid() {
             let content = within(within(request.send()).await.unwrap().text()).await.unwrap();
             assert_eq!(joined(&content, &event("SAMPLE")), masked, "{arguments} {size}");
         }
+    }
+}
+
+#[tokio::test]
+async fn results_that_only_begin_like_json_are_text() {
+    let result = |text: &str| json!({"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": text}]}});
+    for (text, part, masked) in [
+        ("[2024-05-01] card 4111 1111 charged", "4111 1111", "[2024-05-01] card <X> charged"),
+        ("[link](https://x.test/?t=secret) ok", "secret", "[link](https://x.test/?t=<X>) ok"),
+    ] {
+        let judge = |auditor: Auditor| auditor.judge(Parts(Box::leak(Box::new([part]))));
+        let masked_result = post(judge, "/mcp", &result(text), &json!({"jsonrpc": "2.0", "id": 1})).await;
+        assert_eq!(masked_result, result(masked));
     }
 }
 

@@ -160,7 +160,8 @@ impl Certificates {
     ///
     /// - certificate: `ca`, `next_ca`, `leaf` (in service) or `source` (offered by an external source)
     /// - phase: `stable`, `publish`, `trust`, `settle`, `activate`, `drain`, `retire` or `emergency`
-    /// - result of a reload: `swapped`, `unchanged` or `refused`; the latter with a [`Reason`](crate::source::Reason)
+    /// - result of a reload: `swapped`, `unchanged` or `refused`; the latter with a reason: `missing`, `unreadable`, `malformed`,
+    ///   `mismatch`, `expired`, `not_yet_valid`, `wrong_name` or `untrusted`
     /// - result of a publication: `written`, `unchanged`, `conflict` or `error`
     #[must_use]
     pub fn with_metrics(self, registry: &mut Registry) -> Self {

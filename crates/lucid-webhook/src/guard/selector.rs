@@ -131,7 +131,7 @@ impl Selector {
         Ok(self)
     }
 
-    /// Keys of the labels that it reads.
+    /// Returns the label keys that the selector reads.
     pub fn label_keys(&self) -> impl Iterator<Item = &str> {
         self.labels.keys()
     }

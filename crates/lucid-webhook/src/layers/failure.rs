@@ -79,16 +79,16 @@ impl FailureLayer {
         failure: Option<&Failure>,
     ) -> AdmissionResponse {
         let (Some(function), Some(request)) = (&self.on_response, request) else { return answer };
-        let before = answer.clone();
+        let (denial, patch) = (answer.denial.clone(), answer.patch.clone());
+        let (skipped, failed) = (answer.skipped, answer.failure);
         let called = AssertUnwindSafe(async { function(request, answer, failure).await });
-        let Ok(mut answer) = called.catch_unwind().await else {
+        let mut answer = called.catch_unwind().await.unwrap_or_else(|_panic| {
             tracing::error!("the function for responses panicked");
-            let refusal = if before.is_allowed() { Failure::Panic.refusal() } else { before.clone() };
-            return AdmissionResponse { failure: before.failure.or(Some(FailureKind::Panic)), ..refusal };
-        };
-        answer.denial = answer.denial.or(before.denial);
-        answer.patch = before.patch.filter(|_| answer.denial.is_none());
-        (answer.skipped, answer.failure) = (before.skipped, before.failure);
+            AdmissionResponse { failure: Some(FailureKind::Panic), ..Failure::Panic.refusal() }
+        });
+        answer.denial = denial.or(answer.denial);
+        answer.patch = patch.filter(|_| answer.denial.is_none());
+        (answer.skipped, answer.failure) = (skipped, failed.or(answer.failure));
         answer
     }
 

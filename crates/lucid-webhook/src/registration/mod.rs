@@ -220,10 +220,8 @@ impl WebhookRegistration {
         self.with_live_match_condition(name, watch::channel(expression.into()).1)
     }
 
-    /// Restricts the webhook to requests that match a CEL expression that may change while the webhook is registered, by
-    #[cfg_attr(feature = "operator", doc = "a [`Registration`](crate::operator::Registration).")]
-    #[cfg_attr(not(feature = "operator"), doc = "a `Registration` of feature `operator`.")]
-    /// Otherwise like [`with_match_condition`](Self::with_match_condition).
+    /// Like [`with_match_condition`](Self::with_match_condition), with an expression that may change. A `Registration` of
+    /// feature `operator` applies changes.
     pub fn with_live_match_condition(
         mut self,
         name: impl Into<String>,
@@ -233,7 +231,7 @@ impl WebhookRegistration {
         self
     }
 
-    /// The match conditions with their latest expressions; `None` if there are none, as the API server has it.
+    /// The match conditions with their latest expressions; `None` if there are none, as the API server returns it.
     pub(crate) fn match_conditions(&self) -> Option<Vec<MatchCondition>> {
         let latest = |(name, expression): &(String, watch::Receiver<String>)| MatchCondition {
             name: name.clone(),
