@@ -130,7 +130,9 @@ impl Injector {
             let text = denial.or(response.warnings().first()).cloned().unwrap_or_else(|| failure.to_string());
             PodResult { outcome: Outcome::Failed(reason), notices: vec![Notice::of_failure(reason, &text)] }
         });
-        if let Some(PodResult { outcome, notices }) = result.or_else(|| response.extensions.remove()) {
+        let result =
+            result.or_else(|| response.extensions.remove()).or_else(|| PodResult::of_guard(&response));
+        if let Some(PodResult { outcome, notices }) = result {
             self.metrics.count(outcome, &notices);
             self.report(request, notices);
         }
@@ -160,6 +162,19 @@ const MOST_NOTICES: usize = 64;
 struct PodResult {
     outcome: Outcome,
     notices: Vec<Notice>,
+}
+
+impl PodResult {
+    /// Returns the result of a request that the guard kept from the handler, if it says why.
+    fn of_guard(response: &AdmissionResponse) -> Option<Self> {
+        let denial = response.denial().map(|denial| &denial.message);
+        let notice = Notice::of_permissions(denial.or(response.warnings().first())?);
+        let outcome = match denial {
+            Some(_) => Outcome::Refused(notice.reason),
+            None => Outcome::Skipped(notice.reason),
+        };
+        Some(Self { outcome, notices: vec![notice] })
+    }
 }
 
 /// A response, with its result.

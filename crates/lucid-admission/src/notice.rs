@@ -38,6 +38,11 @@ impl Notice {
         Self::warning(reason.reason(), reason.to_string())
     }
 
+    /// Reports a pod that is denied or left alone because of the webhook's permissions.
+    pub(crate) fn of_permissions(text: &str) -> Self {
+        Self::warning("NotPermitted", text)
+    }
+
     /// Reports a pod that is denied or gets no chain because the webhook failed.
     pub(crate) fn of_failure(reason: FailureReason, text: &str) -> Self {
         Self::warning(reason.as_str(), text)

@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 const MAX_DEPTH: usize = 64;
 
 /// Names of members that protocols look up.
-const MARKS: [&str; 15] = [
+const MARKS: [&str; 16] = [
     "role",
     "type",
     "index",
@@ -24,6 +24,7 @@ const MARKS: [&str; 15] = [
     "created",
     "created_at",
     "sequence_number",
+    "name",
     "method",
     "messages",
     "inputs",

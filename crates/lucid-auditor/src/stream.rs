@@ -28,6 +28,9 @@ const MAX_HELD: usize = 1 << 20;
 /// Maximum number of texts in one stream.
 const MAX_TRACKS: usize = 1024;
 
+/// Characters before a document: a byte order mark, and the separator of JSON text sequences (RFC 7464).
+const SEPARATORS: [char; 2] = ['\u{feff}', '\u{1e}'];
+
 /// Division of a stream into events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
@@ -169,8 +172,7 @@ impl Stream {
         let content = self.framing.content(text).into_owned();
         let mut held = Held { raw, content, pieces: Vec::new(), edits: Vec::new() };
         let mut touched = BTreeSet::new();
-        // Records of a JSON text sequence begin with a separator (RFC 7464).
-        let start = held.content.trim_start_matches(['\u{feff}', '\u{1e}']).trim_start();
+        let start = held.content.trim_start_matches(SEPARATORS).trim_start();
         if start.is_empty() || start.trim_end() == "[DONE]" {
             // No text.
         } else if self.framing == Framing::Text || !start.starts_with(['{', '[', '"']) {
@@ -249,7 +251,7 @@ impl Stream {
         }
         let whole = (0..document.nodes.len()).filter(|node| whole.contains(node));
         texts.extend(texts_of(&document, whole, self.format.answer, Direction::Completion));
-        let is_json = is_json(&held.content);
+        let is_json = is_json(held.content.trim_start_matches(SEPARATORS));
         if !is_json {
             texts.push(Text::plain(Direction::Completion, &held.content));
         }

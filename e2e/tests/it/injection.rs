@@ -1,6 +1,7 @@
 //! Pods get the chain of their spec and of the cluster, as verified on the stored pod.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 
 use crate::common::{
@@ -14,6 +15,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use lucid_testbed::Cluster;
+use lucid_testbed::page::root;
 use serde_json::{Value, json};
 
 /// Expected annotations, chain and warnings of a secured pod.
@@ -35,6 +37,26 @@ async fn pods_are_injected_by_their_annotations_and_the_catalogue() {
     fields_of_injected_containers(&cluster).await;
     other_pods_stay_unchanged(&cluster).await;
     the_last_valid_catalogue_stays_in_force(&cluster).await;
+    the_documented_auditors_are_pinned(&cluster).await;
+}
+
+/// With the catalogue of docs/auditors-yaml.md that pins them.
+async fn the_documented_auditors_are_pinned(cluster: &Cluster) {
+    let page = fs::read_to_string(root().join("docs/auditors-yaml.md")).unwrap();
+    let (_, section) = page.split_once("## Built-in auditors").unwrap();
+    let catalogue = section.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", catalogue).await;
+    let is_pinned = |pod: &Pod| {
+        let mut images = pod.spec.iter().flat_map(|spec| &spec.containers).filter_map(|it| it.image.as_ref());
+        images.any(|image| image.contains("@sha256:"))
+    };
+    let answer = until(
+        cluster,
+        "shop",
+        |name| with_chain(name, "injection,toxicity"),
+        |answer| answer.result.as_ref().is_ok_and(|pod| is_pinned(pod)),
+    );
+    assert_eq!(chain(&answer.await.stored().unwrap()), expected(INJECTION_TOXICITY));
 }
 
 async fn annotations_choose_the_chain(cluster: &Cluster) {

@@ -55,10 +55,9 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
     assert!(is_plain(&create(&cluster, "shop", &secured("silent")).await));
     let quoted = secured_with("quoted", json!({"canMutate": "“mutate”"}));
     let answer = create(&cluster, "shop", &quoted).await;
-    assert!(
-        answer.warnings.join("\n").contains("annotation canMutate contains the typographic quote “"),
-        "{answer:?}"
-    );
+    let quote = "annotation canMutate contains the typographic quote “";
+    assert!(answer.warnings.join("\n").contains(quote), "{answer:?}");
+    events_about(&cluster, "Pod", "quoted", any_note_contains(quote)).await;
 
     // The webhook acts within the permissions of a service account.
     permit_mutater(&cluster, "shop", "update").await;

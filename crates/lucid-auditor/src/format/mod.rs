@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::{
     Direction,
-    json::{Document, Kind, Step},
+    json::{Document, Kind, Node, Step},
 };
 
 /// Maximum length of a `type` or `method` of a protocol.
@@ -190,14 +190,18 @@ pub(crate) fn of(path: &str, document: &Document<'_>) -> &'static Format {
 pub(crate) fn token_ids(document: &Document<'_>) -> Option<String> {
     const NAMES: [&str; 5] = ["context", "input", "input_ids", "prompt", "prompt_token_ids"];
     let is_number = |start: char| start == '-' || start.is_ascii_digit();
+    let is_name = |step: &Step<'_>| matches!(step, Step::Name(name) if NAMES.contains(&&**name));
     let mut nodes = 0..document.nodes.len();
     let found = nodes.find(|&node| {
-        let array = document.text[document.nodes[node].range.clone()].strip_prefix('[');
-        document.nodes[node].kind == Kind::Container
-            && array.is_some_and(|content| content.trim_start().starts_with(is_number))
-            && document.path(node).first().is_some_and(
-                |&member| matches!(&document.nodes[member].step, Step::Name(name) if NAMES.contains(&&**name)),
-            )
+        let Node { parent, step, kind, range } = &document.nodes[node];
+        let array = document.text[range.clone()].strip_prefix('[').filter(|_| *kind == Kind::Container);
+        if !array.is_some_and(|content| content.trim_start().starts_with(is_number)) {
+            return false;
+        }
+        // A tensor of KServe has its name beside its data.
+        let tensor = || document.member_value(*parent, "name").is_some_and(|name| NAMES.contains(&&*name));
+        let is_tensor = matches!(step, Step::Name(name) if name == "data") && tensor();
+        is_tensor || document.path(node).first().is_some_and(|&member| is_name(&document.nodes[member].step))
     });
     found.map(|node| document.pointer(node))
 }

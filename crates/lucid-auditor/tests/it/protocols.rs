@@ -498,6 +498,9 @@ async fn token_ids_cannot_be_judged() {
         let passed = echoed(&[("LUCID_UNJUDGED", "pass")], "/v1/completions", "application/json", body).await;
         assert_eq!(passed, (200, body.to_owned()));
     }
+    let ids = r#"{"inputs":[{"name":"input_ids","datatype":"INT64","shape":[2],"data":[464,3200]}]}"#;
+    let (status, told) = echoed(&[], "/v2/models/m/infer", "application/json", ids).await;
+    assert!(status == 415 && told.contains("token ids in /inputs/0/data"), "{told}");
     let tensor = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1.5,2.5]}]}"#;
     assert_eq!(echoed(&[], "/v2/models/m/infer", "application/json", tensor).await.0, 200);
 }
@@ -511,6 +514,14 @@ async fn other_charsets_cannot_be_judged() {
     let model = serve(streaming("text/event-stream; charset=utf-16", vec!["data: x\n\n".to_owned()])).await;
     let address = auditor_with(model, &[], both).await;
     assert_eq!(client().get(format!("http://{address}/")).send().await.unwrap().status(), 502);
+}
+
+#[tokio::test]
+async fn records_of_a_json_text_sequence_are_masked() {
+    let record = |text: &str| format!("\u{1e}{}\n", json!({"response": text}));
+    let pieces = vec![record(&format!("card {CARD} "))];
+    let (content, is_whole) = streamed("/api/generate", "application/json-seq", pieces).await;
+    assert!(is_whole && content == record("card <CARD> "), "{content}");
 }
 
 #[tokio::test]
