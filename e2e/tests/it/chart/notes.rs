@@ -47,7 +47,7 @@ async fn notes_explain_each_mode_and_the_next_steps() {
         ),
         (
             &["profile=production", "notary.url=https://v.test", "webhooks.clientCa.configMap=ca"],
-            &["refuses nothing until policy.admissionMode is enforce"],
+            &["refuses nothing until the mode is enforce"],
             &["Every pod can call", "only warned of"],
         ),
         (
