@@ -150,7 +150,7 @@ mod tests {
         ] {
             assert_eq!(Values::of(text).floor(position), floor, "{text} {position}");
         }
-        // What is longer is no number, and is not withheld.
+        // A longer run is no number, and is not withheld.
         let long = format!("[{}", "a".repeat(1000));
         assert_eq!(Values::of(&long).floor(1001), 1001);
     }
