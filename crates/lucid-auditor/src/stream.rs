@@ -16,7 +16,7 @@ use crate::{
     Direction, Passage, Unjudged,
     auditor::as_text,
     format::{self, Event, Format, Rule},
-    json::{Document, Kind, Step, is_json},
+    json::{Document, Kind, Node, Step, is_json},
     text::{self, Edit, Source, Text, apply, texts_of},
     track::Track,
     verdict::{Denial, Outcome, Panel},
@@ -58,7 +58,7 @@ pub(crate) struct Stream {
     held_bytes: usize,
     tracks: Vec<Track>,
     by_key: HashMap<String, usize>,
-    /// Choices that have begun.
+    /// Choices that have begun and whose end is not released.
     pub(crate) choices: BTreeSet<u32>,
     /// Content of the last event that is released.
     pub(crate) last: String,
@@ -309,6 +309,9 @@ impl Stream {
             for piece in &held.pieces {
                 self.tracks[piece.track].release(piece.range.end);
             }
+            for choice in finished(&held.content) {
+                self.choices.remove(&choice);
+            }
             // A JSON text, unlike the end of the stream.
             if held.content.trim_start().starts_with('{') && !format::is_ping(&held.content) {
                 self.last = held.content;
@@ -348,6 +351,23 @@ fn key(document: &Document<'_>, rule_index: usize, rule: &Rule, path: &[usize]) 
         }
     }
     key
+}
+
+/// Returns the choices that an event ends.
+fn finished(content: &str) -> Vec<u32> {
+    const REASON: &str = "finish_reason";
+    // Other events state that it is null.
+    let mut stated = content.split(REASON).skip(1).map(|rest| rest.trim_start_matches(['"', ':', ' ']));
+    if !stated.any(|value| !value.starts_with("null")) {
+        return Vec::new();
+    }
+    let document = Document::scan(content);
+    let is_end = |node: &usize| {
+        let Node { step, kind, .. } = &document.nodes[*node];
+        *kind == Kind::String && matches!(step, Step::Name(name) if name == REASON)
+    };
+    let ends = (0..document.nodes.len()).filter(is_end);
+    ends.filter_map(|node| text::choice(&document, &document.path(node))).collect()
 }
 
 /// Adds edits that remove the tokens of the text (`logprobs`), which repeat what is replaced.

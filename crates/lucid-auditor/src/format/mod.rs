@@ -131,7 +131,7 @@ pub(crate) struct Refusal<'a> {
     pub(crate) document: Option<&'a Document<'a>>,
     /// Id of the request (JSON-RPC), or an array of those of a batch.
     pub(crate) id: Option<&'a Value>,
-    /// Choices that the stream has begun.
+    /// Choices that the stream has begun and not ended.
     pub(crate) choices: &'a BTreeSet<u32>,
 }
 

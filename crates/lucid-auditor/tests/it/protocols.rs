@@ -603,6 +603,19 @@ async fn the_end_of_a_stream_follows_what_the_caller_has_received() {
     let (content, _) = streamed("/v1/messages", "text/event-stream", sent).await;
     let stop = json!({"type": "content_block_stop", "index": 0});
     assert!(events(&content).contains(&stop), "{content}");
+    let chunk = |index: u32, text: &str, reason: Value| {
+        let choice = json!({"index": index, "delta": {"content": text}, "finish_reason": reason});
+        format!("data: {}\n\n", json!({"choices": [choice]}))
+    };
+    let sent = [
+        chunk(0, "a ", Value::Null),
+        chunk(1, "b ", Value::Null),
+        chunk(0, "", json!("stop")),
+        chunk(1, "secret word", Value::Null),
+    ];
+    let (content, _) = streamed("/v1/chat/completions", "text/event-stream", sent.to_vec()).await;
+    let last = events(&content).pop().unwrap();
+    assert_eq!((&last["choices"][0]["index"], last["choices"].as_array().unwrap().len()), (&json!(1), 1));
     let lines = ["the ", "secret word"]
         .map(|text| format!("{}\n", json!({"choices": [{"index": 0, "delta": {"content": text}}]})));
     let (content, _) = streamed("/v1/chat/completions", "application/x-ndjson", lines.to_vec()).await;
