@@ -28,6 +28,9 @@ const MAX_HELD: usize = 1 << 20;
 /// Maximum number of texts in one stream.
 const MAX_TRACKS: usize = 1024;
 
+/// An event in which nothing can be replaced.
+const MALFORMED: &str = "an event that is not well-formed";
+
 /// Characters before a document: a byte order mark, and the separator of JSON text sequences (RFC 7464).
 const SEPARATORS: [char; 2] = ['\u{feff}', '\u{1e}'];
 
@@ -203,7 +206,7 @@ impl Stream {
         track.push(&others.concat());
         track.judge(&self.panel, false).await?;
         match track.rule_of_mask() {
-            Some(rule) => Err(irreplaceable(rule)),
+            Some(rule) => Err(Denial::irreplaceable(rule, MALFORMED)),
             None => Ok(()),
         }
     }
@@ -262,7 +265,7 @@ impl Stream {
                 Outcome::Mask(spans) if is_json => {
                     held.edits.extend(spans.iter().flat_map(|span| text.edits(span)));
                 }
-                Outcome::Mask(spans) => return Err(irreplaceable(&spans[0].rule)),
+                Outcome::Mask(spans) => return Err(Denial::irreplaceable(&spans[0].rule, MALFORMED)),
             }
         }
         Ok(())
@@ -391,12 +394,6 @@ pub(crate) fn without_logprobs(content: &str, mut edits: Vec<Edit>) -> Vec<Edit>
         edits.extend(removed.into_iter().map(|range| Edit { range, replacement: "null".to_owned() }));
     }
     edits
-}
-
-/// A replacement is not possible.
-fn irreplaceable(rule: &str) -> Denial {
-    let message = format!("{rule} cannot be replaced in an event that is not well-formed");
-    Denial { is_failure: false, rule: Cow::Owned(rule.to_owned()), message }
 }
 
 fn unreadable(message: String) -> Denial {

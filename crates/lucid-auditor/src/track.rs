@@ -141,12 +141,10 @@ impl Track {
             self.seats[index].1 = seat;
         }
         if panel.mode == Mode::Enforce {
-            let encoded = masks.into_iter().flat_map(|mask| match self.is_nested {
-                true => self.encoded(mask),
-                false => vec![mask],
-            });
-            let encoded: Vec<_> = encoded.collect();
-            self.masks.extend(encoded);
+            if self.is_nested {
+                masks = masks.into_iter().flat_map(|mask| self.encoded(mask)).collect();
+            }
+            self.masks.extend(masks);
         }
         self.trim();
         denied.map_or(Ok(()), Err)

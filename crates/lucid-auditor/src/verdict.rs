@@ -44,6 +44,14 @@ pub(crate) struct Denial {
     pub(crate) message: String,
 }
 
+impl Denial {
+    /// Denies a text in which what `rule` found cannot be replaced, because of its `place`.
+    pub(crate) fn irreplaceable(rule: &str, place: &str) -> Self {
+        let message = format!("{rule} cannot be replaced in {place}");
+        Self { is_failure: false, rule: Cow::Owned(rule.to_owned()), message }
+    }
+}
+
 impl std::error::Error for Denial {}
 
 impl fmt::Display for Denial {

@@ -52,9 +52,8 @@ pub(crate) async fn judge(
                 edits.extend(spans.iter().flat_map(|span| text.edits(span)));
             }
             Outcome::Mask(spans) => {
-                let rule = spans.first().map(|span| span.rule.clone()).unwrap_or_default();
-                let message = format!("{rule} cannot be replaced in a body that is not well-formed");
-                return Err(Denial { is_failure: false, rule, message });
+                let rule = spans.first().map(|span| &*span.rule).unwrap_or_default();
+                return Err(Denial::irreplaceable(rule, "a body that is not well-formed"));
             }
         }
     }
@@ -75,9 +74,8 @@ pub(crate) async fn judge_query(panel: &Panel, query: &str) -> Result<(), Denial
             Outcome::Allow => {}
             Outcome::Deny(denial) => return Err(denial),
             Outcome::Mask(spans) => {
-                let rule = spans.first().map(|span| span.rule.clone()).unwrap_or_default();
-                let message = format!("{rule} cannot be replaced in the query");
-                return Err(Denial { is_failure: false, rule, message });
+                let rule = spans.first().map(|span| &*span.rule).unwrap_or_default();
+                return Err(Denial::irreplaceable(rule, "the query"));
             }
         }
     }
