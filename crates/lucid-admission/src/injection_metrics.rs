@@ -19,9 +19,9 @@ pub(crate) enum Outcome {
     Unchanged,
     /// The pod requests no chain.
     NotRequested,
-    /// The pod is marked for injection and opts out, for this reason.
+    /// The pod requests a chain and gets none, for this reason.
     Skipped(&'static str),
-    /// The pod cannot have a chain, for this reason.
+    /// The pod is denied, for this reason.
     Refused(&'static str),
     Failed(FailureReason),
 }

@@ -22,8 +22,9 @@ use crate::record::{decision, record_response};
 use crate::registration::{Registrations, answer_failure};
 
 /// Fields that injection writes.
-const WRITTEN: [&str; 5] = [
-    "/metadata/annotations",
+const WRITTEN: [&str; 6] = [
+    "/metadata/annotations/lucid.computing~1status",
+    "/metadata/annotations/container.apparmor.security.beta.kubernetes.io~1*",
     "/spec/containers",
     "/spec/imagePullSecrets",
     "/spec/initContainers",
@@ -209,18 +210,16 @@ fn answer(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String])
             let outcome = if patch.operations.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
             (AdmissionResponse::patch(JsonPatch::from(patch.operations)), outcome)
         }
+        // In mode `enforce`, `/validate` denies the pod.
         Decision::Impossible { reason } => {
-            notices.push(Notice::of_refusal(&reason));
-            let denial = AdmissionResponse::deny(422, "Invalid", reason.to_string());
-            (denial, Outcome::Refused(reason.reason()))
+            notices.push(Notice::of_impossible(&reason));
+            (AdmissionResponse::allow(), Outcome::Skipped(reason.reason()))
         }
     };
     notices.extend(planned.warnings.iter().map(Notice::from));
     let dropped = notices.len().saturating_sub(MOST_NOTICES);
     notices.truncate(MOST_NOTICES);
-    let denial = response.denial().map(|denial| denial.message.clone());
-    let warnings = notices.iter().map(|notice| &notice.text).filter(|text| denial.as_ref() != Some(text));
-    let response = response.with_warnings(warnings);
+    let response = response.with_warnings(notices.iter().map(|notice| &notice.text));
     let response = if dropped > 0 { response.with_warning(format!("and {dropped} more")) } else { response };
     Answer { response, result: PodResult { outcome, notices }, chain }
 }

@@ -33,9 +33,9 @@ impl Notice {
         Self { severity: EventType::Normal, reason: reason.reason(), text }
     }
 
-    /// Reports a denied pod.
-    pub(crate) fn of_refusal(reason: &ImpossibleReason) -> Self {
-        Self::warning(reason.reason(), reason.to_string())
+    /// Reports a pod without a chain, because none fits into it.
+    pub(crate) fn of_impossible(reason: &ImpossibleReason) -> Self {
+        Self::warning(reason.reason(), format!("no auditors: {reason}"))
     }
 
     /// Reports a pod that is denied or left alone because of the webhook's permissions.

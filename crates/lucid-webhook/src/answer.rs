@@ -86,8 +86,8 @@ fn check_patch(
     patch: &JsonPatch,
 ) -> Result<(), AnswerError> {
     let object = object.context(PatchWithoutObjectSnafu)?;
-    if allowed_paths.iter().all(|paths| paths.cover(patch)) {
-        let (part, reduced) = touched::read(object, patch).context(ObjectSnafu)?;
+    let (part, reduced) = touched::read(object, patch).context(ObjectSnafu)?;
+    if allowed_paths.iter().all(|paths| paths.cover(patch, &part)) {
         return reduced.apply_to_object(&part).map(drop).context(PatchDoesNotApplySnafu);
     }
     // `check_change` also compares the untouched parts.

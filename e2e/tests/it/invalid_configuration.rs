@@ -33,21 +33,24 @@ async fn an_invalid_chain_and_a_restart_weaken_no_namespace() {
     let refused = create(&cluster, "shop", &secured("refused")).await;
     let message = "failed to read the chain of the namespace: ConfigMap shop/lucid-auditor-chain, chain: \
                    unknown auditor \"toxcity\", did you mean lucid-toxicity-auditor?";
-    assert!(refused.refusal().contains(message) && refused.status == 422, "{refused:?}");
+    assert!(refused.refusal().contains(message) && refused.status == 403, "{refused:?}");
     create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
     create(&cluster, "other", &secured("elsewhere")).await.stored().unwrap();
     drop(enforcing);
 
-    // Without enforcement pods get the chain of the cluster, unless the namespace requires a chain.
+    // Without enforcement pods get the chain of the cluster, also where the namespace requires a chain.
     let _auditing = operator.named("lucid-operator-2").start().await.unwrap();
     let weaker = |answer: &Answer| {
         answer.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3)
-            && answer.warnings.join("\n").contains("otherwise it is ignored")
+            && answer.warnings.join("\n").contains("otherwise they get the chain of the cluster")
     };
     until(&cluster, "shop", |name| secured(&format!("audit-{name}")), weaker).await;
     cluster.create_namespace("shop", &[ENABLED, REQUIRED]).await.unwrap();
-    let is_refused = |answer: &Answer| answer.refusal().contains(message);
-    until(&cluster, "shop", |name| secured(&format!("required-{name}")), is_refused).await;
+    let plain = |name: &str| pod(&format!("required-{name}"), json!({}), json!({}));
+    let requires = |answer: &Answer| answer.warnings.join("\n").contains("lucid.computing/require-chain");
+    until(&cluster, "shop", plain, requires).await;
+    let required = create(&cluster, "shop", &secured("required")).await;
+    assert!(weaker(&required), "{required:?}");
     chain_of_shop("toxicity").await;
     until_injected(&cluster, "shop", "mended", TOXICITY).await;
 }

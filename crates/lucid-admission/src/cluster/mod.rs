@@ -134,11 +134,11 @@ pub struct NamespaceView {
 impl NamespaceView {
     /// Returns the planner's inputs for a pod of this namespace.
     ///
-    /// If the chain of the namespace cannot be read, pods get the chain of the cluster only where nothing is enforced.
-    /// A restarted replica does not know the last valid content and must not weaken the chain.
+    /// If the chain of the namespace cannot be read, pods get the chain of the cluster, except in mode `enforce`: a restarted
+    /// replica does not know the last valid content and must not weaken the chain.
     #[must_use]
     pub fn inputs(&self) -> Inputs<'_> {
-        let is_refused = self.policy.mode == Mode::Enforce || self.requires_chain;
+        let is_refused = self.policy.mode == Mode::Enforce;
         Inputs::new(&self.configuration)
             .with_namespace_chain(self.namespace_chain.as_deref())
             .with_invalid_namespace_chain(self.invalid_chain.as_deref().filter(|_| is_refused))

@@ -128,8 +128,7 @@ impl ClusterConfiguration {
         let of_chain = problem.clone().map(|problem| match chain {
             Some(_) => problem,
             None => format!(
-                "{problem}; in admission mode enforce, and where the namespace requires a chain, its pods are refused; \
-                 otherwise it is ignored"
+                "{problem}; in admission mode enforce, pods of the namespace are refused; otherwise they get the chain of the cluster"
             ),
         });
         Ok(NamespaceView {
@@ -487,7 +486,7 @@ mod tests {
         assert_eq!(chain(&state, "a"), None);
         let problems = state.view("a").unwrap().problems;
         assert!(problems[0].contains("auditor topics: image is not the namespace's to set"), "{problems:?}");
-        assert!(problems[0].ends_with("it is ignored"), "{problems:?}");
+        assert!(problems[0].ends_with("they get the chain of the cluster"), "{problems:?}");
         assert_eq!(state.view("a").unwrap().catalogues().len(), 2);
 
         allow("own.test");
@@ -636,7 +635,7 @@ mod tests {
         set_mode("audit");
         let required = [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
         state.set_labels("a", Labels::of(&required, &BTreeMap::new()));
-        assert!(state.view("a").unwrap().inputs().invalid_namespace_chain.is_some());
+        assert!(state.view("a").unwrap().inputs().invalid_namespace_chain.is_none());
         // The last valid content stays in force while the replica runs.
         state.set_chain("a", Some(data("chain", "toxicity")));
         state.set_chain("a", Some(data("chain", "toxcity")));

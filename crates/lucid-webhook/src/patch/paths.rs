@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use json_patch::PatchOperation;
 use json_patch::jsonptr::{Pointer, PointerBuf, Token};
+use json_patch::{AddOperation, PatchOperation};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use snafu::{Snafu, ensure};
@@ -15,8 +15,8 @@ use super::{JsonPatch, PatchError, PatchSnafu};
 
 /// Location in an object that may be changed, including everything below it.
 ///
-/// Written as a JSON pointer (RFC 6901) in which the segment `*` stands for any one member or element, such as
-/// `/metadata/labels`, `/metadata/annotations/example.com~1seen` or `/spec/containers/*/env`.
+/// Written as a JSON pointer (RFC 6901) in which a `*` at the end of a segment stands for any further characters, such as
+/// `/metadata/labels`, `/metadata/annotations/example.com~1*` or `/spec/containers/*/env`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct AllowedPath {
@@ -26,15 +26,16 @@ pub struct AllowedPath {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
-    Any,
     Named(String),
+    /// Beginning of the names; empty for any name.
+    Prefix(String),
 }
 
 impl Segment {
     fn matches(&self, key: &str) -> bool {
         match self {
-            Self::Any => true,
             Self::Named(name) => name == key,
+            Self::Prefix(prefix) => key.starts_with(prefix.as_str()),
         }
     }
 }
@@ -58,8 +59,10 @@ impl FromStr for AllowedPath {
         // Kubernetes objects have no members without a name.
         let segment = |token: Token<'_>| match token.decoded().as_ref() {
             "" => invalid("has an empty segment: leave out the slash too many").fail(),
-            "*" => Ok(Segment::Any),
-            name => Ok(Segment::Named(name.to_owned())),
+            name => Ok(match name.strip_suffix('*') {
+                Some(prefix) => Segment::Prefix(prefix.to_owned()),
+                None => Segment::Named(name.to_owned()),
+            }),
         };
         Ok(Self {
             written: path.to_owned(),
@@ -137,10 +140,18 @@ impl AllowedPaths {
         self.check_change(before, &patch.apply(before)?)
     }
 
-    /// Returns `true` if the operations alone show that `patch` only changes allowed fields of any object.
-    pub(crate) fn cover(&self, patch: &JsonPatch) -> bool {
+    /// Returns `true` if the operations alone show that `patch` only changes allowed fields of an object. `part` contains the
+    /// locations of that object that the patch accesses.
+    pub(crate) fn cover(&self, patch: &JsonPatch, part: &Value) -> bool {
         patch.operations().iter().all(|operation| match operation {
             PatchOperation::Test(_) => true,
+            // Annotations of a pod that has none.
+            PatchOperation::Add(AddOperation { path, value: Value::Object(members) })
+                if !members.is_empty() && !is_element(path) && path.resolve(part).is_err() =>
+            {
+                self.cover_place(path)
+                    || members.keys().all(|key| self.cover_place(&path.with_trailing_token(key)))
+            }
             PatchOperation::Move(moving) => self.cover_place(&moving.from) && self.cover_place(&moving.path),
             PatchOperation::Add(_)
             | PatchOperation::Remove(_)
@@ -159,9 +170,7 @@ impl AllowedPaths {
             }
             rest = step(&rest, &token.decoded());
         }
-        let is_element =
-            path.last().is_some_and(|last| last.encoded() == "-" || last.encoded().parse::<usize>().is_ok());
-        !is_element && rest.iter().any(|rest| rest.is_empty())
+        !is_element(path) && rest.iter().any(|rest| rest.is_empty())
     }
 
     /// Checks that only allowed fields differ between `before` and `after`.
@@ -232,6 +241,11 @@ fn step<'a>(paths: &[&'a [Segment]], key: &str) -> Vec<&'a [Segment]> {
             Some((segment, rest)) => segment.matches(key).then_some(rest),
         })
         .collect()
+}
+
+/// Returns `true` if the value at `path` may be an element of a list.
+fn is_element(path: &Pointer) -> bool {
+    path.last().is_some_and(|last| last.encoded() == "-" || last.encoded().parse::<usize>().is_ok())
 }
 
 /// Searches for the first forbidden change.
@@ -357,7 +371,26 @@ mod tests {
         ] {
             let operation = json!([{"op": op, "path": path, "from": from, "value": 1}]);
             let patch = JsonPatch::from_operations(&operation).unwrap();
-            assert_eq!(allowed.cover(&patch), covered, "{operation}");
+            assert_eq!(allowed.cover(&patch, &json!({})), covered, "{operation}");
+        }
+    }
+
+    #[test]
+    fn objects_of_allowed_members_are_covered_where_there_is_none() {
+        let allowed = AllowedPaths::parse(["/metadata/annotations/a.test~1*", "/list/*/b"]).unwrap();
+        let (absent, present) =
+            (json!({"metadata": {}}), json!({"metadata": {"annotations": {"other": ""}}}));
+        for (path, value, part, covered) in [
+            ("/metadata/annotations", json!({"a.test/b": ""}), &absent, true),
+            ("/metadata/annotations", json!({"a.test/b": ""}), &present, false),
+            ("/metadata/annotations", json!({"a.test/b": "", "a.testing/b": ""}), &absent, false),
+            ("/metadata/annotations", json!({}), &absent, false),
+            ("/metadata/annotations/a.test~1b", json!({}), &present, true),
+            ("/list/-", json!({"b": 1}), &absent, false),
+        ] {
+            let operation = json!([{"op": "add", "path": path, "value": value}]);
+            let patch = JsonPatch::from_operations(&operation).unwrap();
+            assert_eq!(allowed.cover(&patch, part), covered, "{operation}");
         }
     }
 }

@@ -86,6 +86,15 @@ async fn a_config_map_switches_the_mode_and_exempts_while_replicas_run() {
     assert_passed("audit is the default", &reply);
     assert!(reply.warnings.join("\n").contains("would refuse: hostIPC is true"), "{reply:?}");
 
+    let reply = post(&cluster, PODS, &merged("audited-host", json!({"hostNetwork": true}), json!({}))).await;
+    assert_passed("audit", &reply);
+    let warnings = reply.warnings.join("\n");
+    for text in
+        ["no auditors: failed", "would refuse: failed"].map(|text| format!("{text} to redirect traffic"))
+    {
+        assert!(warnings.contains(&text), "{reply:?}");
+    }
+
     // Each replica reads the switch; the record names the field manager.
     config_map(&cluster, "lucid-system", "lucid-policy", "mode", "audit").await;
     let path = "/api/v1/namespaces/lucid-system/configmaps/lucid-policy";
@@ -106,6 +115,13 @@ async fn a_config_map_switches_the_mode_and_exempts_while_replicas_run() {
         .await;
     }
     assert_refused("enforce", &post(&cluster, PODS, &ipc("refused")).await, &["hostIPC"]);
+
+    // A pod into which no chain fits can be admitted by a ticket.
+    let on_node = |name: &str| merged(name, json!({"hostNetwork": true}), json!({}));
+    assert_refused("no chain", &post(&cluster, PODS, &on_node("host")).await, &["spec.hostNetwork is true"]);
+    let mut with_ticket = on_node("host");
+    with_ticket["metadata"]["labels"]["lucid.computing/break-glass"] = json!("INC-1");
+    assert_passed("ticket", &post(&cluster, PODS, &with_ticket).await);
 
     set("exemptions.yaml", "exemptions: [{name: batch, namespaces: [shop]}]").await;
     until(&cluster, "shop", |name| ipc(&format!("exempt-{name}")), |answer| answer.refusal().is_empty())
