@@ -295,8 +295,8 @@ impl Auditor {
         };
         let document = Document::scan(text);
         let asked = Asked::in_document(&path, &document);
-        if !passes && let Some(place) = format::token_ids(&document) {
-            let message = format!("found token ids in {place}, which cannot be judged; accepted text");
+        if !passes && let Some(found) = format::unjudged(&document) {
+            let message = format!("found {found}, which cannot be judged; accepted text");
             return Err(self.unjudged_request(&asked, &message));
         }
         let judged =

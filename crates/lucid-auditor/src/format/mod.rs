@@ -186,8 +186,58 @@ pub(crate) fn of(path: &str, document: &Document<'_>) -> &'static Format {
     })
 }
 
+/// Returns kind and place of content of a request that cannot be judged.
+pub(crate) fn unjudged(document: &Document<'_>) -> Option<String> {
+    let ids = token_ids(document).map(|place| format!("token ids in {place}"));
+    ids.or_else(|| media(document).map(|place| format!("an image, sound or file in {place}")))
+}
+
+/// Returns the place of an image, sound, video or file among the parts of a message.
+fn media(document: &Document<'_>) -> Option<String> {
+    // Values of `type`. Servers also accept parts without it, by the name of their member.
+    const MEDIA: [&str; 13] = [
+        "audio",
+        "audio_url",
+        "computer_screenshot",
+        "file",
+        "image",
+        "image_embeds",
+        "image_url",
+        "input_audio",
+        "input_file",
+        "input_image",
+        "input_video",
+        "video",
+        "video_url",
+    ];
+    // Anthropic.
+    const SOURCES: [&str; 3] = ["base64", "file", "url"];
+    let step = |node: usize| &document.nodes[node].step;
+    let is_named = |node, names: &[&str]| matches!(step(node), Step::Name(name) if names.contains(&&**name));
+    let is_part = |node: usize| {
+        matches!(step(node), Step::Index(_))
+            && is_named(document.nodes[node].parent, &["content", "input", "output"])
+    };
+    let found = (1..document.nodes.len()).find_map(|node| {
+        let Node { parent, kind, range, .. } = &document.nodes[node];
+        let is_type = *kind == Kind::String && range.len() <= MAX_KIND && is_named(node, &["type"]);
+        let is = |values: &[&str]| is_type && values.contains(&&*document.value(node));
+        let is_member = is_named(node, &MEDIA) && &document.text[range.clone()] != "null";
+        if is_part(*parent) && (is_member || is(&MEDIA))
+            || is_named(*parent, &["source"]) && is_part(document.nodes[*parent].parent) && is(&SOURCES)
+        {
+            return Some(*parent);
+        }
+        // Ollama.
+        let elements = document.text[range.clone()].strip_prefix('[')?;
+        (*kind == Kind::Container && is_named(node, &["images"]) && elements.trim_start().starts_with('"'))
+            .then_some(node)
+    });
+    found.map(|node| document.pointer(node))
+}
+
 /// Returns the place of token ids in a request. Without the model's tokenizer they are no text.
-pub(crate) fn token_ids(document: &Document<'_>) -> Option<String> {
+fn token_ids(document: &Document<'_>) -> Option<String> {
     const NAMES: [&str; 5] = ["context", "input", "input_ids", "prompt", "prompt_token_ids"];
     let is_number = |start: char| start == '-' || start.is_ascii_digit();
     let is_name = |step: &Step<'_>| matches!(step, Step::Name(name) if NAMES.contains(&&**name));

@@ -5,6 +5,7 @@ mod chain;
 mod protocols;
 mod streaming;
 mod tool_calls;
+mod unjudged;
 mod verdicts;
 mod wire;
 

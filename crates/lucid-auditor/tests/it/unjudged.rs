@@ -1,0 +1,122 @@
+//! Content that cannot be judged.
+
+use axum::Router;
+use serde_json::{Value, json};
+
+use crate::protocols::{both, echoed, streaming};
+use crate::{auditor_with, client, serve, within};
+
+#[tokio::test]
+async fn json_in_other_encodings_is_not_judged_as_if_it_were_text() {
+    let (model, count) = crate::counting_model().await;
+    let address = auditor_with(model, &[], both).await;
+    let body: Vec<u8> = r#"{"prompt":"the secret word"}"#.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for body in [body, vec![0xff, 0xfe, 0xfd]] {
+        let answer = client().post(format!("http://{address}/")).body(body).send().await.unwrap();
+        assert_eq!(answer.status(), 415);
+    }
+    let query = client().get(format!("http://{address}/?q=the+%73ecret+word")).send().await.unwrap();
+    assert_eq!(query.status(), 403);
+    assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn token_ids_cannot_be_judged() {
+    for body in
+        [r#"{"prompt":[464,3200]}"#, r#"{"input":[["a"],[ 1,2]]}"#, r#"{"model":"m","prompt_token_ids":[1]}"#]
+    {
+        let (status, told) = echoed(&[], "/v1/completions", "application/json", body).await;
+        assert!(status == 415 && told.contains("token ids in /"), "{body}: {told}");
+        let passed = echoed(&[("LUCID_UNJUDGED", "pass")], "/v1/completions", "application/json", body).await;
+        assert_eq!(passed, (200, body.to_owned()));
+    }
+    let ids = r#"{"inputs":[{"name":"input_ids","datatype":"INT64","shape":[2],"data":[464,3200]}]}"#;
+    let (status, told) = echoed(&[], "/v2/models/m/infer", "application/json", ids).await;
+    assert!(status == 415 && told.contains("token ids in /inputs/0/data"), "{told}");
+    let tensor = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1.5,2.5]}]}"#;
+    assert_eq!(echoed(&[], "/v2/models/m/infer", "application/json", tensor).await.0, 200);
+}
+
+#[tokio::test]
+async fn other_charsets_cannot_be_judged() {
+    for (charset, status) in [("utf-16", 415), ("UTF-7", 415), ("\"utf-8\"", 200), ("ISO-8859-1", 200)] {
+        let content_type = format!("application/json; charset={charset}");
+        assert_eq!(echoed(&[], "/", &content_type, "{}").await.0, status, "{charset}");
+    }
+    let model = serve(streaming("text/event-stream; charset=utf-16", vec!["data: x\n\n".to_owned()])).await;
+    let address = auditor_with(model, &[], both).await;
+    assert_eq!(client().get(format!("http://{address}/")).send().await.unwrap().status(), 502);
+}
+
+#[tokio::test]
+async fn events_that_are_no_text_pass_if_they_may_and_others_are_judged() {
+    let event =
+        |text: &str| format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": text}}]}));
+    let pieces =
+        [event("the ").into_bytes(), b"data: \xff\n\n".to_vec(), event("secret word").into_bytes()].concat();
+    let model = Router::new().fallback(move || {
+        let pieces = pieces.clone();
+        async move { ([("content-type", "text/event-stream")], pieces) }
+    });
+    let model = serve(model).await;
+    for (unjudged, passes) in [("pass", true), ("refuse", false)] {
+        let address = auditor_with(model, &[("LUCID_UNJUDGED", unjudged)], both).await;
+        let request = client().post(format!("http://{address}/v1/chat/completions")).json(&json!({}));
+        let content = within(within(request.send()).await.unwrap().bytes()).await.unwrap_or_default();
+        assert_eq!(content.windows(7).any(|bytes| bytes == b"data: \xff"), passes, "{unjudged}: {content:?}");
+        assert!(!content.windows(4).any(|bytes| bytes == b"word"), "{unjudged}: {content:?}");
+    }
+}
+
+#[tokio::test]
+async fn images_sounds_and_files_of_a_request_cannot_be_judged() {
+    let message = |content: Value| json!({"messages": [{"role": "user", "content": content}]});
+    let text = || json!({"type": "text", "text": "hello"});
+    for (path, request, place) in [
+        (
+            "/v1/chat/completions",
+            message(json!([text(), {"type": "image_url", "image_url": {"url": "https://a.test/b.png"}}])),
+            "/messages/0/content/1",
+        ),
+        // vLLM.
+        (
+            "/v1/chat/completions",
+            message(json!([{"image_url": {"url": "data:image/png;base64,aGk="}}])),
+            "/messages/0/content/0",
+        ),
+        (
+            "/v1/responses",
+            json!({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}),
+            "/input/0/content/0",
+        ),
+        (
+            "/v1/messages",
+            message(json!([{"type": "document", "source": {"type": "base64", "data": "aGk="}}])),
+            "/messages/0/content/0/source",
+        ),
+        (
+            "/v1/messages",
+            message(json!([{"type": "tool_result", "content": [{"type": "image", "source": {}}]}])),
+            "/messages/0/content/0/content/0",
+        ),
+        ("/api/generate", json!({"prompt": "hello", "images": ["aGk="]}), "/images"),
+        ("/api/chat", json!({"messages": [{"content": "hello", "images": ["aGk="]}]}), "/messages/0/images"),
+    ] {
+        let body = request.to_string();
+        let (status, told) = echoed(&[], path, "application/json", &body).await;
+        let found = format!("an image, sound or file in {place}, which");
+        assert!(status == 415 && told.contains(&found), "{body}: {told}");
+        let passed = echoed(&[("LUCID_UNJUDGED", "pass")], path, "application/json", &body).await;
+        assert_eq!(passed, (200, body));
+    }
+    for request in [
+        message(json!([text(), {"type": "document", "source": {"type": "text", "data": "hello"}}])),
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"arguments": {"type": "file"}}}),
+        message(json!([{"type": "text", "text": "hello", "image_url": null}])),
+        json!({"input": ["file", "image"], "images": []}),
+        json!({"source": {"type": "url"}, "items": [{"type": "image"}]}),
+    ] {
+        let body = request.to_string();
+        assert_eq!(echoed(&[], "/", "application/json", &body).await, (200, body));
+    }
+}
