@@ -1,17 +1,12 @@
 //! A conversion webhook: CronTabs are stored in v2, and clients of v1 keep using v1.
 
-use std::env;
-use std::net::SocketAddr;
+mod serve;
 
-use futures::FutureExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use lucid_certs::source::Files;
-use lucid_certs::{Certificates, ServerTls, ServingNames};
-use lucid_webhook::{BoxError, Converter, Router, Server};
+use lucid_webhook::{BoxError, Converter, Router};
 use serde::{Deserialize, Serialize};
-use tokio::signal::unix::{SignalKind, signal};
 
 const DEFINITION: &str = include_str!("crontab-crd.yaml");
 
@@ -127,31 +122,6 @@ pub(crate) fn converter() -> Result<Converter, BoxError> {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let [listen, certificate, key, host @ ..] = arguments.as_slice() else {
-        return Err("usage: conversion <listen> <cert.pem> <key.pem> [<host>]".into());
-    };
-    let listen: SocketAddr = listen.parse()?;
-    // Host in the URL that the API server calls, for which the certificate has to be valid.
-    let host = host.first().cloned().unwrap_or_else(|| listen.ip().to_string());
-    let certificates = Certificates::new(ServingNames::for_hosts(&[&host])?);
-    let tls = ServerTls::new(certificates.resolver()).build()?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let shutdown = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
-    }
-    .shared();
-    let mut ready = certificates.ready();
-    tokio::spawn(certificates.run(Files::new(certificate, key), shutdown.clone()));
-    // While the files are invalid, the log states the reason.
-    ready.wait_for(|ready| *ready).await?;
     let router = Router::new().convert("/convert", converter()?);
-    let server = Server::bind(listen).await?;
-    println!("listening on {}", server.local_addr());
-    server.serve(tls, router, shutdown).await;
-    Ok(())
+    serve::serve(router).await
 }

@@ -1,16 +1,12 @@
 //! A handler implemented as a `tower::Service` and wrapped in a tower layer: limits the replicas of Deployments.
 
-use std::env;
+mod serve;
+
 use std::future::{Ready, ready};
-use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
-use futures::FutureExt;
 use k8s_openapi::api::apps::v1::Deployment;
-use lucid_certs::source::Files;
-use lucid_certs::{Certificates, ServerTls, ServingNames};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, DecodeError, Router, Server, Webhook};
-use tokio::signal::unix::{SignalKind, signal};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, DecodeError, Router, Webhook};
 use tower::{Service, ServiceBuilder};
 
 #[derive(Clone)]
@@ -52,32 +48,7 @@ fn comfort(answer: AdmissionResponse) -> AdmissionResponse {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let [listen, certificate, key, host @ ..] = arguments.as_slice() else {
-        return Err("usage: tower_service <listen> <cert.pem> <key.pem> [<host>]".into());
-    };
-    let listen: SocketAddr = listen.parse()?;
-    // Host in the URL that the API server calls, for which the certificate has to be valid.
-    let host = host.first().cloned().unwrap_or_else(|| listen.ip().to_string());
-    let certificates = Certificates::new(ServingNames::for_hosts(&[&host])?);
-    let tls = ServerTls::new(certificates.resolver()).build()?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let shutdown = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
-    }
-    .shared();
-    let mut ready = certificates.ready();
-    tokio::spawn(certificates.run(Files::new(certificate, key), shutdown.clone()));
-    // While the files are invalid, the log states the reason.
-    ready.wait_for(|ready| *ready).await?;
     let service = ServiceBuilder::new().map_response(comfort).service(LimitReplicas { most: 3 });
     let router = Router::new().webhook("/", Webhook::validating("limit-replicas.example.com", service));
-    let server = Server::bind(listen).await?;
-    println!("listening on {}", server.local_addr());
-    server.serve(tls, router, shutdown).await;
-    Ok(())
+    serve::serve(router).await
 }

@@ -583,13 +583,13 @@ async fn two_webhooks_at_one_path_answer_nothing() {
 }
 
 #[test]
-fn a_label_is_required_or_added_in_less_than_60_lines() {
+fn a_label_is_required_or_added_in_less_than_30_lines() {
     for (name, text) in [
         ("required_label", include_str!("../../examples/required_label.rs")),
         ("add_label", include_str!("../../examples/add_label.rs")),
     ] {
         let lines = text.lines().count();
-        assert!(lines < 60, "{name} has {lines}");
+        assert!(lines < 30, "{name} has {lines}");
     }
 }
 
