@@ -90,7 +90,7 @@ const BUCKETS: [f64; 14] =
 /// | metric | labels | |
 /// |---|---|---|
 /// | `injections_total` | outcome, reason | pods by outcome, including dry runs and reinvocations |
-/// | `injection_warnings_total` | reason | warnings, including those of denied pods |
+/// | `injection_warnings_total` | reason | warnings, including those of pods without a chain |
 /// | `injection_planning_seconds` | | time from parsing a pod to its patch |
 /// | `injection_events_total` | outcome | events about pods |
 ///

@@ -37,7 +37,8 @@ pub struct Settings {
     pub lame_duck: Duration,
 }
 
-/// Treatment of content that cannot be judged: bodies that are not UTF-8, token ids, compressed bodies, gRPC, WebSocket.
+/// Treatment of content that cannot be judged: bodies that are not UTF-8, token ids, images and files in requests,
+/// compressed bodies, gRPC, WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unjudged {
     /// It is refused.

@@ -101,8 +101,8 @@
 //!
 //! - An init container with the single capability NET_ADMIN redirects traffic to the first auditor ([`PlannedInit`],
 //!   [`redirect`]). No rules are installed if a setting selects [`Intercept::Env`], which is the default if Pod Security
-//!   admission in the namespace rejects that capability ([`PodSecurity`]). With rules, pods with `hostNetwork` are
-//!   rejected, because the rules would apply to the whole node.
+//!   admission in the namespace rejects that capability ([`PodSecurity`]). No chain
+//!   with rules fits into pods with `hostNetwork`, because the rules would apply to the whole node.
 //! - The pod's own init containers run before the injected ones, with the original network, for example to download a
 //!   model. Native auditors follow, then the rules, so that the kubelet can probe each auditor. No connection to the
 //!   model predates the rules: the model starts after them, even as a native sidecar.
@@ -121,8 +121,8 @@
 //! - Planning depends only on its arguments. Statements of the pod about itself, such as the status annotation and
 //!   container names, never prove that it has its chain.
 //!
-//! A pod for which no such plan exists is [`Decision::Impossible`], with the reason ([`ImpossibleReason`]). Callers
-//! should reject it, because it would run without the requested chain.
+//! A pod for which no such plan exists is [`Decision::Impossible`], with the reason ([`ImpossibleReason`]). If the
+//! caller admits it, it runs without the requested chain.
 //!
 //! # Layout
 //!

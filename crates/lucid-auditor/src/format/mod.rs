@@ -192,47 +192,66 @@ pub(crate) fn unjudged(document: &Document<'_>) -> Option<String> {
     ids.or_else(|| media(document).map(|place| format!("an image, sound or file in {place}")))
 }
 
-/// Returns the place of an image, sound, video or file among the parts of a message.
+/// Returns the place of an image, sound, video or file in the messages of a request.
 fn media(document: &Document<'_>) -> Option<String> {
     // Values of `type`. Servers also accept parts without it, by the name of their member.
-    const MEDIA: [&str; 13] = [
+    const MEDIA: [&str; 17] = [
         "audio",
+        "audio_embeds",
         "audio_url",
         "computer_screenshot",
+        "container_upload",
         "file",
         "image",
         "image_embeds",
+        "image_generation_call",
         "image_url",
         "input_audio",
         "input_file",
         "input_image",
         "input_video",
+        "prompt_embeds",
         "video",
         "video_url",
     ];
-    // Anthropic.
-    const SOURCES: [&str; 3] = ["base64", "file", "url"];
-    let step = |node: usize| &document.nodes[node].step;
-    let is_named = |node, names: &[&str]| matches!(step(node), Step::Name(name) if names.contains(&&**name));
-    let is_part = |node: usize| {
-        matches!(step(node), Step::Index(_))
-            && is_named(document.nodes[node].parent, &["content", "input", "output"])
+    let named = |node: usize, names: &[&str]| match &document.nodes[node].step {
+        // Servers in Go ignore the case of names.
+        Step::Name(name) => names.iter().any(|known| known.eq_ignore_ascii_case(name)),
+        Step::Index(_) => false,
     };
-    let found = (1..document.nodes.len()).find_map(|node| {
-        let Node { parent, kind, range, .. } = &document.nodes[node];
-        let is_type = *kind == Kind::String && range.len() <= MAX_KIND && is_named(node, &["type"]);
+    let parent = |node: usize| document.nodes[node].parent;
+    let is_part = |node: usize| match document.nodes[node].step {
+        Step::Index(_) => named(parent(node), &["content", "input", "output"]),
+        Step::Name(_) => named(node, &["content", "output"]) || named(parent(node), &["variables"]),
+    };
+    let is_message = |node: usize| node == 0 || named(parent(node), &["messages"]);
+    let is_media = |node: usize| {
+        let Node { kind, range, .. } = &document.nodes[node];
+        let is_type = *kind == Kind::String && range.len() <= MAX_KIND && named(node, &["type"]);
         let is = |values: &[&str]| is_type && values.contains(&&*document.value(node));
-        let is_member = is_named(node, &MEDIA) && &document.text[range.clone()] != "null";
-        if is_part(*parent) && (is_member || is(&MEDIA))
-            || is_named(*parent, &["source"]) && is_part(document.nodes[*parent].parent) && is(&SOURCES)
-        {
-            return Some(*parent);
-        }
-        // Ollama.
-        let elements = document.text[range.clone()].strip_prefix('[')?;
-        (*kind == Kind::Container && is_named(node, &["images"]) && elements.trim_start().starts_with('"'))
-            .then_some(node)
-    });
+        let holder = parent(node);
+        is_part(holder) && (named(node, &MEDIA) || is(&MEDIA))
+            // Anthropic.
+            || named(holder, &["source"]) && is_part(parent(holder)) && is(&["base64", "file", "url"])
+            // MCP.
+            || named(holder, &["resource"]) && named(node, &["blob"])
+            // Ollama, then llama.cpp and SGLang.
+            || named(node, &["images"]) && is_message(holder)
+            || named(node, &["image_data", "multimodal_data"])
+    };
+    let is_empty = |node: usize| {
+        let value = &document.text[document.nodes[node].range.clone()];
+        matches!(value.trim_matches(|c: char| "[]{}".contains(c) || c.is_whitespace()), "" | "null")
+    };
+    // Arguments of tools have any names.
+    let is_argument = |node: usize| {
+        let is_object = |node: usize| document.text[document.nodes[node].range.clone()].starts_with('{');
+        let arguments =
+            |&node: &usize| named(node, &["arguments"]) || named(node, &["input"]) && is_object(node);
+        document.path(node).iter().any(arguments)
+    };
+    let nodes = 1..document.nodes.len();
+    let found = nodes.into_iter().find(|&node| is_media(node) && !is_empty(node) && !is_argument(node));
     found.map(|node| document.pointer(node))
 }
 

@@ -76,36 +76,48 @@ async fn images_sounds_and_files_of_a_request_cannot_be_judged() {
         (
             "/v1/chat/completions",
             message(json!([text(), {"type": "image_url", "image_url": {"url": "https://a.test/b.png"}}])),
-            "/messages/0/content/1",
+            "/messages/0/content/1/image_url",
         ),
         // vLLM.
         (
             "/v1/chat/completions",
             message(json!([{"image_url": {"url": "data:image/png;base64,aGk="}}])),
-            "/messages/0/content/0",
+            "/messages/0/content/0/image_url",
         ),
         (
             "/v1/responses",
             json!({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}),
-            "/input/0/content/0",
+            "/input/0/content/0/type",
+        ),
+        (
+            "/v1/responses",
+            json!({"input": [{"type": "computer_call_output", "output": {"type": "computer_screenshot"}}]}),
+            "/input/0/output/type",
         ),
         (
             "/v1/messages",
             message(json!([{"type": "document", "source": {"type": "base64", "data": "aGk="}}])),
-            "/messages/0/content/0/source",
+            "/messages/0/content/0/source/type",
         ),
         (
             "/v1/messages",
             message(json!([{"type": "tool_result", "content": [{"type": "image", "source": {}}]}])),
-            "/messages/0/content/0/content/0",
+            "/messages/0/content/0/content/0/type",
         ),
-        ("/api/generate", json!({"prompt": "hello", "images": ["aGk="]}), "/images"),
+        ("/api/generate", json!({"prompt": "hello", "Images": [null, "aGk="]}), "/Images"),
         ("/api/chat", json!({"messages": [{"content": "hello", "images": ["aGk="]}]}), "/messages/0/images"),
+        ("/generate", json!({"text": "hello", "image_data": "aGk="}), "/image_data"),
+        (
+            "/mcp",
+            json!({"jsonrpc": "2.0", "id": 1, "result": {"content": {"type": "image", "data": "aGk="}}}),
+            "/result/content/type",
+        ),
     ] {
         let body = request.to_string();
         let (status, told) = echoed(&[], path, "application/json", &body).await;
         let found = format!("an image, sound or file in {place}, which");
-        assert!(status == 415 && told.contains(&found), "{body}: {told}");
+        let refused = if path == "/mcp" { 200 } else { 415 };
+        assert!(status == refused && told.contains(&found), "{body}: {told}");
         let passed = echoed(&[("LUCID_UNJUDGED", "pass")], path, "application/json", &body).await;
         assert_eq!(passed, (200, body));
     }
@@ -113,6 +125,9 @@ async fn images_sounds_and_files_of_a_request_cannot_be_judged() {
         message(json!([text(), {"type": "document", "source": {"type": "text", "data": "hello"}}])),
         json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"arguments": {"type": "file"}}}),
         message(json!([{"type": "text", "text": "hello", "image_url": null}])),
+        message(json!([{"type": "tool_use", "input": {"images": ["a"], "content": [{"type": "file"}]}}])),
+        message(json!([{"type": "text", "text": "hello", "image_url": ""}])),
+        json!({"jsonrpc": "2.0", "id": 1, "params": {"arguments": {"images": ["nginx:1"]}}}),
         json!({"input": ["file", "image"], "images": []}),
         json!({"source": {"type": "url"}, "items": [{"type": "image"}]}),
     ] {

@@ -59,10 +59,11 @@ impl FromStr for AllowedPath {
         // Kubernetes objects have no members without a name.
         let segment = |token: Token<'_>| match token.decoded().as_ref() {
             "" => invalid("has an empty segment: leave out the slash too many").fail(),
-            name => Ok(match name.strip_suffix('*') {
-                Some(prefix) => Segment::Prefix(prefix.to_owned()),
-                None => Segment::Named(name.to_owned()),
-            }),
+            name => match name.split_once('*') {
+                None => Ok(Segment::Named(name.to_owned())),
+                Some((prefix, "")) => Ok(Segment::Prefix(prefix.to_owned())),
+                Some(_) => invalid("has a * that does not end its segment").fail(),
+            },
         };
         Ok(Self {
             written: path.to_owned(),

@@ -65,9 +65,7 @@ pub(in super::super) fn evaluate(
         Decision::Skipped { reason } => (ChainState::Skipped, reason.to_string()),
         // Only the operator knows the last valid configuration, which it keeps using.
         _ if !view.problems.is_empty() => (ChainState::Unknown, view.problems.join("; ")),
-        Decision::Impossible { reason } => {
-            (ChainState::WithoutChain, format!("{}; {reason}", why_none(meta, webhook, enabled)))
-        }
+        Decision::Impossible { reason } => (ChainState::WithoutChain, reason.to_string()),
         Decision::Planned(plan) if has_auditors || all(&pod).any(|found| is_planned(&plan, found)) => {
             compare(&plan, &pod, meta)
         }
