@@ -219,7 +219,7 @@ fn bundles_of_client_cas_contain_only_cas_for_clients() {
             Some(why) => {
                 let message = taken.unwrap_err().to_string();
                 let fingerprint = TrustBundle::from_pem(ca.pem.as_bytes()).unwrap();
-                let fingerprint = fingerprint.fingerprints().next().unwrap();
+                let fingerprint = fingerprint.validities().map(|(it, _)| it).next().unwrap();
                 let expected = format!("certificate 2 of the bundle of client CAs: {fingerprint} {why}");
                 assert!(message.contains(&expected), "{message}");
             }

@@ -99,7 +99,7 @@ fn the_minimum_version_is_enforced() {
         [&version::TLS12, &version::TLS13].map(|version| client(&ca.trust_bundle(), version));
     // (minimum version, whether a TLS 1.2 client is accepted)
     for (min_version, served) in [(TlsVersion::Tls12, true), (TlsVersion::Tls13, false)] {
-        assert_eq!(min_version.to_string().parse(), Ok(min_version));
+        assert_eq!(min_version.to_string().parse::<TlsVersion>().unwrap(), min_version);
         let config = ServerTls::new(Arc::clone(&resolver) as _).with_min_version(min_version).build();
         let server = Arc::new(config.unwrap());
         connect(&tls13, &server, "lucid-operator").unwrap();
