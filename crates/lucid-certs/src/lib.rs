@@ -124,7 +124,7 @@
 //!
 //! | feature | default | enables |
 //! |---|---|---|
-//! | `files` | no | [`source::Files`] and [`source::BundleFile`] |
+//! | `files` | no | [`source::Files`] and [`source::watch_bundle`] |
 //! | `kube` | yes | [`SelfManaged`], [`source::SecretSource`], the Kubernetes targets, the injector |
 //!
 //! Without `kube`, the crate does not depend on Kubernetes.
