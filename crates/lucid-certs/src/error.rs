@@ -7,7 +7,7 @@ use crate::{
     serving::{PairError, VerifyError},
 };
 
-/// Reason why names, a certificate, a key or a bundle was rejected, why a certificate could not be issued, or why an
+/// Reason why names, durations, a certificate, a key or a bundle was rejected, why a certificate could not be issued, or why an
 /// injector cannot run.
 ///
 /// The message names the failed operation, and the accepted input if there is a choice. The source is the cause, if

@@ -178,7 +178,7 @@ pub use error::Error;
 pub use fingerprint::Fingerprint;
 pub use names::ServingNames;
 pub use serving::ServingCertificate;
-pub use timing::{Timing, TimingError};
+pub use timing::Timing;
 pub use tls::{ClientCertificates, ServerTls, ServingCertificateResolver, TlsVersion};
 pub use validity::Validity;
 

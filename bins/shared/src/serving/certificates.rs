@@ -34,9 +34,7 @@ impl Serving {
     ) -> Result<Self, Error> {
         let options = &args.certificates;
         let timing = options.timing();
-        timing.check().map_err(|error| {
-            Error::new(format!("failed to accept the durations: {}", error.display_with(option)))
-        })?;
+        timing.check(option).map_err(|error| Error::new(error.to_string()))?;
         options.check().map_err(Error::new)?;
         let names = |services: &[&str]| {
             let names = args.serving_names(services);

@@ -70,7 +70,11 @@ impl CertificateAuthority {
     }
 
     /// As [`generate`](Self::generate), with another validity period, which never extends beyond the year 9999.
-    pub(crate) fn generate_for(lifetime: Duration, names: &ServingNames, now: SystemTime) -> Result<Self, Error> {
+    pub(crate) fn generate_for(
+        lifetime: Duration,
+        names: &ServingNames,
+        now: SystemTime,
+    ) -> Result<Self, Error> {
         let key = generate_key()?;
         let validity = contents::validity(now, lifetime);
         let certificate = contents::authority(names, validity)?.self_signed(&key).boxed().context(SIGN)?;

@@ -72,7 +72,9 @@ impl ClientCa {
 fn server() -> (Arc<ServingCertificateResolver>, TrustBundle) {
     let ca = CertificateAuthority::generate(&names(), now()).unwrap();
     let leaf = ca.issue(&names(), now()).unwrap();
-    (Arc::new(ServingCertificateResolver::new(&leaf)), ca.trust_bundle())
+    let resolver = Arc::new(ServingCertificateResolver::default());
+    resolver.swap(&leaf);
+    (resolver, ca.trust_bundle())
 }
 
 fn accepts(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> bool {

@@ -173,7 +173,8 @@ fn certificates_made_by_openssl_are_served_with_any_kind_of_key() {
         let names = ServingNames::for_hosts(&["mine.example"]).unwrap();
         let itself = TrustBundle::from_pem(&read("tls.pem")).unwrap();
         leaf.verify_for(&names, &itself, SystemTime::now()).unwrap();
-        let resolver = Arc::new(ServingCertificateResolver::new(&leaf));
+        let resolver = Arc::new(ServingCertificateResolver::default());
+        resolver.swap(&leaf);
         let server = Arc::new(ServerTls::new(resolver).build().unwrap());
         for version in [&version::TLS12, &version::TLS13] {
             let mut trusting = (*client(&itself, version)).clone();
