@@ -213,6 +213,7 @@ impl CertificateAuthority {
         pem::encode_private_key(&self.private_key)
     }
 
+    #[cfg(any(test, feature = "kube"))]
     pub(crate) fn validity(&self) -> Validity {
         self.validity
     }
