@@ -59,6 +59,8 @@ fn read(pem: &[u8]) {
         if let Ok(bundle) = &bundle {
             drop(leaf.verify_for(&NAMES, bundle, now).map_err(|error| error.to_string()));
         }
-        drop(ServerTls::new(std::sync::Arc::new(ServingCertificateResolver::new(leaf))).build());
+        let resolver = std::sync::Arc::new(ServingCertificateResolver::default());
+        resolver.swap(leaf);
+        drop(ServerTls::new(resolver).build());
     }
 }

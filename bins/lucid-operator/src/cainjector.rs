@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use kube::{Client, Config};
-use lucid_certs::injector::{ApiServerCa, Injector};
+use lucid_certs::injector::Injector;
 use lucid_shared::serving::rbac::{MissingPermissions, Need, Permission, watch};
 use lucid_shared::{Error, parse_namespace, parse_object_name};
 use lucid_webhook::{AdminServer, Readiness};
@@ -124,9 +124,8 @@ pub(crate) async fn cainjector(args: CainjectorArgs) -> Result<(), Error> {
     let shutdown = shutdown.map_err(Error::with_context("failed to listen for signals"))?;
     let unknown = Error::with_context("failed to find the API server (in the cluster, or by KUBECONFIG)");
     let config = Config::infer().await.map_err(unknown)?;
-    let api_server_ca = ApiServerCa::of(&config);
     let unusable = Error::with_context("failed to create a client of the API server");
-    let client = Client::try_from(config).map_err(unusable)?;
+    let client = Client::try_from(config.clone()).map_err(unusable)?;
     let admin = AdminServer::bind(args.admin_listen).await;
     let admin = admin.map_err(Error::with_context("LUCID_ADMIN_LISTEN"))?;
     tracing::info!(admin = %admin.local_addr(), "listening");
@@ -136,7 +135,7 @@ pub(crate) async fn cainjector(args: CainjectorArgs) -> Result<(), Error> {
     let mut registry = Registry::with_prefix("lucid");
     tokio::spawn(watch(client.clone(), args.needs(), MissingPermissions::new(&mut registry)));
     let mut injector = Injector::new(client)
-        .with_api_server_ca(api_server_ca)
+        .with_api_server_ca(&config)
         .with_metrics(&mut registry)
         .with_cert_manager_namespaces(args.cert_manager_namespaces)
         .beside_cert_manager(args.beside_cert_manager);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
-use lucid_certs::{PairError, ServerTls, ServingCertificate, ServingCertificateResolver};
+use lucid_certs::{ServerTls, ServingCertificate, ServingCertificateResolver};
 use rustls::ServerConfig;
 use snafu::{ResultExt, Snafu};
 
@@ -15,12 +15,7 @@ pub(crate) enum CertificateError {
     #[snafu(display("failed to read {}", path.display()))]
     Read { path: PathBuf, source: io::Error },
     #[snafu(display("failed to use the certificate {} with the key {}", certificate.display(), key.display()))]
-    Pair {
-        certificate: PathBuf,
-        key: PathBuf,
-        #[snafu(source(from(PairError, Box::new)))]
-        source: Box<PairError>,
-    },
+    Pair { certificate: PathBuf, key: PathBuf, source: lucid_certs::Error },
     #[snafu(display("failed to set up TLS"))]
     Tls { source: rustls::Error },
 }

@@ -7,16 +7,16 @@ use snafu::{ResultExt, Snafu};
 
 use crate::{
     anchor::{Anchor, Purpose},
+    error::Error,
     fingerprint::Fingerprint,
     pem,
     validity::Validity,
     x509::Certificate,
 };
 
-/// Reason why a trust bundle was rejected.
 #[derive(Debug, Snafu)]
 #[snafu(display("{problem}"))]
-pub struct BundleError {
+pub(crate) struct BundleError {
     problem: String,
     source: Box<dyn std::error::Error + Send + Sync>,
 }
@@ -64,7 +64,7 @@ impl TrustBundle {
     /// # Errors
     ///
     /// Returns an error if there is no certificate, or if one does not parse.
-    pub fn from_pem(pem: &[u8]) -> Result<Self, BundleError> {
+    pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
         let mut bundle = Self { entries: BTreeMap::new() };
         let certificates = pem::parse_certificates(pem).boxed();
         let certificates =
@@ -120,8 +120,8 @@ impl TrustBundle {
     }
 
     /// Returns the unexpired certificates, or `None` if all have expired.
-    #[must_use]
-    pub fn without_expired(&self, now: SystemTime) -> Option<Self> {
+    #[cfg(feature = "kube")]
+    pub(crate) fn without_expired(&self, now: SystemTime) -> Option<Self> {
         self.filter(|_, validity| !validity.is_over(now))
     }
 
@@ -131,7 +131,7 @@ impl TrustBundle {
     }
 
     /// Iterates over the fingerprints, newest certificate first.
-    pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
+    pub(crate) fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
         self.entries.keys().map(|(_, fingerprint)| *fingerprint)
     }
 
@@ -154,5 +154,27 @@ impl TrustBundle {
             }
         }
         if anchors.is_empty() { Err(left_out) } else { Ok(anchors) }
+    }
+}
+
+#[cfg(all(test, feature = "kube"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{ca::CertificateAuthority, names::ServingNames};
+
+    #[test]
+    fn expired_certificates_are_removed_but_never_all() {
+        const DAY: Duration = Duration::from_hours(24);
+        let names = ServingNames::for_services("lucid-system", &["lucid-operator"]).unwrap();
+        let now = SystemTime::now();
+        let generate = |at| CertificateAuthority::generate(&names, at).unwrap().trust_bundle();
+        let (old, new) = (generate(now - 300 * DAY), generate(now));
+        let both = new.merge(&old);
+
+        assert_eq!(both.without_expired(now).unwrap(), both);
+        assert_eq!(both.without_expired(now + 100 * DAY).unwrap(), new);
+        assert_eq!(both.without_expired(now + 400 * DAY), None);
     }
 }

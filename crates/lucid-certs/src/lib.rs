@@ -124,7 +124,7 @@
 //!
 //! | feature | default | enables |
 //! |---|---|---|
-//! | `files` | no | [`source::Files`] and [`source::BundleFile`] |
+//! | `files` | no | [`source::Files`] and [`source::watch_bundle`] |
 //! | `kube` | yes | [`SelfManaged`], [`source::SecretSource`], the Kubernetes targets, the injector |
 //!
 //! Without `kube`, the crate does not depend on Kubernetes.
@@ -142,6 +142,7 @@
 mod anchor;
 mod bundle;
 mod ca;
+mod error;
 mod fingerprint;
 mod key;
 mod last_problem;
@@ -171,16 +172,14 @@ mod self_managed;
 mod watch;
 mod x509;
 
-pub use bundle::{BundleError, TrustBundle};
-pub use ca::{CertificateAuthority, PemPair};
+pub use bundle::TrustBundle;
+pub use ca::CertificateAuthority;
+pub use error::Error;
 pub use fingerprint::Fingerprint;
-pub use names::{NamesError, ServingNames};
-pub use serving::{PairError, ServingCertificate, VerifyError, verify_presented_chain};
-pub use timing::{Timing, TimingError};
-pub use tls::{
-    ClientCertificates, ClientCertificatesError, ServerTls, ServingCertificateResolver, TlsVersion,
-    UnknownTlsVersion,
-};
+pub use names::ServingNames;
+pub use serving::ServingCertificate;
+pub use timing::Timing;
+pub use tls::{ClientCertificates, ServerTls, ServingCertificateResolver, TlsVersion};
 pub use validity::Validity;
 
 pub use certificates::Certificates;

@@ -3,14 +3,8 @@
 use std::net::IpAddr;
 
 use rustls::pki_types::{DnsName, ServerName};
-use snafu::{OptionExt, Snafu, ensure};
 
-/// Reason why a name was rejected.
-#[derive(Debug, Snafu, PartialEq, Eq)]
-#[snafu(display("{problem}"))]
-pub struct NamesError {
-    problem: String,
-}
+use crate::error::Error;
 
 /// DNS names and IP addresses by which a server is called, without duplicates, in the order in which they
 /// were added.
@@ -53,10 +47,10 @@ impl ServingNames {
     /// # Errors
     ///
     /// Returns an error if `services` is empty, or if a Service or the namespace is not an RFC 1123 label.
-    pub fn for_services(namespace: &str, services: &[&str]) -> Result<Self, NamesError> {
+    pub fn for_services(namespace: &str, services: &[&str]) -> Result<Self, Error> {
         check_label("namespace", namespace)?;
         let problem = "failed to name the server: at least one Service is expected";
-        let first = services.first().context(NamesSnafu { problem })?;
+        let first = services.first().ok_or_else(|| Error::new(problem))?;
         let mut names = Self::none(first);
         for service in services {
             check_label("Service", service)?;
@@ -81,11 +75,11 @@ impl ServingNames {
     ///
     /// let names = ServingNames::for_hosts(&["127.0.0.1"])?; // https://127.0.0.1:8443/validate
     /// # assert_eq!(names.ip_addresses(), ["127.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
-    /// # Ok::<(), lucid_certs::NamesError>(())
+    /// # Ok::<(), lucid_certs::Error>(())
     /// ```
-    pub fn for_hosts(hosts: &[&str]) -> Result<Self, NamesError> {
+    pub fn for_hosts(hosts: &[&str]) -> Result<Self, Error> {
         let problem = "failed to name the server: at least one host is expected";
-        let first = hosts.first().context(NamesSnafu { problem })?;
+        let first = hosts.first().ok_or_else(|| Error::new(problem))?;
         hosts.iter().try_fold(Self::none(first), |names, host| names.with_host(host))
     }
 
@@ -105,7 +99,7 @@ impl ServingNames {
     /// # Errors
     ///
     /// Returns an error if `host` is neither. IPv6 addresses must be given without the brackets of a URL.
-    pub fn with_host(mut self, host: &str) -> Result<Self, NamesError> {
+    pub fn with_host(mut self, host: &str) -> Result<Self, Error> {
         let called = self.add(host)?;
         if !self.called.contains(&called) {
             self.called.push(called);
@@ -113,7 +107,7 @@ impl ServingNames {
         Ok(self)
     }
 
-    fn add(&mut self, host: &str) -> Result<ServerName<'static>, NamesError> {
+    fn add(&mut self, host: &str) -> Result<ServerName<'static>, Error> {
         match ServerName::try_from(host.to_ascii_lowercase()) {
             Ok(ServerName::DnsName(name)) if !name.as_ref().ends_with('.') => {
                 if !self.dns_names.contains(&name) {
@@ -127,13 +121,10 @@ impl ServingNames {
                 }
                 Ok(ServerName::IpAddress(address))
             }
-            _ => {
-                let problem = format!(
-                    "failed to accept {host:?} as a host: a DNS name without wildcard and trailing dot, or an IP \
+            _ => Err(Error::new(format!(
+                "failed to accept {host:?} as a host: a DNS name without wildcard and trailing dot, or an IP \
                      address without brackets and port, is accepted"
-                );
-                NamesSnafu { problem }.fail()
-            }
+            ))),
         }
     }
 
@@ -166,16 +157,17 @@ impl ServingNames {
     }
 }
 
-fn check_label(what: &str, name: &str) -> Result<(), NamesError> {
+fn check_label(what: &str, name: &str) -> Result<(), Error> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let valid = (1..=63).contains(&name.len())
         && name.chars().all(inner)
         && !name.starts_with('-')
         && !name.ends_with('-');
-    let problem = format!(
+    if valid {
+        return Ok(());
+    }
+    Err(Error::new(format!(
         "failed to accept {name:?} as the name of a {what}: 1 to 63 lower-case letters, digits and inner dashes are \
          accepted (RFC 1123 label)"
-    );
-    ensure!(valid, NamesSnafu { problem });
-    Ok(())
+    )))
 }

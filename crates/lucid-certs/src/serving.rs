@@ -13,6 +13,7 @@ use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage};
 use crate::{
     anchor::{self, Purpose},
     bundle::TrustBundle,
+    error::Error,
     fingerprint::Fingerprint,
     key::PrivateKey,
     names::ServingNames,
@@ -24,79 +25,38 @@ use crate::{
 /// Reason why a certificate with its private key was rejected, or could not be issued.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum PairError {
-    /// The text holds no certificate, or one that does not parse.
+pub(crate) enum PairError {
     #[snafu(display("{problem}"))]
-    Certificate {
-        /// Failed operation and certificate.
-        problem: String,
-        /// PEM or parser error.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The text does not hold exactly one private key of a supported algorithm.
+    Certificate { problem: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[snafu(display("{problem}"))]
-    Key {
-        /// Failed operation and accepted input.
-        problem: &'static str,
-        /// PEM error or error of the cryptographic library.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The key does not match the certificate.
+    Key { problem: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
     #[snafu(display(
         "failed to match the private key with the {kind} {fingerprint}: it belongs to another certificate"
     ))]
-    Mismatch {
-        /// `certificate` or `CA certificate`.
-        kind: &'static str,
-        /// SHA-256 of the certificate.
-        fingerprint: Fingerprint,
-    },
-    /// The CA may not issue serving certificates, or not at this time.
+    Mismatch { kind: &'static str, fingerprint: Fingerprint },
     #[snafu(display("failed to use the CA certificate {fingerprint}: {problem}"))]
-    Unfit {
-        /// SHA-256 of the certificate.
-        fingerprint: Fingerprint,
-        /// Extension or validity period that forbids it.
-        problem: String,
-    },
-    /// A key or certificate could not be generated.
+    Unfit { fingerprint: Fingerprint, problem: String },
     #[snafu(display("{problem}"))]
-    Generate {
-        /// Failed operation.
-        problem: &'static str,
-        /// Error of the cryptographic library.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Generate { problem: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 /// Reason why a client would reject a serving certificate.
 #[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum VerifyError {
-    /// The trust bundle has no currently valid CA for servers.
+pub(crate) enum VerifyError {
+    /// `why` are the problems of the bundle's first certificates, newest first.
     #[snafu(display("failed to verify a serving certificate: no usable CA in the trust bundle: {why}"))]
-    NothingTrusted {
-        /// Problems of the bundle's first certificates, newest first.
-        why: String,
-    },
-    /// No chain leads to the trust bundle, or a name constraint or the validity period forbids it.
+    NothingTrusted { why: String },
     #[snafu(display("failed to verify the serving certificate {fingerprint} against the trust bundle"))]
     Chain {
-        /// SHA-256 of the certificate.
         fingerprint: Fingerprint,
-        /// Broken rule.
         #[snafu(source(from(webpki::Error, Box::from)))]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The certificate is trusted but not valid for this name.
     #[snafu(display("failed to verify the serving certificate {fingerprint} for the name {name}"))]
     Name {
-        /// SHA-256 of the certificate.
         fingerprint: Fingerprint,
-        /// Missing name.
         name: String,
-        /// Error of the verifier.
         #[snafu(source(from(webpki::Error, Box::from)))]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -127,7 +87,12 @@ impl ServingCertificate {
     ///
     /// Returns an error if one of the texts is not PEM or does not parse, or if the key does not match the
     /// certificate.
-    pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, PairError> {
+    pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, Error> {
+        Ok(Self::parse(certificates, key)?)
+    }
+
+    /// As [`from_pem`](Self::from_pem), with the kind of the problem.
+    pub(crate) fn parse(certificates: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain = pem::parse_certificates(certificates).boxed();
         let mut chain = chain.context(CertificateSnafu { problem: "failed to read the certificate" })?;
         let key = pem::parse_private_key(key).boxed();
@@ -207,7 +172,7 @@ impl ServingCertificate {
         names: &ServingNames,
         bundle: &TrustBundle,
         now: SystemTime,
-    ) -> Result<(), VerifyError> {
+    ) -> Result<(), Error> {
         self.verify_chain(bundle, now)?;
         let fingerprint = self.fingerprint();
         let leaf = EndEntityCert::try_from(&self.leaf).context(ChainSnafu { fingerprint })?;
@@ -232,35 +197,36 @@ impl ServingCertificate {
     }
 }
 
-/// Verifies a certificate chain presented by a server, as a client does that trusts `bundle` and calls the
-/// server by `name`, a DNS name or IP address. The server's own certificate comes first in `chain`,
-/// intermediates follow.
-///
-/// Intended for external checks of a server; a server checks its own certificate with
-/// [`ServingCertificate::verify_for`]. Returns the validity period of the server's certificate.
-///
-/// # Errors
-///
-/// Returns the first rule that is broken. A certificate that does not parse is reported as
-/// [`VerifyError::Chain`].
-pub fn verify_presented_chain(
-    chain: &[CertificateDer<'_>],
-    name: &str,
-    bundle: &TrustBundle,
-    now: SystemTime,
-) -> Result<Validity, VerifyError> {
-    let nothing = CertificateDer::from_slice(&[]);
-    let (leaf, intermediates) = chain.split_first().unwrap_or((&nothing, &[]));
-    let invalid = ChainSnafu { fingerprint: Fingerprint::of(leaf) };
-    let parsed = EndEntityCert::try_from(leaf).context(invalid)?;
-    let certificate = Certificate::parse(leaf).map_err(|_| webpki::Error::BadDer).context(invalid)?;
-    let validity = certificate.validity;
-    verify_chain(leaf, intermediates, validity, bundle, now)?;
-    ServerName::try_from(name)
-        .map_err(|_| webpki::Error::MalformedDnsIdentifier)
-        .and_then(|name| parsed.verify_is_valid_for_subject_name(&name))
-        .context(NameSnafu { fingerprint: Fingerprint::of(leaf), name })?;
-    Ok(validity)
+impl TrustBundle {
+    /// Verifies a certificate chain presented by a server, as a client does that trusts this bundle and calls the
+    /// server by `name`, a DNS name or IP address. The server's own certificate comes first in `chain`,
+    /// intermediates follow.
+    ///
+    /// Intended for external checks of a server; a server checks its own certificate with
+    /// [`ServingCertificate::verify_for`]. Returns the validity period of the server's certificate.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first rule that is broken.
+    pub fn verify_chain(
+        &self,
+        chain: &[CertificateDer<'_>],
+        name: &str,
+        now: SystemTime,
+    ) -> Result<Validity, Error> {
+        let nothing = CertificateDer::from_slice(&[]);
+        let (leaf, intermediates) = chain.split_first().unwrap_or((&nothing, &[]));
+        let invalid = ChainSnafu { fingerprint: Fingerprint::of(leaf) };
+        let parsed = EndEntityCert::try_from(leaf).context(invalid)?;
+        let certificate = Certificate::parse(leaf).map_err(|_| webpki::Error::BadDer).context(invalid)?;
+        let validity = certificate.validity;
+        verify_chain(leaf, intermediates, validity, self, now)?;
+        ServerName::try_from(name)
+            .map_err(|_| webpki::Error::MalformedDnsIdentifier)
+            .and_then(|name| parsed.verify_is_valid_for_subject_name(&name))
+            .context(NameSnafu { fingerprint: Fingerprint::of(leaf), name })?;
+        Ok(validity)
+    }
 }
 
 fn verify_chain(

@@ -2,9 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use snafu::{Snafu, ensure};
-
-use crate::ca::{CA_LIFETIME, SERVING_LIFETIME};
+use crate::{
+    ca::{CA_LIFETIME, SERVING_LIFETIME},
+    error::Error,
+};
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -35,35 +36,6 @@ impl Default for Timing {
             drain: SERVING_LIFETIME + SERVING_LIFETIME / 2,
             check_interval: Duration::from_mins(1),
         }
-    }
-}
-
-/// Two durations are inconsistent.
-#[derive(Debug, Snafu, Clone, PartialEq, Eq)]
-#[snafu(display(
-    "failed to accept the intervals: {longer} ({longer_is:?}) must be longer than {shorter} \
-     ({shorter_is:?}), or {consequence}"
-))]
-pub struct TimingError {
-    longer: &'static str,
-    longer_is: Duration,
-    shorter: &'static str,
-    shorter_is: Duration,
-    consequence: &'static str,
-}
-
-impl TimingError {
-    /// Formats the message in terms of the user's configuration: `name` maps fields of [`Timing`] to the
-    /// names of options.
-    #[must_use]
-    pub fn display_with(&self, name: impl Fn(&str) -> Option<&'static str>) -> String {
-        let side = |formula: &str, length| {
-            let terms: Vec<_> = formula.split(' ').map(|term| name(term).unwrap_or(term)).collect();
-            format!("{} ({})", terms.join(" "), Hours(length))
-        };
-        let longer = side(self.longer, self.longer_is);
-        let shorter = side(self.shorter, self.shorter_is);
-        format!("{longer} must be longer than {shorter}, or {}", self.consequence)
     }
 }
 
@@ -130,12 +102,13 @@ impl Timing {
         self.settle.saturating_add(self.check_interval).saturating_mul(2)
     }
 
-    /// Checks that the durations are consistent.
+    /// Checks that the durations are consistent. `option` maps names of durations, such as `leaf_lifetime`, to the options of
+    /// a program, for the error.
     ///
     /// # Errors
     ///
     /// Returns an error that names the first two inconsistent durations.
-    pub fn check(&self) -> Result<(), TimingError> {
+    pub fn check(&self, option: impl Fn(&str) -> Option<&'static str>) -> Result<(), Error> {
         let Self { ca_lifetime, ca_renew_before, leaf_lifetime, settle, drain, check_interval } = *self;
         let rules = [
             (
@@ -164,11 +137,17 @@ impl Timing {
                 "the state would be checked continuously",
             ),
         ];
+        let side = |formula: &str, length| {
+            let terms: Vec<_> = formula.split(' ').map(|term| option(term).unwrap_or(term)).collect();
+            format!("{} ({})", terms.join(" "), Hours(length))
+        };
         for ((longer, longer_is), (shorter, shorter_is), consequence) in rules {
-            ensure!(
-                longer_is > shorter_is,
-                TimingSnafu { longer, longer_is, shorter, shorter_is, consequence }
-            );
+            if longer_is <= shorter_is {
+                let (longer, shorter) = (side(longer, longer_is), side(shorter, shorter_is));
+                return Err(Error::new(format!(
+                    "failed to accept the durations: {longer} must be longer than {shorter}, or {consequence}"
+                )));
+            }
         }
         Ok(())
     }
@@ -181,7 +160,7 @@ mod tests {
     #[test]
     fn defaults_are_consistent_and_errors_name_both_durations() {
         let good = Timing::default();
-        assert_eq!(good.check(), Ok(()));
+        good.check(|_| None).unwrap();
         for (bad, names) in [
             (
                 Timing { ca_lifetime: 37 * DAY, ..good },
@@ -192,7 +171,7 @@ mod tests {
             (Timing { settle: 3 * DAY, ..good }, ["leaf_lifetime / 3 (", "settle + check_interval ("]),
             (Timing { check_interval: Duration::ZERO, ..good }, ["check_interval (", "zero ("]),
         ] {
-            let message = bad.check().unwrap_err().to_string();
+            let message = bad.check(|_| None).unwrap_err().to_string();
             assert!(names.iter().all(|name| message.contains(name)), "{message}");
         }
     }
@@ -208,9 +187,9 @@ mod tests {
             check_interval: Duration::MAX,
         };
         assert_eq!(endless.urgent_drain(), Duration::MAX);
-        endless.check().unwrap_err();
+        endless.check(|_| None).unwrap_err();
         let good = Timing::default();
-        Timing { ca_lifetime: Duration::MAX, ..good }.check().unwrap();
+        Timing { ca_lifetime: Duration::MAX, ..good }.check(|_| None).unwrap();
         for bad in [
             Timing { ca_renew_before: Duration::MAX, ..good },
             Timing { leaf_lifetime: Duration::MAX, ..good },
@@ -218,22 +197,21 @@ mod tests {
             Timing { drain: Duration::MAX, ..good },
             Timing { check_interval: Duration::MAX, ..good },
         ] {
-            bad.check().unwrap_err();
+            bad.check(|_| None).unwrap_err();
         }
     }
 
     #[test]
     fn errors_can_use_the_names_of_options() {
         let bad = Timing { settle: 3 * DAY + Duration::from_secs(90), ..Timing::default() };
-        let message = bad.check().unwrap_err().display_with(|field| match field {
+        let message = bad.check(|field| match field {
             "leaf_lifetime" => Some("--lifetime"),
             "settle" => Some("--settle"),
             "check_interval" => Some("1m"),
             _ => None,
         });
-        assert!(
-            message.starts_with("--lifetime / 3 (56h) must be longer than --settle + 1m (72h2m30s), or "),
-            "{message}"
-        );
+        let message = message.unwrap_err().to_string();
+        let expected = "failed to accept the durations: --lifetime / 3 (56h) must be longer than --settle + 1m (72h2m30s), or ";
+        assert!(message.starts_with(expected), "{message}");
     }
 }

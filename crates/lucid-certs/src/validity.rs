@@ -30,8 +30,7 @@ impl Validity {
     }
 
     /// Returns the length of the period.
-    #[must_use]
-    pub fn duration(&self) -> Duration {
+    pub(crate) fn duration(&self) -> Duration {
         self.not_after.duration_since(self.not_before).unwrap_or_default()
     }
 

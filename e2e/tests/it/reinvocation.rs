@@ -174,7 +174,8 @@ async fn serve_others(cluster: &Cluster) {
     let names = ServingNames::for_hosts(&["127.0.0.1"]).unwrap();
     let now = SystemTime::now();
     let ca = CertificateAuthority::generate(&names, now).unwrap();
-    let resolver = ServingCertificateResolver::new(&ca.issue(&names, now).unwrap());
+    let resolver = ServingCertificateResolver::default();
+    resolver.swap(&ca.issue(&names, now).unwrap());
     let inject = service_fn(async |request: AdmissionRequest| {
         let before: Value = request.object.unwrap().decode()?;
         let to_do = before["metadata"]["annotations"][TO_DO].as_str().unwrap_or_default().to_owned();

@@ -105,7 +105,7 @@ async fn watch_bundle(
             object = objects.next() => {
                 let Some(Ok(object)) = object else { continue };
                 let pem = subject.bundle(&object);
-                let count = TrustBundle::from_pem(&pem).map_or(0, |bundle| bundle.fingerprints().count());
+                let count = TrustBundle::from_pem(&pem).map_or(0, |bundle| bundle.certificates().count());
                 tally.with(|seen| seen.largest = seen.largest.max(count));
                 let soonest = coming.back().map_or_else(Instant::now, |(due, _)| *due);
                 coming.push_back((soonest.max(Instant::now() + delay.mul_f64(random())), pem));

@@ -200,7 +200,7 @@ async fn bundles(scene: &Scene) -> Result<Vec<usize>, Error> {
     let mut counts = Vec::new();
     for subject in scene.subjects.iter() {
         let pem = subject.bundle(&subject.api.get(&subject.name).await?);
-        counts.push(TrustBundle::from_pem(&pem).map_or(0, |bundle| bundle.fingerprints().count()));
+        counts.push(TrustBundle::from_pem(&pem).map_or(0, |bundle| bundle.certificates().count()));
     }
     Ok(counts)
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use lucid_certs::{TrustBundle, Validity, verify_presented_chain};
+use lucid_certs::{TrustBundle, Validity};
 
 use super::endpoint::{Endpoint, presented_chain};
 use super::registration::RegisteredWebhook;
@@ -28,7 +28,7 @@ pub(super) async fn check(registered: &RegisteredWebhook, endpoint: &Endpoint) -
             );
         }
     };
-    if bundle.without_expired(now).is_none() {
+    if bundle.validities().all(|(_, validity)| now > validity.not_after) {
         return check(Status::Failed, "all certificates of the caBundle are expired".to_owned())
             .action("lucid certs rotate, or renew the authority that issued them");
     }
@@ -36,7 +36,7 @@ pub(super) async fn check(registered: &RegisteredWebhook, endpoint: &Endpoint) -
     for address in endpoint.addresses.iter().take(MAX_SERVERS) {
         match presented_chain(address, &endpoint.name).await {
             Err(problem) => unreached.push(format!("{address}: {problem}")),
-            Ok(chain) => match verify_presented_chain(&chain, &endpoint.name, &bundle, now) {
+            Ok(chain) => match bundle.verify_chain(&chain, &endpoint.name, now) {
                 Ok(validity) => good.push((address, validity)),
                 Err(error) => bad.push(format!("{address}: {}", lucid_shared::with_causes(&error))),
             },
@@ -101,7 +101,8 @@ fn bundle(registered: &RegisteredWebhook) -> Result<TrustBundle, String> {
 /// accounts for certificates that are valid for a day only.
 fn is_soon(validity: Validity, now: SystemTime) -> bool {
     let left = validity.not_after.duration_since(now).unwrap_or_default();
-    left < SOON.min(validity.duration() / 5)
+    let lifetime = validity.not_after.duration_since(validity.not_before).unwrap_or_default();
+    left < SOON.min(lifetime / 5)
 }
 
 fn moment(at: SystemTime) -> String {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lucid_certs::{NamesError, ServingNames};
+use lucid_certs::ServingNames;
 use lucid_webhook::registration::{Configurations, Endpoint};
 use url::Url;
 
@@ -82,7 +82,7 @@ fn host_of(url: &Url) -> Option<String> {
 
 impl ServingArgs {
     /// Names of a serving certificate for these Services and the host of the webhook URL.
-    pub(crate) fn serving_names(&self, services: &[&str]) -> Result<ServingNames, NamesError> {
+    pub(crate) fn serving_names(&self, services: &[&str]) -> Result<ServingNames, lucid_certs::Error> {
         let names = ServingNames::for_services(&self.namespace, services)?;
         match self.webhook_url.as_ref().and_then(host_of) {
             Some(host) => names.with_host(&host),

@@ -255,7 +255,7 @@ mod tests {
     fn a_lifetime_of_a_year_is_accepted_alone() {
         let args = Args::try_parse_from(["test", "--certificate-lifetime=8760h"]).unwrap();
         let timing = args.certificates.timing();
-        timing.check().unwrap();
+        timing.check(|_| None).unwrap();
         let year = Duration::from_hours(8760);
         let expected = Timing::default().with_leaf_lifetime(year);
         assert_eq!(timing, expected.with_ca(4 * year, 2 * year).with_drain(year + year / 2));

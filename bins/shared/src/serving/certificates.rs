@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube::Client;
-use lucid_certs::source::{BundleFile, Files, SecretSource, Watching};
+use lucid_certs::source::{Files, SecretSource, watch_bundle};
 use lucid_certs::target::Target;
 use lucid_certs::{Certificates, ClientCertificates, ServerTls};
 use lucid_webhook::Tls;
@@ -34,9 +34,7 @@ impl Serving {
     ) -> Result<Self, Error> {
         let options = &args.certificates;
         let timing = options.timing();
-        timing.check().map_err(|error| {
-            Error::new(format!("failed to accept the durations: {}", error.display_with(option)))
-        })?;
+        timing.check(option).map_err(|error| Error::new(error.to_string()))?;
         options.check().map_err(Error::new)?;
         let names = |services: &[&str]| {
             let names = args.serving_names(services);
@@ -117,15 +115,12 @@ async fn with_clients(
     names: &[String],
 ) -> Result<watch::Receiver<Arc<rustls::ServerConfig>>, Error> {
     const CLIENT_CA: &str = "LUCID_CLIENT_CA";
-    let file = BundleFile::load(path, Watching::default()).await.map_err(Error::with_context(CLIENT_CA))?;
+    let mut bundles = watch_bundle(path).await.map_err(Error::with_context(CLIENT_CA))?;
     // Clients without a certificate are allowed on some paths; the router enforces the rest.
-    let clients = ClientCertificates::optional(file.current().to_pem().as_bytes());
+    let clients = ClientCertificates::optional(bundles.borrow().to_pem().as_bytes());
     let clients = clients.map_err(Error::with_context(CLIENT_CA))?.with_allowed_names(names);
     let configs = tls.with_clients(&clients).watch().map_err(Error::with_context(TLS))?;
-    let mut bundles = file.subscribe();
     tokio::spawn(async move {
-        // Dropping the file would end its watch.
-        let _file = file;
         while bundles.changed().await.is_ok() {
             let bundle = bundles.borrow_and_update().to_pem();
             match clients.replace(bundle.as_bytes()) {

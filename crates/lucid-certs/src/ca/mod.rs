@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use crate::{
     anchor::Purpose,
     bundle::TrustBundle,
+    error::Error,
     fingerprint::Fingerprint,
     key::{PrivateKey, SigningKey},
     names::ServingNames,
@@ -64,24 +65,20 @@ impl CertificateAuthority {
     /// # Errors
     ///
     /// Returns an error if key generation or signing fails.
-    pub fn generate(names: &ServingNames, now: SystemTime) -> Result<Self, PairError> {
+    pub fn generate(names: &ServingNames, now: SystemTime) -> Result<Self, Error> {
         Self::generate_for(CA_LIFETIME, names, now)
     }
 
     /// As [`generate`](Self::generate), with another validity period, which never extends beyond the year 9999.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if key generation or signing fails.
-    pub fn generate_for(
+    pub(crate) fn generate_for(
         lifetime: Duration,
         names: &ServingNames,
         now: SystemTime,
-    ) -> Result<Self, PairError> {
+    ) -> Result<Self, Error> {
         let key = generate_key()?;
         let validity = contents::validity(now, lifetime);
         let certificate = contents::authority(names, validity)?.self_signed(&key).boxed().context(SIGN)?;
-        Self::from_der(certificate.der().clone(), key.to_pkcs8())
+        Ok(Self::from_der(certificate.der().clone(), key.to_pkcs8())?)
     }
 
     /// Loads an externally created CA, for example from openssl: the first certificate of `certificate_pem`
@@ -91,11 +88,7 @@ impl CertificateAuthority {
     ///
     /// Returns an error if either text is not PEM or does not parse, if the key does not match, or if the
     /// certificate is not a CA, may not sign certificates, is not for servers, or is not valid at `now`.
-    pub fn from_pem(
-        certificate_pem: &[u8],
-        private_key_pem: &[u8],
-        now: SystemTime,
-    ) -> Result<Self, PairError> {
+    pub fn from_pem(certificate_pem: &[u8], private_key_pem: &[u8], now: SystemTime) -> Result<Self, Error> {
         let ca = Self::from_pem_at_any_time(certificate_pem, private_key_pem)?;
         ca.check_validity(now)?;
         Ok(ca)
@@ -151,16 +144,12 @@ impl CertificateAuthority {
     /// # Errors
     ///
     /// Returns an error if the CA is not valid at `now`, or if key generation or signing fails.
-    pub fn issue(&self, names: &ServingNames, now: SystemTime) -> Result<ServingCertificate, PairError> {
-        self.issue_for(SERVING_LIFETIME, names, now)
+    pub fn issue(&self, names: &ServingNames, now: SystemTime) -> Result<ServingCertificate, Error> {
+        Ok(self.issue_for(SERVING_LIFETIME, names, now)?)
     }
 
     /// As [`issue`](Self::issue), with another validity period, counted from `now`. It ends with that of the CA.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error under the conditions of [`issue`](Self::issue).
-    pub fn issue_for(
+    pub(crate) fn issue_for(
         &self,
         lifetime: Duration,
         names: &ServingNames,
@@ -171,23 +160,17 @@ impl CertificateAuthority {
         certificate.context(GenerateSnafu { problem: "failed to use a serving certificate with rustls" })
     }
 
-    /// As [`issue_for`](Self::issue_for), in PEM form for the `tls.crt` and `tls.key` of a Secret.
-    /// [`ServingCertificate::from_pem`] parses it.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error under the conditions of [`issue`](Self::issue).
-    pub fn issue_pem(
+    /// As [`issue_for`](Self::issue_for), but returns the certificate and its private key (PKCS#8) as PEM, for the
+    /// `tls.crt` and `tls.key` of a Secret.
+    #[cfg(feature = "kube")]
+    pub(crate) fn issue_pem(
         &self,
         lifetime: Duration,
         names: &ServingNames,
         now: SystemTime,
-    ) -> Result<PemPair, PairError> {
+    ) -> Result<(String, Zeroizing<String>), PairError> {
         let (leaf, key) = self.sign(lifetime, names, now)?;
-        Ok(PemPair {
-            certificate: pem::encode_certificate(&leaf),
-            private_key: pem::encode_private_key(&key),
-        })
+        Ok((pem::encode_certificate(&leaf), pem::encode_private_key(&key)))
     }
 
     fn sign(
@@ -216,16 +199,10 @@ impl CertificateAuthority {
         Ok(())
     }
 
-    /// Returns the trust bundle with this CA only.
+    /// Returns the trust bundle with this CA only. Its PEM is that of the CA certificate.
     #[must_use]
     pub fn trust_bundle(&self) -> TrustBundle {
         TrustBundle::of(self.certificate.clone(), self.validity)
-    }
-
-    /// Returns the CA certificate as PEM.
-    #[must_use]
-    pub fn certificate_pem(&self) -> String {
-        pem::encode_certificate(&self.certificate)
     }
 
     /// Returns the private key as PEM, in the format it was loaded in; PKCS#8 for a generated CA. The text is
@@ -236,15 +213,12 @@ impl CertificateAuthority {
         pem::encode_private_key(&self.private_key)
     }
 
-    /// Returns the validity period.
-    #[must_use]
-    pub fn validity(&self) -> Validity {
+    #[cfg(any(test, feature = "kube"))]
+    pub(crate) fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// Returns the fingerprint, which identifies the certificate in logs.
-    #[must_use]
-    pub fn fingerprint(&self) -> Fingerprint {
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
     }
 }
@@ -264,16 +238,78 @@ impl fmt::Debug for CertificateAuthority {
     }
 }
 
-/// A serving certificate and its private key in PEM form.
-pub struct PemPair {
-    /// Certificate.
-    pub certificate: String,
-    /// Private key as PKCS#8, zeroed on drop.
-    pub private_key: Zeroizing<String>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validity::BACKDATE;
 
-impl fmt::Debug for PemPair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PemPair").field("certificate", &self.certificate).finish_non_exhaustive()
+    const HOUR: Duration = Duration::from_hours(1);
+
+    fn names() -> ServingNames {
+        ServingNames::for_services("lucid-system", &["lucid-operator"]).unwrap()
+    }
+
+    /// Current time in whole seconds, the resolution of certificates.
+    fn now() -> SystemTime {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
+    }
+
+    #[cfg(feature = "kube")]
+    #[test]
+    fn a_leaf_in_pem_form_round_trips() {
+        let now = now();
+        let ca = CertificateAuthority::generate(&names(), now).unwrap();
+        let (certificate, key) = ca.issue_pem(DAY, &names(), now).unwrap();
+        let leaf = ServingCertificate::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
+        leaf.verify_for(&names(), &ca.trust_bundle(), now).unwrap();
+        assert_eq!(leaf.validity().not_after, now + DAY);
+        assert_eq!(leaf.renew_at(), now + DAY / 3 * 2);
+        if lucid_testbed::has_program("openssl") {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("key.pem");
+            std::fs::write(&path, &*key).unwrap();
+            let mut openssl = std::process::Command::new("openssl");
+            assert!(openssl.args(["pkey", "-noout", "-in"]).arg(path).status().unwrap().success());
+        }
+    }
+
+    #[test]
+    fn custom_lifetimes_stay_within_the_validity_of_the_ca() {
+        let now = now();
+        let second = Duration::from_secs(1);
+        // (lifetime of the CA, time of issue and lifetime of the leaf, its validity period, its renewal)
+        let cases = [
+            (60 * second, now, 9 * second, now - BACKDATE, now + 9 * second, now + 6 * second),
+            (
+                60 * second,
+                now - 30 * second,
+                9 * second,
+                now - BACKDATE,
+                now - 21 * second,
+                now - 24 * second,
+            ),
+            (
+                60 * second,
+                now + 57 * second,
+                DAY,
+                now + 57 * second - BACKDATE,
+                now + 60 * second,
+                now + 59 * second,
+            ),
+            (DAY, now, Duration::MAX, now - BACKDATE, now + DAY, now + 16 * HOUR),
+        ];
+        for (of_ca, at, of_leaf, not_before, not_after, renew_at) in cases {
+            let ca = CertificateAuthority::generate_for(of_ca, &names(), now).unwrap();
+            assert_eq!((ca.validity().not_before, ca.validity().not_after), (now - BACKDATE, now + of_ca));
+            let leaf = ca.issue_for(of_leaf, &names(), at).unwrap();
+            let validity = leaf.validity();
+            assert_eq!((validity.not_before, validity.not_after), (not_before, not_after));
+            assert_eq!(leaf.renew_at(), renew_at);
+            leaf.verify_for(&names(), &ca.trust_bundle(), at).unwrap();
+        }
+        let forever = CertificateAuthority::generate_for(Duration::MAX, &names(), now).unwrap();
+        let end = forever.validity().not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(end.as_secs(), 253_402_300_799, "99991231235959Z");
     }
 }

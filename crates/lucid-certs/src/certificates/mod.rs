@@ -16,12 +16,12 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use self::run::Run;
+#[cfg(feature = "kube")]
+use crate::{error::Error, self_managed::SelfManaged};
 use crate::{
     metrics::Metrics, names::ServingNames, serving::ServingCertificate, source::CertificateSource,
     target::Target, timing::Timing, tls::ServingCertificateResolver,
 };
-#[cfg(feature = "kube")]
-use crate::{self_managed::SelfManaged, timing::TimingError};
 
 /// Keeps a server supplied with a certificate that its callers accept.
 ///
@@ -139,8 +139,8 @@ impl Certificates {
         client: kube::Client,
         namespace: &str,
         secret: &str,
-    ) -> Result<SelfManaged, TimingError> {
-        self.timing.check()?;
+    ) -> Result<SelfManaged, Error> {
+        self.timing.check(|_| None)?;
         Ok(SelfManaged::new(client, namespace, secret, self.names.clone(), self.timing))
     }
 

@@ -27,9 +27,8 @@ const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
 const CA_KEY: &str = "ca.crt";
 
 /// CA by which clients verify the API server.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum ApiServerCa {
+#[derive(Debug)]
+pub(super) enum ApiServerCa {
     /// PEM certificates, as in a kubeconfig.
     Pem(Vec<u8>),
     /// File that is read on each use, such as the service account's `ca.crt`.
@@ -38,8 +37,7 @@ pub enum ApiServerCa {
 
 impl ApiServerCa {
     /// Returns the CA of a client configuration, if it has one.
-    #[must_use]
-    pub fn of(config: &kube::Config) -> Option<Self> {
+    pub(super) fn of(config: &kube::Config) -> Option<Self> {
         if let Some(path) = &config.root_cert_file {
             return Some(Self::File(path.clone()));
         }

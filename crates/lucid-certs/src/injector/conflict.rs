@@ -13,8 +13,8 @@ use kube::{
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use super::{InjectorError, InjectorSnafu, problem::Problem};
-use crate::last_problem::LastProblem;
+use super::problem::Problem;
+use crate::{error::Error, last_problem::LastProblem};
 
 /// Leader election Leases of cert-manager's cainjector; the second until 1.11.
 const LEASES: [&str; 2] =
@@ -57,7 +57,7 @@ impl ConflictDetector {
     }
 
     /// Returns once it is known that no conflicting injector runs.
-    pub(super) async fn wait_for_none(&mut self) -> Result<(), InjectorError> {
+    pub(super) async fn wait_for_none(&mut self) -> Result<(), Error> {
         loop {
             let problem = match self.detect().await {
                 Ok(injectors) if injectors.is_empty() => return Ok(()),
@@ -70,7 +70,7 @@ impl ConflictDetector {
                     continue;
                 }
             };
-            return InjectorSnafu { problem }.fail();
+            return Err(Error::new(problem));
         }
     }
 

@@ -11,7 +11,7 @@
 //! | --- | --- |
 //! | `cert-manager.io/inject-ca-from-secret: NAMESPACE/NAME` | key `ca.crt` of the Secret, which must have the annotation `cert-manager.io/allow-direct-injection: "true"` |
 //! | `cert-manager.io/inject-ca-from: NAMESPACE/NAME` | key `ca.crt` of the Certificate's Secret |
-//! | `cert-manager.io/inject-apiserver-ca: "true"` | the CA of the API server: [`ApiServerCa`] |
+//! | `cert-manager.io/inject-apiserver-ca: "true"` | the CA of the API server, [if configured](Injector::with_api_server_ca) |
 //! | `service.beta.openshift.io/inject-cabundle: "true"` | a [configured Secret](Injector::with_openshift_ca) |
 //!
 //! They are evaluated in this order, and the first one that applies is used. A malformed `NAMESPACE/NAME` is an
@@ -79,36 +79,30 @@ mod watch;
 
 use std::{collections::BTreeSet, fmt, future::Future};
 
-use kube::Client;
+use kube::{Client, Config};
 use prometheus_client::registry::Registry;
-use snafu::Snafu;
 use tokio::sync::watch as channel;
 
-pub use self::authority::ApiServerCa;
-use self::{annotation::ObjectName, authority::Authorities, metrics::InjectorMetrics};
+use self::{
+    annotation::ObjectName,
+    authority::{ApiServerCa, Authorities},
+    metrics::InjectorMetrics,
+};
+use crate::error::Error;
 
 /// Field manager of injected bundles and reporting controller of events.
 const FIELD_MANAGER: &str = "lucid-cainjector";
-
-/// Reason why an injector cannot run: a conflicting injector is running, or the API server rejected the requests to
-/// detect one.
-#[derive(Debug, Snafu)]
-#[snafu(display("{problem}"))]
-pub struct InjectorError {
-    problem: String,
-}
 
 /// Injects CA bundles into annotated objects; see the [module documentation](self).
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// use lucid_certs::injector::{ApiServerCa, Injector};
+/// use lucid_certs::injector::Injector;
 /// use tokio::signal::unix::{SignalKind, signal};
 ///
 /// let config = kube::Config::infer().await?;
-/// let api_server_ca = ApiServerCa::of(&config);
-/// let injector = Injector::new(kube::Client::try_from(config)?)
-///     .with_api_server_ca(api_server_ca)
+/// let injector = Injector::new(kube::Client::try_from(config.clone())?)
+///     .with_api_server_ca(&config)
 ///     .with_openshift_ca("my-system", "my-ca", "ca.crt");
 /// let mut terminate = signal(SignalKind::terminate())?;
 /// injector.run(async move { drop(terminate.recv().await) }).await?;
@@ -159,10 +153,11 @@ impl Injector {
         self
     }
 
-    /// Sets the CA for `cert-manager.io/inject-apiserver-ca`.
+    /// Sets the CA for `cert-manager.io/inject-apiserver-ca` to the one by which `config` verifies the API server, if
+    /// any. A file, such as the service account's `ca.crt`, is read on each use.
     #[must_use]
-    pub fn with_api_server_ca(mut self, ca: Option<ApiServerCa>) -> Self {
-        self.authorities.api_server = ca;
+    pub fn with_api_server_ca(mut self, config: &Config) -> Self {
+        self.authorities.api_server = ApiServerCa::of(config);
         self
     }
 
@@ -218,7 +213,7 @@ impl Injector {
     ///
     /// Returns an error if a conflicting injector is running, or if the API server rejects the requests to
     /// detect one.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), InjectorError> {
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         tokio::select! {
             biased;
             () = shutdown => Ok(()),

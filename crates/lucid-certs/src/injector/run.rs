@@ -31,7 +31,7 @@ use tokio::{
 use tracing::{debug, error, info, warn};
 
 use super::{
-    Injector, InjectorError, InjectorMetrics,
+    Injector, InjectorMetrics,
     annotation::CaReference,
     authority::Authorities,
     conflict::{self, ConflictDetector},
@@ -42,6 +42,7 @@ use super::{
 };
 use crate::{
     bundle::TrustBundle,
+    error::Error,
     events,
     target::{ObjectTarget, Reading, Slot, TargetError, TrustTarget},
     watch,
@@ -57,7 +58,7 @@ const RESYNC: Duration = Duration::from_secs(600);
 const TICK: Duration = Duration::from_secs(15);
 
 /// Waits until no conflicting injector runs, then injects forever.
-pub(super) async fn run(injector: Injector) -> Result<(), InjectorError> {
+pub(super) async fn run(injector: Injector) -> Result<(), Error> {
     let Injector { client, authorities, cert_manager, beside_cert_manager, metrics, ready } = injector;
     let openshift = authorities.openshift.is_some();
     let cert_manager = if beside_cert_manager { BTreeSet::new() } else { cert_manager };

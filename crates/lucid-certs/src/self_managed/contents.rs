@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     bundle::TrustBundle,
-    ca::CertificateAuthority,
+    ca::{CertificateAuthority, SERVING_LIFETIME},
     chain,
     fingerprint::Fingerprint,
     names::ServingNames,
@@ -177,7 +177,7 @@ impl Contents {
             Some(text) => drop(data.insert(key.to_owned(), ByteString(text))),
             None => drop(data.remove(key)),
         };
-        let certificate = |ca: &Arc<CertificateAuthority>| ca.certificate_pem().into_bytes();
+        let certificate = |ca: &Arc<CertificateAuthority>| ca.trust_bundle().to_pem().into_bytes();
         let key = |ca: &Arc<CertificateAuthority>| ca.private_key_pem().as_bytes().to_vec();
         put(CERTIFICATE, Some(certificate(&self.signer)));
         put(PRIVATE_KEY, Some(key(&self.signer)));
@@ -310,7 +310,7 @@ fn read_authority(
     let ca = CertificateAuthority::from_pem_at_any_time(certificate, private_key).map_err(unusable)?;
     if let Some(names) = names {
         let then = ca.validity().not_before;
-        let leaf = ca.issue(names, then).map_err(unusable)?;
+        let leaf = ca.issue_for(SERVING_LIFETIME, names, then).map_err(unusable)?;
         leaf.verify_for(names, &ca.trust_bundle(), then).map_err(|error| {
             malformed(format!(
                 "{certificate_key} holds a certificate authority that may not serve our names: {}",

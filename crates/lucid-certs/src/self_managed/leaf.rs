@@ -17,6 +17,7 @@ use crate::{
     bundle::TrustBundle,
     ca::CertificateAuthority,
     chain,
+    error::Error,
     names::ServingNames,
     rotation::{Ca, Shared, SwitchTime},
     serving::ServingCertificate,
@@ -166,15 +167,15 @@ async fn shared_leaf(
             );
             return Err(SourceError::new(Reason::Malformed, problem));
         }
-        let pair = authority.issue_pem(timing.leaf_lifetime, names, now).map_err(failed_to_issue)?;
+        let (certificate, key) =
+            authority.issue_pem(timing.leaf_lifetime, names, now).map_err(failed_to_issue)?;
         let fill = |secret: &mut Secret| {
             mark(secret);
-            let key = pair.private_key.as_bytes();
             put(
                 secret,
                 [
-                    (CERTIFICATE, pair.certificate.as_bytes()),
-                    (PRIVATE_KEY, key),
+                    (CERTIFICATE, certificate.as_bytes()),
+                    (PRIVATE_KEY, key.as_bytes()),
                     (TRUST_BUNDLE, bundle.as_bytes()),
                 ],
             );
@@ -208,7 +209,8 @@ fn stored(
     (now < issued.renew_at).then_some(issued)
 }
 
-fn failed_to_issue(error: crate::PairError) -> SourceError {
+fn failed_to_issue(error: impl Into<Error>) -> SourceError {
+    let error = error.into();
     SourceError::new(Reason::Malformed, format!("failed to issue a serving certificate: {}", chain(&error)))
 }
 

@@ -434,7 +434,7 @@ mod tests {
     #[test]
     fn other_trusted_cas_are_kept_unless_retired_or_expired() {
         let [unknown, retired, expired] = [0, 1, 400].map(|days| generate(now() - days * DAY));
-        let all = [&unknown, &retired, &expired].map(|ca| ca.certificate_pem()).concat();
+        let all = [&unknown, &retired, &expired].map(|ca| ca.trust_bundle().to_pem()).concat();
         let of_retired = BTreeSet::from([Ca::of(&retired)]);
         assert_eq!(other_trusted(&observed(all), &of_retired, now()), Some(unknown.trust_bundle()));
     }

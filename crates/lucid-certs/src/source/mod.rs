@@ -24,7 +24,7 @@ use crate::{
 
 pub(crate) use check::check;
 #[cfg(feature = "files")]
-pub use files::{BundleFile, Files, Watching};
+pub use files::{Files, watch_bundle};
 #[cfg(feature = "kube")]
 pub use secret::SecretSource;
 
@@ -72,11 +72,11 @@ pub struct Offer {
     /// Trust bundle to publish, if any.
     pub trust: Trust,
     /// Time until the next call of [`CertificateSource::offer`], if sooner than the regular minute.
-    pub next_check: Option<Duration>,
+    pub(crate) next_check: Option<Duration>,
     /// Rotation state, for sources with CAs of their own.
     pub(crate) rotation: Option<Rotation>,
     /// Problem to report although there is an offer.
-    pub problem: Option<SourceError>,
+    pub(crate) problem: Option<SourceError>,
 }
 
 impl Offer {
@@ -239,14 +239,16 @@ impl Reason {
     }
 }
 
-/// Trust that was just read back from the targets.
+/// Trust that was just read back from the targets. Decides about the rotation of a [self-managed CA](crate::SelfManaged);
+/// other sources ignore it.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
+#[cfg_attr(not(feature = "kube"), expect(dead_code, reason = "for self-managed CAs"))]
 pub struct ObservedTrust {
     /// Reading of each target by name, or `None` if the target could not be read.
-    pub targets: BTreeMap<String, Option<Reading>>,
+    pub(crate) targets: BTreeMap<String, Option<Reading>>,
     /// Uninterrupted time for which every target was observed to trust each CA.
-    pub trusted_for: BTreeMap<Fingerprint, Duration>,
+    pub(crate) trusted_for: BTreeMap<Fingerprint, Duration>,
     /// Certificate in service.
-    pub serving: Option<ServingCertificate>,
+    pub(crate) serving: Option<ServingCertificate>,
 }

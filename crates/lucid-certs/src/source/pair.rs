@@ -37,7 +37,7 @@ impl Found {
         for text in [&certificate, &key] {
             refuse_empty(text)?;
         }
-        let decoded = ServingCertificate::from_pem(certificate.bytes, key.bytes)
+        let decoded = ServingCertificate::parse(certificate.bytes, key.bytes)
             .map_err(|error| refused(&error, &certificate.place, &key.place))?;
         let ca = match ca {
             Some(Err(error)) if error.reason != Reason::Missing => return Err(error),

@@ -55,7 +55,7 @@ pub trait TrustTarget: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Reading, TargetError>>;
 
     /// Restores everything but the bundle, which is managed externally, if `reading` is
-    /// [stale](Reading::with_stale); under the conditions of [`write`](Self::write). Returns `None` if there is
+    /// [stale](Reading::stale); under the conditions of [`write`](Self::write). Returns `None` if there is
     /// nothing to restore, as in the default implementation.
     ///
     /// # Errors
@@ -129,24 +129,6 @@ pub enum TargetError {
     },
 }
 
-impl TargetError {
-    /// Creates the error for an object that has changed since it was read.
-    #[must_use]
-    pub fn changed(target: &str) -> Self {
-        Self::Changed { target: target.to_owned() }
-    }
-
-    /// Creates the error for a request that was rejected or failed. `action` is `get` or `write`.
-    #[must_use]
-    pub fn api(
-        action: &'static str,
-        target: &str,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
-        Self::Api { action, target: target.to_owned(), source: source.into() }
-    }
-}
-
 /// State of a target, as read from the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -198,25 +180,13 @@ impl Reading {
         Self::default()
     }
 
-    /// Creates the reading of an existing object that is not [stale](Self::with_stale). `version` is opaque, for
+    /// Creates the reading of an existing object that is not [stale](Self::stale). `version` is opaque, for
     /// conditional writes; for an object of the API server it contains `uid` and `resourceVersion`. `slots` are the names and
     /// the PEM contents of its `caBundle` fields, such as the name of each webhook; an absent field is empty.
     #[must_use]
     pub fn present(version: impl Into<String>, slots: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
         let slots = slots.into_iter().map(|(name, pem)| Slot::new(name, pem)).collect();
         Self { version: Some(version.into()), slots, ..Self::default() }
-    }
-
-    /// Sets whether the object has to be written even if its bundle is right.
-    #[must_use]
-    pub fn with_stale(self, stale: bool) -> Self {
-        Self { stale, ..self }
-    }
-
-    /// Sets the other field managers that own bundle fields.
-    #[must_use]
-    pub fn with_other_owners(self, owners: impl IntoIterator<Item = String>) -> Self {
-        Self { other_owners: owners.into_iter().collect(), ..self }
     }
 
     /// Returns the version for a conditional write, or `None` if the target is absent.

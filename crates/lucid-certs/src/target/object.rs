@@ -54,7 +54,7 @@ use crate::{
 /// certificates.with_targets([
 ///     ObjectTarget::mutating_webhooks(client.clone(), MANAGER, "my-operator"),
 ///     ObjectTarget::crd_conversion(client.clone(), MANAGER, "widgets.example.com"),
-///     ObjectTarget::config_map(client, MANAGER, "my-system", "my-ca", "ca.crt"),
+///     ObjectTarget::config_map(client, MANAGER, "my-ca"),
 /// ])
 /// # }
 /// ```
@@ -116,11 +116,32 @@ impl ObjectTarget {
         Self::new(client, BundleFields::ApiService, None, name, field_manager)
     }
 
-    /// Creates a target for a key of a ConfigMap, conventionally `ca.crt`, which holds the bundle as text.
-    /// The target does not create the ConfigMap; it reads as absent until then.
+    /// Creates a target for the key `ca.crt` of a ConfigMap, which holds the bundle as text, in the default namespace of
+    /// the client: in a cluster, that of the pod. The target does not create the ConfigMap; it reads as absent until
+    /// then.
     #[must_use]
-    pub fn config_map(client: Client, field_manager: &str, namespace: &str, name: &str, key: &str) -> Self {
-        Self::new(client, BundleFields::Data(key.to_owned()), Some(namespace), name, field_manager)
+    pub fn config_map(client: Client, field_manager: &str, name: &str) -> Self {
+        let namespace = client.default_namespace().to_owned();
+        Self::new(client, BundleFields::Data("ca.crt".to_owned()), Some(&namespace), name, field_manager)
+    }
+
+    /// Sets the namespace of the ConfigMap. No effect on other objects.
+    #[must_use]
+    pub fn with_namespace(self, namespace: &str) -> Self {
+        if !self.fields.is_text() {
+            return self;
+        }
+        let Self { client, fields, object, field_manager, recorder, .. } = self;
+        Self { recorder, ..Self::new(client, fields, Some(namespace), &object, &field_manager) }
+    }
+
+    /// Sets the key of the ConfigMap. No effect on other objects.
+    #[must_use]
+    pub fn with_key(mut self, key: &str) -> Self {
+        if let BundleFields::Data(current) = &mut self.fields {
+            key.clone_into(current);
+        }
+        self
     }
 
     pub(crate) fn new(
@@ -205,7 +226,8 @@ impl ObjectTarget {
         let ObjectMeta { uid, resource_version, .. } = &object.metadata;
         let [uid, resource_version] = [uid, resource_version].map(|it| it.as_deref().unwrap_or_default());
         let reading = Reading::present(format!("{uid}/{resource_version}"), slots);
-        Ok(reading.with_stale(!is_owned).with_other_owners(other_owners))
+        let other_owners = other_owners.into_iter().collect();
+        Ok(Reading { stale: !is_owned, other_owners, ..reading })
     }
 
     /// Writes `wanted` to its fields, under the conditions of [`TrustTarget::write`]. Must include all fields

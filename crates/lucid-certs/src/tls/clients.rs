@@ -17,23 +17,16 @@ use rustls::{
         danger::{ClientCertVerified, ClientCertVerifier},
     },
 };
-use snafu::Snafu;
 use tokio::sync::watch;
 
 use crate::{
     anchor::{Anchor, Purpose},
     bundle::TrustBundle,
+    error::Error,
     fingerprint::Fingerprint,
     validity::Validity,
     x509::Certificate,
 };
-
-/// Reason why a bundle of client CAs was rejected.
-#[derive(Debug, Snafu)]
-#[snafu(display("{problem}"))]
-pub struct ClientCertificatesError {
-    problem: String,
-}
 
 /// Client certificate verification with CAs that can be replaced at runtime.
 ///
@@ -73,7 +66,7 @@ impl ClientCertificates {
     ///
     /// Returns an error if the bundle holds no certificate, one that does not parse, or one that is not a CA
     /// for clients. Expired CAs are accepted.
-    pub fn required(bundle: &[u8]) -> Result<Self, ClientCertificatesError> {
+    pub fn required(bundle: &[u8]) -> Result<Self, Error> {
         Self::new(bundle, true)
     }
 
@@ -83,11 +76,11 @@ impl ClientCertificates {
     /// # Errors
     ///
     /// See [`required`](Self::required).
-    pub fn optional(bundle: &[u8]) -> Result<Self, ClientCertificatesError> {
+    pub fn optional(bundle: &[u8]) -> Result<Self, Error> {
         Self::new(bundle, false)
     }
 
-    fn new(bundle: &[u8], required: bool) -> Result<Self, ClientCertificatesError> {
+    fn new(bundle: &[u8], required: bool) -> Result<Self, Error> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let trusted = Arc::new(ArcSwap::from_pointee(read(bundle)?));
         let verifier = Verifier { trusted, provider, allowed_names: Arc::default(), required };
@@ -108,7 +101,7 @@ impl ClientCertificates {
     /// # Errors
     ///
     /// See [`required`](Self::required). On error the current CAs stay in use.
-    pub fn replace(&self, bundle: &[u8]) -> Result<(), ClientCertificatesError> {
+    pub fn replace(&self, bundle: &[u8]) -> Result<(), Error> {
         self.verifier.trusted.store(Arc::new(read(bundle)?));
         let mut configs = self.configs.lock().unwrap_or_else(PoisonError::into_inner);
         configs.retain(|config| !config.is_closed());
@@ -134,15 +127,14 @@ impl fmt::Debug for ClientCertificates {
 /// CAs of a bundle with their validity periods.
 type Cas = Vec<(Validity, TrustAnchor<'static>)>;
 
-fn read(bundle: &[u8]) -> Result<Cas, ClientCertificatesError> {
-    let rejected = |problem| ClientCertificatesError { problem };
+fn read(bundle: &[u8]) -> Result<Cas, Error> {
     let bundle = TrustBundle::from_pem(bundle).map_err(|error| {
-        rejected(format!("failed to read the bundle of client CAs: {}", crate::chain(&error)))
+        Error::new(format!("failed to read the bundle of client CAs: {}", crate::chain(&error)))
     })?;
     let mut cas = Vec::new();
     for (index, certificate) in bundle.certificates().enumerate() {
         let anchor = Anchor::of(certificate, Purpose::Clients).map_err(|why| {
-            rejected(format!(
+            Error::new(format!(
                 "failed to trust certificate {} of the bundle of client CAs: {} {why}",
                 index + 1,
                 Fingerprint::of(certificate)

@@ -4,8 +4,8 @@ mod clients;
 mod resolver;
 mod server;
 
-pub use self::clients::{ClientCertificates, ClientCertificatesError};
 pub use self::{
+    clients::ClientCertificates,
     resolver::ServingCertificateResolver,
-    server::{ServerTls, TlsVersion, UnknownTlsVersion},
+    server::{ServerTls, TlsVersion},
 };

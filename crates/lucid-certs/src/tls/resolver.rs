@@ -28,14 +28,6 @@ pub struct ServingCertificateResolver {
 }
 
 impl ServingCertificateResolver {
-    /// Creates a resolver that serves `certificate`.
-    #[must_use]
-    pub fn new(certificate: &ServingCertificate) -> Self {
-        let resolver = Self::default();
-        resolver.swap(certificate);
-        resolver
-    }
-
     /// Serves `certificate` in all new handshakes.
     pub fn swap(&self, certificate: &ServingCertificate) {
         self.certified.store(Some(Arc::clone(&certificate.certified)));

@@ -8,9 +8,9 @@ use rustls::{
     server::ResolvesServerCert,
     version::{TLS12, TLS13},
 };
-use snafu::Snafu;
 
 use super::clients::ClientCertificates;
+use crate::error::Error;
 
 /// A TLS version, displayed as `1.2` or `1.3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -23,13 +23,6 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// The name of a TLS version is unknown.
-#[derive(Debug, Snafu, PartialEq, Eq)]
-#[snafu(display("failed to parse {name:?} as a TLS version: 1.2 and 1.3 are accepted"))]
-pub struct UnknownTlsVersion {
-    name: String,
-}
-
 impl fmt::Display for TlsVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -40,13 +33,15 @@ impl fmt::Display for TlsVersion {
 }
 
 impl FromStr for TlsVersion {
-    type Err = UnknownTlsVersion;
+    type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         match name {
             "1.2" => Ok(Self::Tls12),
             "1.3" => Ok(Self::Tls13),
-            _ => UnknownTlsVersionSnafu { name }.fail(),
+            _ => Err(Error::new(format!(
+                "failed to parse {name:?} as a TLS version: 1.2 and 1.3 are accepted"
+            ))),
         }
     }
 }

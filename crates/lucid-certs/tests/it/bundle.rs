@@ -36,24 +36,12 @@ fn empty_and_unparsable_bundles_are_rejected() {
         (String::new(), "failed to find a certificate"),
         ("\n".to_owned(), "failed to find a certificate"),
         (ca.private_key_pem().to_string(), "failed to find a certificate"),
-        (ca.certificate_pem() + garbage, "failed to read certificate 2 of the trust bundle"),
+        (ca.trust_bundle().to_pem() + garbage, "failed to read certificate 2 of the trust bundle"),
     ];
     for (pem, expected) in cases {
         let error = TrustBundle::from_pem(pem.as_bytes()).unwrap_err();
         assert!(chain(&error).contains(expected), "{error:?}");
     }
-}
-
-#[test]
-fn expired_certificates_are_removed_but_never_all() {
-    let now = now();
-    let old = CertificateAuthority::generate(&names(), now - 300 * DAY).unwrap().trust_bundle();
-    let new = CertificateAuthority::generate(&names(), now).unwrap().trust_bundle();
-    let both = new.merge(&old);
-
-    assert_eq!(both.without_expired(now).unwrap(), both);
-    assert_eq!(both.without_expired(now + 100 * DAY).unwrap(), new);
-    assert_eq!(both.without_expired(now + 400 * DAY), None);
 }
 
 #[test]

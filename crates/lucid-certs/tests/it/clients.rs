@@ -72,7 +72,9 @@ impl ClientCa {
 fn server() -> (Arc<ServingCertificateResolver>, TrustBundle) {
     let ca = CertificateAuthority::generate(&names(), now()).unwrap();
     let leaf = ca.issue(&names(), now()).unwrap();
-    (Arc::new(ServingCertificateResolver::new(&leaf)), ca.trust_bundle())
+    let resolver = Arc::new(ServingCertificateResolver::default());
+    resolver.swap(&leaf);
+    (resolver, ca.trust_bundle())
 }
 
 fn accepts(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> bool {
@@ -219,7 +221,7 @@ fn bundles_of_client_cas_contain_only_cas_for_clients() {
             Some(why) => {
                 let message = taken.unwrap_err().to_string();
                 let fingerprint = TrustBundle::from_pem(ca.pem.as_bytes()).unwrap();
-                let fingerprint = fingerprint.fingerprints().next().unwrap();
+                let fingerprint = fingerprint.validities().map(|(it, _)| it).next().unwrap();
                 let expected = format!("certificate 2 of the bundle of client CAs: {fingerprint} {why}");
                 assert!(message.contains(&expected), "{message}");
             }

@@ -47,7 +47,7 @@ impl TrustTarget for Refusing {
         _: &'a TrustBundle,
         _: &'a Reading,
     ) -> BoxFuture<'a, Result<Reading, TargetError>> {
-        Box::pin(async { Err(TargetError::changed("Refusing/one")) })
+        Box::pin(async { Err(TargetError::Changed { target: "Refusing/one".to_owned() }) })
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {

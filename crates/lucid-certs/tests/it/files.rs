@@ -10,7 +10,7 @@ use std::{
 
 use lucid_certs::{
     TrustBundle,
-    source::{CertificateSource, Files, ObservedTrust, Reason, Trust, Watching},
+    source::{CertificateSource, Files, ObservedTrust, Reason, Trust},
 };
 use lucid_testbed::AtomicWriter;
 use tempfile::TempDir;
@@ -18,16 +18,17 @@ use tokio::time::timeout;
 
 use crate::common::{
     DAY, TIMEOUT,
-    following::{Following, ask},
+    following::{Following, Watching, ask, by_events, by_polling},
     pairs::Pair,
 };
 
 /// Both ways to detect changes, in isolation.
 fn both_ways() -> [Watching; 2] {
-    [
-        Watching::default().with_poll(Duration::from_hours(1)),
-        Watching::by_poll_alone().with_poll(Duration::from_millis(10)),
-    ]
+    [by_events, by_polling]
+}
+
+fn by_default(files: Files) -> Files {
+    files
 }
 
 /// A directory with files and its source.
@@ -39,7 +40,7 @@ struct Scene {
 impl Scene {
     fn new(watching: Watching) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let source = Following::new(Files::in_directory(folder.path()).with_watching(watching));
+        let source = Following::new(watching(Files::in_directory(folder.path())));
         Self { folder, source }
     }
 
@@ -132,7 +133,7 @@ async fn a_recreated_directory_is_followed() {
         let [first, second, third] = Pair::several();
         let outer = tempfile::tempdir().unwrap();
         let folder = outer.path().join("certificates");
-        let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
+        let mut source = Following::new(watching(Files::in_directory(&folder)));
         for pair in [&first, &second, &third] {
             fs::create_dir(&folder).unwrap();
             pair.write(&folder);
@@ -150,7 +151,7 @@ async fn a_replaced_directory_is_followed() {
         let [first, second, third] = Pair::several();
         let outer = tempfile::tempdir().unwrap();
         let [folder, next, before] = ["now", "next", "before"].map(|name| outer.path().join(name));
-        let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
+        let mut source = Following::new(watching(Files::in_directory(&folder)));
         fs::create_dir(&folder).unwrap();
         first.write(&folder);
         source.offers(first.fingerprint).await;
@@ -174,7 +175,7 @@ async fn files_created_later_are_picked_up() {
         let pair = Pair::new();
         let outer = tempfile::tempdir().unwrap();
         let folder = outer.path().join("not/yet/there");
-        let mut source = Following::new(Files::in_directory(&folder).with_watching(watching));
+        let mut source = Following::new(watching(Files::in_directory(&folder)));
         source.refuses(Reason::Missing).await;
         // One step at a time, with a read by the source in between.
         let pause = Duration::from_millis(60);
@@ -205,7 +206,7 @@ async fn a_volume_is_followed_through_nested_symbolic_links() {
             symlink(Path::new("../volume").join(name), at("links").join(name)).unwrap();
         }
         let volume = AtomicWriter::new(at("volume"));
-        let mut source = Following::new(Files::in_directory(at("mount")).with_watching(watching));
+        let mut source = Following::new(watching(Files::in_directory(at("mount"))));
         let error = source.refuses(Reason::Missing).await;
         assert!(error.to_string().contains("tls.crt: it is a dangling symbolic link"), "{error}");
         for pair in [&first, &second, &third] {
@@ -223,7 +224,7 @@ async fn a_volume_is_followed_through_nested_symbolic_links() {
 
 #[tokio::test]
 async fn a_symbolic_link_loop_is_an_error_that_names_the_file() {
-    let mut scene = Scene::new(Watching::default());
+    let mut scene = Scene::new(by_default);
     scene.write(&Pair::new());
     fs::remove_file(scene.path("tls.crt")).unwrap();
     symlink("tls.crt", scene.path("tls.crt")).unwrap();
@@ -259,7 +260,7 @@ async fn only_regular_files_within_the_size_limit_are_read() {
 #[tokio::test]
 async fn errors_name_the_file_and_the_problem() {
     let [pair, other] = Pair::several();
-    let mut scene = Scene::new(Watching::default());
+    let mut scene = Scene::new(by_default);
     for (name, content, reason, says) in [
         (
             "tls.crt",
@@ -305,7 +306,7 @@ async fn errors_name_the_file_and_the_problem() {
 #[tokio::test]
 async fn errors_and_debug_output_contain_no_keys() {
     let pair = Pair::new();
-    let mut scene = Scene::new(Watching::default());
+    let mut scene = Scene::new(by_default);
     // As left by an editor or a template engine that drops line breaks.
     let secret = pair.key.replace('\n', "");
     for (name, content) in [("tls.key", &secret), ("tls.crt", &secret), ("ca.crt", &secret)] {
@@ -323,7 +324,7 @@ async fn errors_and_debug_output_contain_no_keys() {
 #[tokio::test]
 async fn the_bundle_is_published_only_on_request() {
     let pair = Pair::new();
-    let mut scene = Scene::new(Watching::default());
+    let mut scene = Scene::new(by_default);
     scene.write(&pair);
     assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::External);
 
@@ -340,7 +341,7 @@ async fn the_bundle_is_published_only_on_request() {
 
 #[tokio::test]
 async fn expired_certificates_are_offered_and_checked_by_the_driver() {
-    let mut scene = Scene::new(Watching::default());
+    let mut scene = Scene::new(by_default);
     let pair = Pair::new();
     scene.write(&pair);
     let later = SystemTime::now() + 10_000 * 365 * DAY;
@@ -354,7 +355,7 @@ async fn certificate_and_key_may_share_a_file() {
     for watching in both_ways() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("both.pem");
-        let mut source = Following::new(Files::new(&path, &path).with_watching(watching));
+        let mut source = Following::new(watching(Files::new(&path, &path)));
         for pair in Pair::several::<2>() {
             fs::write(&path, pair.certificate.clone() + &pair.key).unwrap();
             source.offers(pair.fingerprint).await;

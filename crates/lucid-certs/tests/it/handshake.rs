@@ -23,7 +23,9 @@ use rustls::{
 fn serving() -> (CertificateAuthority, Arc<ServingCertificateResolver>) {
     let ca = CertificateAuthority::generate(&names(), now()).unwrap();
     let leaf = ca.issue(&names(), now()).unwrap();
-    (ca, Arc::new(ServingCertificateResolver::new(&leaf)))
+    let resolver = Arc::new(ServingCertificateResolver::default());
+    resolver.swap(&leaf);
+    (ca, resolver)
 }
 
 #[test]
@@ -31,7 +33,8 @@ fn a_swap_affects_the_next_handshake() {
     let now = now();
     let [old, new] = [0; 2].map(|_| CertificateAuthority::generate(&names(), now).unwrap());
     let [old_leaf, new_leaf] = [&old, &new].map(|ca| ca.issue(&names(), now).unwrap());
-    let resolver = Arc::new(ServingCertificateResolver::new(&old_leaf));
+    let resolver = Arc::new(ServingCertificateResolver::default());
+    resolver.swap(&old_leaf);
     let server = Arc::new(ServerTls::new(Arc::clone(&resolver) as _).build().unwrap());
     let name = "lucid-operator.lucid-system.svc";
 
@@ -99,7 +102,7 @@ fn the_minimum_version_is_enforced() {
         [&version::TLS12, &version::TLS13].map(|version| client(&ca.trust_bundle(), version));
     // (minimum version, whether a TLS 1.2 client is accepted)
     for (min_version, served) in [(TlsVersion::Tls12, true), (TlsVersion::Tls13, false)] {
-        assert_eq!(min_version.to_string().parse(), Ok(min_version));
+        assert_eq!(min_version.to_string().parse::<TlsVersion>().unwrap(), min_version);
         let config = ServerTls::new(Arc::clone(&resolver) as _).with_min_version(min_version).build();
         let server = Arc::new(config.unwrap());
         connect(&tls13, &server, "lucid-operator").unwrap();
@@ -153,7 +156,8 @@ fn chains_of_every_key_algorithm_are_served() {
     for algorithm in ALGORITHMS {
         let pair = Pair::with(algorithm, &["lucid-operator"]);
         let leaf = ServingCertificate::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap();
-        let resolver = Arc::new(ServingCertificateResolver::new(&leaf));
+        let resolver = Arc::new(ServingCertificateResolver::default());
+        resolver.swap(&leaf);
         let server = Arc::new(ServerTls::new(resolver).build().unwrap());
         for version in [&version::TLS12, &version::TLS13] {
             connect(&client(&pair.bundle(), version), &server, "lucid-operator").unwrap();

@@ -5,24 +5,28 @@ use std::time::Duration;
 use futures::future::join_all;
 use lucid_certs::{
     Fingerprint,
-    source::{CertificateSource, Files, Trust, Watching},
+    source::{CertificateSource, Files, Trust},
 };
 use lucid_testbed::AtomicWriter;
 use tokio::{sync::watch, time::timeout};
 
-use crate::common::{TIMEOUT, following::ask, pairs::Pair};
+use crate::common::{
+    TIMEOUT,
+    following::{Watching, ask, by_events, by_polling},
+    pairs::Pair,
+};
 
 const SWAPS: usize = 1000;
 const VOLUMES: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_swaps_are_detected_by_events() {
-    swaps(Watching::default().with_poll(Duration::from_hours(1))).await;
+    swaps(by_events).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_swaps_are_detected_by_polling() {
-    swaps(Watching::by_poll_alone().with_poll(Duration::from_millis(10))).await;
+    swaps(by_polling).await;
 }
 
 async fn swaps(watching: Watching) {
@@ -33,7 +37,7 @@ async fn swaps(watching: Watching) {
 async fn follow_a_volume(pairs: &[Pair], watching: Watching) {
     let folder = tempfile::tempdir().unwrap();
     let volume = AtomicWriter::new(folder.path());
-    let mut source = Files::in_directory(folder.path()).with_publishing().with_watching(watching);
+    let mut source = watching(Files::in_directory(folder.path()).with_publishing());
     volume.write(&pairs[0].files()).unwrap();
     let (offered, mut seen) = watch::channel::<Option<Fingerprint>>(None);
     let all = pairs.to_vec();
@@ -70,8 +74,8 @@ async fn a_volume_replaced_during_a_read_is_consistent() {
     let folder = tempfile::tempdir().unwrap();
     let volume = AtomicWriter::new(folder.path());
     volume.write(&pairs[0].files()).unwrap();
-    let watching = Watching::by_poll_alone().with_poll(Duration::from_millis(1));
-    let mut source = Files::in_directory(folder.path()).with_publishing().with_watching(watching);
+    let source = Files::in_directory(folder.path()).with_publishing();
+    let mut source = source.without_events().with_poll(Duration::from_millis(1));
     let mut writer = tokio::task::spawn_blocking({
         let pairs = pairs.to_vec();
         move || (1..=SWAPS).for_each(|swap| volume.write(&pairs[swap % pairs.len()].files()).unwrap())

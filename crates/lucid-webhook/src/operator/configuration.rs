@@ -104,12 +104,16 @@ impl Configuration {
 
     fn reading(&self, found: Option<&DynamicObject>) -> Reading {
         if self.is_removed() {
-            return Reading::absent().with_stale(found.is_some_and(|found| self.is_own(found)));
+            let mut absent = Reading::absent();
+            absent.stale = found.is_some_and(|found| self.is_own(found));
+            return absent;
         }
         let Some(found) = found else {
             self.presence.set(false);
             // A missing configuration is stale.
-            return Reading::present("", []).with_stale(true);
+            let mut missing = Reading::present("", []);
+            missing.stale = true;
+            return missing;
         };
         let slots = webhooks(found).into_iter().map(|webhook| {
             let bundle = webhook.client_config.ca_bundle.unwrap_or_default();
@@ -119,7 +123,10 @@ impl Configuration {
         let owners: BTreeSet<_> = owners.filter(|manager| !self.is_own_manager(manager)).collect();
         let is_as_wanted = self.is_as_wanted(found);
         self.presence.set(is_as_wanted);
-        Reading::present(version(found), slots).with_stale(!is_as_wanted).with_other_owners(owners)
+        let mut reading = Reading::present(version(found), slots);
+        reading.stale = !is_as_wanted;
+        reading.other_owners = owners.into_iter().collect();
+        reading
     }
 
     /// Returns `true` for an object that this registration has written. Charts use the label, too.
@@ -213,7 +220,7 @@ impl Configuration {
         let created = self.api.patch(&object, &params, &Patch::Apply(&empty)).await;
         let created = created.map_err(|error| self.failed_to("create", error))?;
         if !webhooks(&created).is_empty() {
-            return Err(TargetError::changed(self.name()));
+            return Err(self.changed());
         }
         Ok(version(&created))
     }
@@ -231,10 +238,14 @@ impl Configuration {
         Ok(())
     }
 
+    fn changed(&self) -> TargetError {
+        TargetError::Changed { target: self.name().to_owned() }
+    }
+
     fn failed_to(&self, action: &'static str, error: kube::Error) -> TargetError {
         match error {
-            kube::Error::Api(status) if status.is_conflict() => TargetError::changed(self.name()),
-            error => TargetError::api(action, self.name(), error),
+            kube::Error::Api(status) if status.is_conflict() => self.changed(),
+            error => TargetError::Api { action, target: self.name().to_owned(), source: Box::new(error) },
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `spec.conversion` of a CustomResourceDefinition.
 
+use std::error::Error;
 use std::fmt;
 
 use futures::future::BoxFuture;
@@ -82,12 +83,18 @@ impl Conversion {
         let (config, bundle) = (client_config(found), bundle(found));
         let is_as_wanted = found.spec.conversion == Some(self.wanted(config, &bundle));
         self.presence.set(is_as_wanted);
-        Reading::present(version(found), [("conversion".to_owned(), bundle)]).with_stale(!is_as_wanted)
+        let mut reading = Reading::present(version(found), [("conversion".to_owned(), bundle)]);
+        reading.stale = !is_as_wanted;
+        reading
     }
 
     async fn get(&self) -> Result<Option<CustomResourceDefinition>, TargetError> {
         let found = self.api.get_opt(&self.definition).await;
-        found.map_err(|error| TargetError::api("get", self.name(), error))
+        found.map_err(|error| self.failed_to("get", error))
+    }
+
+    fn failed_to(&self, action: &'static str, error: impl Error + Send + Sync + 'static) -> TargetError {
+        TargetError::Api { action, target: self.name().to_owned(), source: Box::new(error) }
     }
 
     /// Replaces the conversion, unless the definition has changed since `version`.
@@ -96,12 +103,14 @@ impl Conversion {
             {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version(version)},
             {"op": "add", "path": "/spec/conversion", "value": wanted},
         ]));
-        let patch = patch.map_err(|error| TargetError::api("write", self.name(), error))?;
+        let patch = patch.map_err(|error| self.failed_to("write", error))?;
         let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
         match self.api.patch(&self.definition, &params, &Patch::<()>::Json(patch)).await {
             Ok(written) => Ok(self.reading(&written)),
-            Err(kube::Error::Api(status)) if status.is_conflict() => Err(TargetError::changed(self.name())),
-            Err(error) => Err(TargetError::api("write", self.name(), error)),
+            Err(kube::Error::Api(status)) if status.is_conflict() => {
+                Err(TargetError::Changed { target: self.name().to_owned() })
+            }
+            Err(error) => Err(self.failed_to("write", error)),
         }
     }
 }

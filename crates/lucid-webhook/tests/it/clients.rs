@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lucid_certs::{ClientCertificates, ClientCertificatesError, ServerTls};
+use lucid_certs::{ClientCertificates, ServerTls};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, HandshakeKind};
@@ -143,7 +143,7 @@ async fn an_invalid_bundle_is_an_error_and_changes_nothing() {
         (format!("{}{}", Authority::new().pem, pem("AAAA")), "failed to read certificate 2 of"),
     ];
     for (bundle, says) in cases {
-        let error: ClientCertificatesError = setup.clients.replace(bundle.as_bytes()).unwrap_err();
+        let error = setup.clients.replace(bundle.as_bytes()).unwrap_err();
         let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
         let message: Vec<_> = causes.map(ToString::to_string).collect();
         assert!(message.join(": ").contains(says), "{message:?}");

@@ -377,7 +377,8 @@ async fn a_wrong_bundle_and_a_changed_registration_fail() {
 /// Serves this certificate to all clients; returns the address.
 async fn serve(certificate: lucid_certs::ServingCertificate) -> String {
     use std::sync::Arc;
-    let resolver = Arc::new(lucid_certs::ServingCertificateResolver::new(&certificate));
+    let resolver = Arc::new(lucid_certs::ServingCertificateResolver::default());
+    resolver.swap(&certificate);
     let tls = lucid_certs::ServerTls::new(resolver).build().unwrap();
     let server = lucid_webhook::Server::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let url = format!("https://{}/", server.local_addr());

@@ -1,6 +1,6 @@
 //! A trust bundle in a file.
 
-use std::{fmt, path::PathBuf};
+use std::path::{Path, PathBuf};
 
 use tokio::{sync::watch, task};
 use tracing::{info, warn};
@@ -11,87 +11,51 @@ use crate::{
     source::{Reason, SourceError, pair},
 };
 
-/// A trust bundle in a PEM file, such as the CAs of client certificates. The file is reloaded when it
-/// changes.
+/// Loads the trust bundle in a PEM file, such as the CAs of client certificates, and reloads it when the file changes, which
+/// is detected as for [`Files`](super::Files).
 ///
-/// If the file is missing, unreadable or truncated, the last valid bundle stays in use. Expired certificates
-/// stay in the bundle; verifiers check the validity period.
+/// Returns a receiver of the last valid bundle and its successors. The file is watched until the last receiver is dropped.
+/// If it is missing, unreadable or truncated, the last valid bundle stays in use, and a warning is logged. Expired
+/// certificates stay in the bundle; verifiers check the validity period.
+///
+/// # Errors
+///
+/// Returns an error if the file has no valid bundle.
+///
+/// # Panics
+///
+/// Panics if called outside of a tokio runtime.
 ///
 /// ```no_run
-/// use lucid_certs::source::{BundleFile, Watching};
-///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// let clients = BundleFile::load("/client-ca/ca.crt", Watching::default()).await?;
-/// let mut bundle = clients.subscribe();
+/// let mut bundle = lucid_certs::source::watch_bundle("/client-ca/ca.crt").await?;
 /// while bundle.changed().await.is_ok() {
 ///     println!("{} authorities", bundle.borrow_and_update().certificates().count());
 /// }
 /// # Ok(())
 /// # }
 /// ```
-///
-/// Clones share the same state. The file is watched until the last clone and the last receiver of the
-/// [problem](Self::problem) are dropped.
-#[derive(Clone)]
-pub struct BundleFile {
-    bundle: watch::Receiver<TrustBundle>,
-    problem: watch::Receiver<Option<SourceError>>,
+pub async fn watch_bundle(path: impl Into<PathBuf>) -> Result<watch::Receiver<TrustBundle>, SourceError> {
+    load(path.into(), Watching::default()).await
 }
 
-impl BundleFile {
-    /// Loads the bundle and starts watching the file.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file has no valid bundle.
-    ///
-    /// # Panics
-    ///
-    /// Panics if called outside of a tokio runtime.
-    pub async fn load(path: impl Into<PathBuf>, watching: Watching) -> Result<Self, SourceError> {
-        let path = path.into();
-        let mut file = FileSet::new(vec![path.clone()], watching);
-        let (sender, bundle) = watch::channel(read(&path, &mut file).await?);
-        let (problems, problem) = watch::channel(None);
-        task::spawn(async move {
-            loop {
-                tokio::select! {
-                    () = problems.closed() => return,
-                    () = file.changed() => {}
-                }
-                follow(&path, read(&path, &mut file).await, &sender, &problems);
+async fn load(path: PathBuf, watching: Watching) -> Result<watch::Receiver<TrustBundle>, SourceError> {
+    let mut file = FileSet::new(vec![path.clone()], watching);
+    let (bundle, receiver) = watch::channel(read(&path, &mut file).await?);
+    task::spawn(async move {
+        loop {
+            tokio::select! {
+                () = bundle.closed() => return,
+                () = file.changed() => {}
             }
-        });
-        Ok(Self { bundle, problem })
-    }
-
-    /// Returns the last valid bundle.
-    #[must_use]
-    pub fn current(&self) -> TrustBundle {
-        self.bundle.borrow().clone()
-    }
-
-    /// Returns a receiver of the last valid bundle and its successors. The channel closes when the file is no
-    /// longer watched.
-    #[must_use]
-    pub fn subscribe(&self) -> watch::Receiver<TrustBundle> {
-        self.bundle.clone()
-    }
-
-    /// Returns a receiver of the current problem: why the last valid bundle differs from the file, or `None`.
-    #[must_use]
-    pub fn problem(&self) -> watch::Receiver<Option<SourceError>> {
-        self.problem.clone()
-    }
+            follow(&path, read(&path, &mut file).await, &bundle);
+        }
+    });
+    Ok(receiver)
 }
 
-fn follow(
-    path: &std::path::Path,
-    found: Result<TrustBundle, SourceError>,
-    bundle: &watch::Sender<TrustBundle>,
-    problems: &watch::Sender<Option<SourceError>>,
-) {
-    let problem = match found {
+fn follow(path: &Path, found: Result<TrustBundle, SourceError>, bundle: &watch::Sender<TrustBundle>) {
+    match found {
         Ok(found) => {
             let differs = bundle.send_if_modified(|bundle| {
                 let differs = *bundle != found;
@@ -102,21 +66,14 @@ fn follow(
                 let bundle: Vec<_> = bundle.borrow().fingerprints().map(|held| held.to_string()).collect();
                 info!(path = %path.display(), bundle = bundle.join(", "), "trust bundle reloaded");
             }
-            None
         }
         Err(problem) => {
             warn!(reason = problem.reason.as_str(), "{problem}; the last trust bundle stays in use");
-            Some(problem)
         }
-    };
-    problems.send_if_modified(|current| {
-        let differs = *current != problem;
-        *current = problem;
-        differs
-    });
+    }
 }
 
-async fn read(path: &std::path::Path, file: &mut FileSet) -> Result<TrustBundle, SourceError> {
+async fn read(path: &Path, file: &mut FileSet) -> Result<TrustBundle, SourceError> {
     let snapshot = file.read().await?;
     match snapshot.contents.first() {
         Some(content) => pair::bundle(&text(path, content)?),
@@ -124,9 +81,64 @@ async fn read(path: &std::path::Path, file: &mut FileSet) -> Result<TrustBundle,
     }
 }
 
-impl fmt::Debug for BundleFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bundle: Vec<_> = self.bundle.borrow().fingerprints().collect();
-        f.debug_struct("BundleFile").field("bundle", &bundle).finish_non_exhaustive()
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        time::{Duration, SystemTime},
+    };
+
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::{ca::CertificateAuthority, names::ServingNames};
+
+    fn generate() -> TrustBundle {
+        let names = ServingNames::for_hosts(&["127.0.0.1"]).unwrap();
+        CertificateAuthority::generate(&names, SystemTime::now()).unwrap().trust_bundle()
+    }
+
+    #[tokio::test]
+    async fn a_bundle_is_reloaded_and_the_last_valid_one_kept() {
+        for watching in [
+            Watching { events: true, poll: Duration::from_hours(1) },
+            Watching { events: false, poll: Duration::from_millis(10) },
+        ] {
+            let [first, second, third] = [(); 3].map(|()| generate());
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("ca.crt");
+            let missing = load(path.clone(), watching).await.unwrap_err();
+            assert_eq!(missing.reason, Reason::Missing);
+
+            fs::write(&path, first.to_pem()).unwrap();
+            let mut bundle = load(path.clone(), watching).await.unwrap();
+            assert_eq!(*bundle.borrow(), first);
+            let mut becomes = async |expected: &TrustBundle| {
+                let found = bundle.wait_for(|bundle| bundle == expected);
+                drop(timeout(Duration::from_secs(60), found).await.unwrap().unwrap());
+                bundle.clone()
+            };
+
+            fs::write(&path, first.to_pem() + &second.to_pem()).unwrap();
+            let both = first.merge(&second);
+            let kept = becomes(&both).await;
+
+            let problem = async || {
+                sleep(Duration::from_millis(500)).await;
+                assert_eq!(*kept.borrow(), both);
+                assert!(!kept.has_changed().unwrap());
+                let mut file = FileSet::new(vec![path.clone()], watching);
+                let problem = read(&path, &mut file).await.unwrap_err();
+                assert!(problem.to_string().contains("ca.crt"));
+                problem.reason
+            };
+            fs::write(&path, &first.to_pem()[..100]).unwrap();
+            assert_eq!(problem().await, Reason::Malformed);
+            fs::remove_file(&path).unwrap();
+            assert_eq!(problem().await, Reason::Missing);
+
+            fs::write(&path, third.to_pem()).unwrap();
+            becomes(&third).await;
+        }
     }
 }

@@ -18,30 +18,13 @@ use super::{
 use set::FileSet;
 use snapshot::{Content, Snapshot};
 
-pub use bundle::BundleFile;
+pub use bundle::watch_bundle;
 
-/// Detection of file changes: by file system events and by polling every five seconds.
-///
-/// Events are handled 25 ms after the last of a series, so that a writer can finish. Polling covers network
-/// file systems, which have no events, and systems whose watch limit is exhausted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Watching {
+/// Detection of file changes.
+#[derive(Debug, Clone, Copy)]
+struct Watching {
     events: bool,
     poll: Duration,
-}
-
-impl Watching {
-    /// Disables file system events.
-    #[must_use]
-    pub fn by_poll_alone() -> Self {
-        Self { events: false, ..Self::default() }
-    }
-
-    /// Sets the poll interval (minimum 1 ms).
-    #[must_use]
-    pub fn with_poll(self, poll: Duration) -> Self {
-        Self { poll: poll.max(Duration::from_millis(1)), ..self }
-    }
 }
 
 impl Default for Watching {
@@ -58,6 +41,10 @@ impl Default for Watching {
 /// the same version: symbolic links are resolved once for all files. Files that are written one after the
 /// other mismatch for a moment. Until they match, and while files are missing, unreadable or truncated, the
 /// previous certificate stays in use.
+///
+/// Changes are detected by file system events, and by polling every five seconds. Events are handled 25 ms after the last
+/// of a series, so that a writer can finish. Polling covers network file systems, which have no events, and systems whose
+/// watch limit is exhausted.
 ///
 /// Mount the volume, not single files: a `subPath` mount never changes. Kubelet updates a mounted Secret
 /// within about two minutes; [`SecretSource`](super::SecretSource) is faster.
@@ -116,10 +103,17 @@ impl Files {
         self
     }
 
-    /// Sets the detection of file changes.
+    /// Sets the poll interval (default 5 s, minimum 1 ms).
     #[must_use]
-    pub fn with_watching(mut self, watching: Watching) -> Self {
-        self.watching = watching;
+    pub fn with_poll(mut self, poll: Duration) -> Self {
+        self.watching.poll = poll.max(Duration::from_millis(1));
+        self
+    }
+
+    /// Disables file system events.
+    #[must_use]
+    pub fn without_events(mut self) -> Self {
+        self.watching.events = false;
         self
     }
 

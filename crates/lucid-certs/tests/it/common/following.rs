@@ -1,14 +1,28 @@
 //! Calls a source as the driver does.
 
-use std::{fmt, time::SystemTime};
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
 
 use lucid_certs::{
     Fingerprint, TrustBundle,
-    source::{CertificateSource, ObservedTrust, Offer, Reason, SourceError, Trust},
+    source::{CertificateSource, Files, ObservedTrust, Offer, Reason, SourceError, Trust},
 };
 use tokio::time::timeout;
 
 use super::TIMEOUT;
+
+/// Sets how changes of files are detected.
+pub(crate) type Watching = fn(Files) -> Files;
+
+pub(crate) fn by_events(files: Files) -> Files {
+    files.with_poll(Duration::from_hours(1))
+}
+
+pub(crate) fn by_polling(files: Files) -> Files {
+    files.without_events().with_poll(Duration::from_millis(10))
+}
 
 pub(crate) async fn ask(source: &mut impl CertificateSource) -> Result<Offer, SourceError> {
     source.offer(&ObservedTrust::default(), SystemTime::now()).await

@@ -12,7 +12,7 @@ use std::time::Duration;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
-use lucid_certs::{TrustBundle, injector::ApiServerCa};
+use lucid_certs::TrustBundle;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ use self::{
     },
     site::{Site, ca, start},
 };
-use crate::common::{DAY, objects::Kind, until};
+use crate::common::{DAY, certificate_pem, objects::Kind, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_permissions_of_the_manifest_are_sufficient() {
@@ -55,10 +55,9 @@ async fn each_annotation_is_honoured_on_each_kind(site: &Site, ca: &TrustBundle)
     site.put_secret("lucid-system", "lucid-operator-ca", ("a", "b"), &own.to_pem()).await;
     let issued = self::ca(3 * DAY);
     site.put_secret("web", "issued", (CERTIFICATE_NAME, "serving"), &issued.to_pem()).await;
-    let Some(ApiServerCa::Pem(pem)) = ApiServerCa::of(&Site::config(&site.cluster).await) else {
-        panic!("a kubeconfig with certificate-authority-data is expected")
-    };
-    let api_server = TrustBundle::from_pem(&pem).unwrap();
+    let certificates = Site::config(&site.cluster).await.root_cert.unwrap();
+    let pem: String = certificates.iter().map(|der| certificate_pem(der)).collect();
+    let api_server = TrustBundle::from_pem(pem.as_bytes()).unwrap();
     for kind in FOUR {
         let secret = Object::create(site, kind, "secret", &[(FROM_SECRET, "web/ca")]).await;
         let certificate =

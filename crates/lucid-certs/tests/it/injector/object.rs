@@ -73,7 +73,7 @@ impl Object {
     }
 
     pub(super) async fn wait_for(&self, bundle: &TrustBundle) {
-        let fingerprints: Vec<_> = bundle.fingerprints().collect();
+        let fingerprints: Vec<_> = bundle.validities().map(|(it, _)| it).collect();
         let what = format!("bundle {fingerprints:?} in {:?} {}", self.kind, self.name);
         let pem = bundle.to_pem();
         until(&what, async || self.held(&self.read().await).iter().all(|held| *held == pem)).await;

@@ -9,10 +9,7 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
 };
-use lucid_certs::{
-    CertificateAuthority, TrustBundle,
-    injector::{ApiServerCa, Injector, InjectorError},
-};
+use lucid_certs::{CertificateAuthority, TrustBundle, injector::Injector};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -47,11 +44,10 @@ impl Site {
     }
 
     pub(super) async fn injector(&self) -> Injector {
-        let api_server_ca = ApiServerCa::of(&Self::config(&self.cluster).await);
-        assert!(api_server_ca.is_some());
+        let config = Self::config(&self.cluster).await;
         Injector::new(self.restricted.clone())
             .with_openshift_ca("lucid-system", "lucid-operator-ca", "ca.crt")
-            .with_api_server_ca(api_server_ca)
+            .with_api_server_ca(&config)
     }
 
     pub(super) async fn put_secret(
@@ -90,7 +86,7 @@ impl Site {
 }
 
 /// A running injector, aborted on drop.
-pub(super) struct Running(JoinHandle<Result<(), InjectorError>>);
+pub(super) struct Running(JoinHandle<Result<(), lucid_certs::Error>>);
 
 impl Drop for Running {
     fn drop(&mut self) {

@@ -96,7 +96,8 @@ async fn an_urgent_rotation_ends_trust_in_all_former_cas(client: &Client) {
     until("trust in it alone", async || published(client, name).await.as_ref() == Some(&third)).await;
     assert!(pair.replicas.iter().all(|replica| replica.accepts(&third)));
     let status = CaStatus::read(client.clone(), NAMESPACE, name).await.unwrap();
-    let retired: Vec<_> = pair.old.fingerprints().chain(second.fingerprints()).collect();
+    let retired = pair.old.validities().chain(second.validities());
+    let retired: Vec<_> = retired.map(|(fingerprint, _)| fingerprint).collect();
     assert!(retired.iter().all(|revoked| status.retired.contains(revoked)), "{status:?}");
     pair.stop().await;
 }
@@ -139,7 +140,7 @@ async fn a_foreign_ca_is_adopted_without_failed_calls(client: &Client) {
     // Older than the current CA, as from a backup.
     let then = SystemTime::now() - Duration::from_hours(24 * 30);
     let foreign = CertificateAuthority::generate(&names(), then).unwrap();
-    let certificate = foreign.certificate_pem();
+    let certificate = foreign.trust_bundle().to_pem();
     let secret = json!({ "stringData": {
         "tls.crt": certificate, "tls.key": foreign.private_key_pem().as_str(), "ca.crt": certificate,
         "rotation.json": "{}",
@@ -206,7 +207,10 @@ impl TrustTarget for Unreadable {
 
     fn read(&self) -> BoxFuture<'_, Result<Reading, TargetError>> {
         match self.is_cut_off.load(Ordering::Relaxed) {
-            true => Box::pin(async { Err(TargetError::api("get", self.name(), "cut off")) }),
+            true => Box::pin(async {
+                let (target, source) = (self.name().to_owned(), "cut off".into());
+                Err(TargetError::Api { action: "get", target, source })
+            }),
             false => self.target.read(),
         }
     }
@@ -264,7 +268,7 @@ async fn replicas_can_share_one_certificate(client: &Client) {
     let secret = secrets(client).get("one-leaf-tls").await.unwrap();
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));
     let leaf = &secret.data.as_ref().unwrap()["tls.crt"].0;
-    let leaf = TrustBundle::from_pem(leaf).unwrap().fingerprints().next().unwrap();
+    let leaf = TrustBundle::from_pem(leaf).unwrap().validities().map(|(it, _)| it).next().unwrap();
     let authority = signer(client, name).await.unwrap();
     assert!(replicas.iter().all(|replica| replica.shown(&authority) == leaf));
 
@@ -272,7 +276,7 @@ async fn replicas_can_share_one_certificate(client: &Client) {
     secrets(client).delete("one-leaf-tls", &DeleteParams::default()).await.unwrap();
     let again = eventually("another certificate", || async {
         let secret = secrets(client).get_opt("one-leaf-tls").await.unwrap()?;
-        TrustBundle::from_pem(&secret.data?.get("tls.crt")?.0).ok()?.fingerprints().next()
+        TrustBundle::from_pem(&secret.data?.get("tls.crt")?.0).ok()?.validities().map(|(it, _)| it).next()
     })
     .await;
     assert_ne!(again, leaf);

@@ -85,7 +85,7 @@ async fn a_created_secret_has_the_keys_of_its_type(client: &Client) {
 async fn a_foreign_ca_is_used(client: &Client) {
     register(client, "elsewhere").await;
     let foreign = CertificateAuthority::generate(&names(), now() - 100 * DAY).unwrap();
-    let (certificate, key) = (foreign.certificate_pem(), foreign.private_key_pem());
+    let (certificate, key) = (foreign.trust_bundle().to_pem(), foreign.private_key_pem());
     let before = put(client, "elsewhere", &[("tls.crt", &certificate), ("tls.key", &key)]).await;
     let replica = Replica::start(client, "elsewhere").await;
     assert!(replica.accepts(&foreign.trust_bundle()));
@@ -95,7 +95,7 @@ async fn a_foreign_ca_is_used(client: &Client) {
 
 async fn an_unusable_secret_is_replaced(client: &Client) {
     let now = now();
-    let pems = |ca: CertificateAuthority| (ca.certificate_pem(), ca.private_key_pem());
+    let pems = |ca: CertificateAuthority| (ca.trust_bundle().to_pem(), ca.private_key_pem());
     let (certificate, key) = pems(CertificateAuthority::generate(&names(), now).unwrap());
     let (_, other_key) = pems(CertificateAuthority::generate(&names(), now).unwrap());
     let expired = pems(CertificateAuthority::generate(&names(), now - 400 * DAY).unwrap());
@@ -165,7 +165,7 @@ async fn an_expiring_ca_is_rotated(client: &Client) {
     let name = "due";
     register(client, name).await;
     let due = CertificateAuthority::generate(&names(), now() - 340 * DAY).unwrap();
-    let (certificate, key) = (due.certificate_pem(), due.private_key_pem());
+    let (certificate, key) = (due.trust_bundle().to_pem(), due.private_key_pem());
     put(client, name, &[("tls.crt", &certificate), ("tls.key", &key)]).await;
     let replica = Replica::start(client, name).await;
     let old = due.trust_bundle();
@@ -181,7 +181,7 @@ async fn a_secret_without_rotation_records_keeps_its_bundle(client: &Client) {
     let [ca, before] =
         [1, 2].map(|days| CertificateAuthority::generate(&names(), now() - days * DAY).unwrap());
     let trusted = ca.trust_bundle().merge(&before.trust_bundle());
-    let (certificate, key) = (ca.certificate_pem(), ca.private_key_pem());
+    let (certificate, key) = (ca.trust_bundle().to_pem(), ca.private_key_pem());
     let data = [("tls.crt", certificate.as_str()), ("tls.key", &key), ("ca.crt", &trusted.to_pem())];
     put(client, name, &data).await;
     let label = json!({ "metadata": { "labels": { "app.kubernetes.io/managed-by": "lucid-certs" } } });

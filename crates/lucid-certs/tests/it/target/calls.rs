@@ -169,7 +169,8 @@ impl Server {
         let now = SystemTime::now();
         let authority = lucid_certs::CertificateAuthority::generate(&names, now).unwrap();
         let certificate = authority.issue(&names, now).unwrap();
-        let resolver = Arc::new(ServingCertificateResolver::new(&certificate));
+        let resolver = Arc::new(ServingCertificateResolver::default());
+        resolver.swap(&certificate);
         let config = Arc::new(ServerTls::new(resolver).with_alpn(["http/1.1"]).build().unwrap());
 
         let listener = TcpListener::bind((address, 0)).await.unwrap();
