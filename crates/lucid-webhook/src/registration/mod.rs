@@ -28,7 +28,7 @@
 //!
 //! The namespaceSelector of every webhook excludes `kube-system`, unless it names that namespace or
 //! [`WebhookRegistration::with_kube_system`] includes it: an unavailable webhook there can take the cluster down. If
-//! `kube-system` is included, the default guard of the webhook admits it.
+//! `kube-system` is included, a webhook without [permissions](crate::guard) handles its objects.
 
 mod configurations;
 mod endpoint;
@@ -57,7 +57,7 @@ pub use selector::parse_selector;
 /// Label of every Namespace that holds its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// The API server would reject the registration, or never call the webhook.
+/// The API server would reject the registration, or never call the webhook; or a selector is malformed.
 #[derive(Debug, Snafu)]
 #[snafu(display("{problem}"))]
 pub struct RegistrationError {
@@ -200,8 +200,8 @@ impl WebhookRegistration {
         self
     }
 
-    /// Includes objects in `kube-system`. The default guard of the webhook then admits them; guards set in code or by
-    /// the administrator decide for themselves.
+    /// Includes objects in `kube-system`. Without permissions, the webhook then handles them; an
+    /// administrator's [permissions](crate::guard::Permissions) decide for themselves.
     pub const fn with_kube_system(mut self) -> Self {
         self.kube_system = true;
         self

@@ -20,6 +20,7 @@ use lucid_webhook::{
 };
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::servers::{CA_BUNDLE, serve};
 use super::{Answer, Scene, in_namespace, rule, until};
@@ -143,8 +144,7 @@ async fn check(scene: &Scene, webhook: impl Fn(String) -> Webhook, cases: &[Case
     let router = cases.iter().fold(Router::new(), |router, case| {
         let permissions: Permissions = serde_yaml::from_str(case.permissions).unwrap();
         let webhook = webhook(format!("{}.example.com", case.name))
-            .with_permissions(permissions, Some(Arc::clone(&reviews)))
-            .unwrap()
+            .with_permissions(watch::channel(permissions).1, Arc::clone(&reviews))
             .with_registration(|registration| {
                 registration
                     .with_rule(Rule::of::<ConfigMap>([Operation::Create, Operation::Update]))
@@ -288,11 +288,11 @@ fn registration_and_guard_exclude_kube_system_by_default() {
     in_namespace("system", async |scene| {
         let mut registry = Registry::default();
         let named = "selector: {namespace: [kube-system, system]}";
+        let reviews = Arc::new(SubjectAccessReviews::new(scene.client()));
         let webhook = |name: &str, permissions: &str| {
             let permissions: Permissions = serde_yaml::from_str(permissions).unwrap();
             Webhook::mutating(format!("{name}.example.com"), mark)
-                .with_permissions(permissions, None)
-                .unwrap()
+                .with_permissions(watch::channel(permissions).1, reviews.clone())
                 .with_registration(|registration| {
                     registration
                         .with_rule(Rule::of::<ConfigMap>([Operation::Create]))
