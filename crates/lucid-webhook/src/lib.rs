@@ -337,7 +337,7 @@ pub use handler::{
 };
 pub use kind::WebhookKind;
 pub use metrics::Metrics;
-pub use patch::{AllowedPath, AllowedPaths, InvalidAllowedPath, JsonPatch, PatchError};
+pub use patch::{AllowedPath, AllowedPaths, JsonPatch, PatchError};
 pub use peer_certificate::PeerCertificate;
 pub use raw_object::{DecodeError, RawObject};
 pub use readiness::{Condition, Readiness};
@@ -348,6 +348,5 @@ pub use review::{
 pub use router::Router;
 pub use server::{BindError, RequestBody, Server, Tls};
 pub use shutdown::shutdown_signal;
-pub use side_effects::SideEffects;
 pub use tower::BoxError;
 pub use webhook::Webhook;

@@ -170,7 +170,7 @@ pub struct CachedAccessReview {
     inner: Arc<dyn AccessReview>,
     answers: Arc<Mutex<Answers>>,
     lifetimes: Lifetimes,
-    capacity: usize,
+    pub(super) capacity: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -228,12 +228,6 @@ impl CachedAccessReview {
     #[must_use]
     pub fn with_ttl(self, allowed: Duration, denied: Duration) -> Self {
         Self { lifetimes: Lifetimes { allowed, denied }, ..self }
-    }
-
-    /// Sets the maximum number of cached results.
-    #[must_use]
-    pub fn with_capacity(self, answers: usize) -> Self {
-        Self { capacity: answers, ..self }
     }
 
     /// Returns the cached result, or the review to wait for.

@@ -414,14 +414,16 @@ async fn cancelling_one_request_keeps_coalesced_ones() {
 #[tokio::test]
 async fn the_cache_is_bounded() {
     let reviewer = Arc::new(Reviewer::default());
-    let cached = CachedAccessReview::new(reviewer.clone()).with_capacity(0);
+    let mut cached = CachedAccessReview::new(reviewer.clone());
+    cached.capacity = 0;
     for _ in 0..2 {
         cached.is_allowed(&access("update")).await.unwrap();
     }
     assert_eq!(reviewer.answers.load(Ordering::SeqCst), 2);
 
     // The latest results are kept.
-    let cached = CachedAccessReview::new(reviewer.clone()).with_capacity(4);
+    let mut cached = CachedAccessReview::new(reviewer.clone());
+    cached.capacity = 4;
     let verbs: Vec<_> = (0..100).map(|verb| verb.to_string()).collect();
     let is_cached = async |verb: &str| {
         let before = reviewer.answers.load(Ordering::SeqCst);

@@ -84,22 +84,18 @@ pub enum FailurePolicy {
 }
 
 /// Matching of equivalent requests, through other versions of the API (`matchPolicy`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MatchPolicy {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MatchPolicy {
     /// The rules match equivalent requests; the API server converts the objects.
-    #[default]
     Equivalent,
     /// The rules match exact requests only: users of another version bypass the webhook.
     Exact,
 }
 
 /// Reinvocation of a mutating webhook when a later one changes the object (`reinvocationPolicy`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReinvocationPolicy {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReinvocationPolicy {
     /// The webhook is called once.
-    #[default]
     Never,
     /// The webhook is called up to twice: its changes have to be idempotent.
     IfNeeded,
@@ -252,9 +248,11 @@ impl WebhookRegistration {
         }))
     }
 
-    /// Declares the side effects of the handler.
-    pub const fn with_side_effects(mut self, side_effects: SideEffects) -> Self {
-        self.side_effects = side_effects;
+    /// Declares side effects of the handler, which has none in a dry run (`NoneOnDryRun`). For requests that will not be
+    /// stored (`dryRun=All`), the API server calls only webhooks that promise no side effects. By default the handler
+    /// has none at all.
+    pub const fn with_side_effects(mut self) -> Self {
+        self.side_effects = SideEffects::NoneOnDryRun;
         self
     }
 
@@ -270,15 +268,17 @@ impl WebhookRegistration {
         self
     }
 
-    /// Sets the matching of equivalent requests.
-    pub const fn with_match_policy(mut self, policy: MatchPolicy) -> Self {
-        self.match_policy = policy;
+    /// Matches exact requests only (`matchPolicy: Exact`): users of another version of the API bypass the webhook. By
+    /// default the API server converts the objects of equivalent requests.
+    pub const fn with_exact_match(mut self) -> Self {
+        self.match_policy = MatchPolicy::Exact;
         self
     }
 
-    /// Sets the reinvocation when a later webhook changes the object; only for mutating webhooks.
-    pub const fn with_reinvocation_policy(mut self, policy: ReinvocationPolicy) -> Self {
-        self.reinvocation_policy = policy;
+    /// Calls a mutating webhook up to twice, if a later one changes the object (`reinvocationPolicy: IfNeeded`): its
+    /// changes have to be idempotent.
+    pub const fn with_reinvocation(mut self) -> Self {
+        self.reinvocation_policy = ReinvocationPolicy::IfNeeded;
         self
     }
 

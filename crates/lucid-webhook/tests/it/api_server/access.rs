@@ -15,8 +15,7 @@ use lucid_webhook::client::{ClusterClient, SubjectAccessReviews};
 use lucid_webhook::guard::{AccessReview, CachedAccessReview, Permissions};
 use lucid_webhook::registration::{Configurations, Endpoint, Rule, WebhookRegistration, parse_selector};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, Changed, Metrics, Object, Operation, Router, SideEffects,
-    Webhook,
+    AdmissionRequest, AdmissionResponse, BoxError, Changed, Metrics, Object, Operation, Router, Webhook,
 };
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -373,19 +372,19 @@ fn a_handler_writes_only_as_its_side_effects_say() {
         Ok(AdmissionResponse::allow().with_warning(note.metadata.name.unwrap_or_default()))
     }
     in_namespace("noting", async |scene| {
-        let webhook = |name: &'static str, side_effects| {
+        let webhook = |name: &'static str| {
             Webhook::validating(format!("{name}.example.com"), note)
                 .with_client(scene.client())
                 .with_registration(|registration| {
                     registration
                         .with_rule(Rule::of::<ConfigMap>([Operation::Create]))
-                        .with_side_effects(side_effects)
                         .with_object_selector(labels(json!({"noting": name})))
                 })
         };
-        let router = Router::new()
-            .webhook("/none", webhook("none", SideEffects::None))
-            .webhook("/none-on-dry-run", webhook("none-on-dry-run", SideEffects::NoneOnDryRun));
+        let router = Router::new().webhook("/none", webhook("none")).webhook(
+            "/none-on-dry-run",
+            webhook("none-on-dry-run").with_registration(WebhookRegistration::with_side_effects),
+        );
         register(scene, router).await;
         for (webhook, dry_run, noted) in [
             ("none", false, false),
