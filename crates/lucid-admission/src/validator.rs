@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use crate::break_glass::BreakGlassReview;
 use crate::cluster::ClusterConfiguration;
-use crate::error::{UnknownKindSnafu, ValidateError};
+use crate::error::{UnknownKindSnafu, ValidateError, describe};
 use crate::names::{VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 use crate::record::{decision, record_response};
 use crate::registration::{Registrations, answer_failure};
@@ -147,7 +147,7 @@ impl Validator {
         if !self.registrations.scope.covers(namespace) {
             return Ok(AdmissionResponse::allow());
         }
-        let found = || UnknownKindSnafu { found: request.kind.to_string() };
+        let found = || UnknownKindSnafu { found: describe(&request.kind) };
         let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
         let workload = workload.filter(|workload| expected(*workload)).with_context(found)?;
         let Some(subject) = subject(workload, &request)? else { return Ok(AdmissionResponse::allow()) };

@@ -97,7 +97,7 @@ fn spans_have_the_outcome_of_a_request() {
 #[test]
 fn log_lines_are_bounded() {
     async fn fails(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
-        Err(format!("no such kind: {}", request.kind).into())
+        Err(format!("no such kind: {}", request.kind.kind).into())
     }
     let written = Written::default();
     let subscriber = tracing_subscriber::fmt().json().with_writer(written.clone()).finish();
