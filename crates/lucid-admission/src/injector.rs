@@ -6,14 +6,14 @@ use std::time::Instant;
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, PodView, plan};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, AllowedPaths, Failure, FailureAction, JsonPatch, Operation,
-    RawObject, Router, Webhook,
+    AdmissionRequest, AdmissionResponse, AllowedPaths, Failure, FailureAction, GroupVersionKind, JsonPatch,
+    Operation, RawObject, Router, Webhook,
 };
 use prometheus_client::registry::Registry;
 use snafu::ensure;
 
 use crate::cluster::ClusterConfiguration;
-use crate::error::{InjectError, NotAPodSnafu, RequestError};
+use crate::error::{InjectError, NotAPodSnafu, RequestError, describe};
 use crate::events::Events;
 use crate::injection_metrics::{InjectionMetrics, Outcome};
 use crate::names::{MUTATE_NAME, MUTATE_PATH};
@@ -71,7 +71,7 @@ impl Injector {
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
             .with_allowed_paths(AllowedPaths::parse(WRITTEN).unwrap_or_default())
             .with_overload_denied()
-            .with_live_permissions(this.cluster.permissions().mutate.subscribe(), this.cluster.reviews())
+            .with_permissions(this.cluster.permissions().mutate.subscribe(), this.cluster.reviews())
             .with_failure_action(FailureAction::call(move |request, failure| {
                 answer_failure(policy, request, failure, "no auditors")
             }))
@@ -154,7 +154,9 @@ impl Injector {
 ///
 /// Returns an error if the request is about another kind, or the pod cannot be parsed.
 pub fn pod_of<'a>(request: &AdmissionRequest, object: &'a RawObject) -> Result<PodView<'a>, RequestError> {
-    ensure!(request.kind.is("", "v1", "Pod"), NotAPodSnafu { found: request.kind.to_string() });
+    let GroupVersionKind { group, version, kind } = &request.kind;
+    let is_pod = (&**group, &**version, &**kind) == ("", "v1", "Pod");
+    ensure!(is_pod, NotAPodSnafu { found: describe(&request.kind) });
     Ok(PodView::from_json(object.as_bytes())?)
 }
 

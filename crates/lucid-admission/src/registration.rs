@@ -11,8 +11,7 @@ use kube::core::Selector;
 use lucid_chain::keys;
 use lucid_policy::Workload;
 use lucid_webhook::registration::{
-    Configurations, FailurePolicy, RegistrationError, ReinvocationPolicy, Rule, RuleScope,
-    WebhookRegistration,
+    Configurations, FailurePolicy, RegistrationError, Rule, RuleScope, WebhookRegistration,
 };
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, Webhook, WebhookKind,
@@ -208,7 +207,7 @@ impl Registrations {
             .with_rule(pods)
             .with_failure_policy(self.injection)
             // A later injector may add containers or ports.
-            .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
+            .with_reinvocation()
     }
 
     /// Registration of the validating webhook for new pods and changes of existing ones, those that fulfil

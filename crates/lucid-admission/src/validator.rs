@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use crate::break_glass::BreakGlassReview;
 use crate::cluster::ClusterConfiguration;
-use crate::error::{UnknownKindSnafu, ValidateError};
+use crate::error::{UnknownKindSnafu, ValidateError, describe};
 use crate::names::{VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 use crate::record::{decision, record_response};
 use crate::registration::{Registrations, answer_failure};
@@ -93,7 +93,7 @@ impl Validator {
         let pods = Webhook::validating(VALIDATE_NAME, judge)
             .with_registration(|_| registrations.validating(pod_changed))
             .with_overload_denied()
-            .with_live_permissions(permissions, this.cluster.reviews())
+            .with_permissions(permissions, this.cluster.reviews())
             .with_failure_action(failure_action(registrations.validation))
             .with_on_response(move |request, response, failure| {
                 pods_recorder.record(request, response, failure)
@@ -108,7 +108,7 @@ impl Validator {
         };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
             .with_registration(|_| registrations.workloads())
-            .with_live_permissions(this.cluster.permissions().workloads.subscribe(), this.cluster.reviews())
+            .with_permissions(this.cluster.permissions().workloads.subscribe(), this.cluster.reviews())
             // Failures only cause warnings: the pods of a workload are evaluated on creation.
             .with_failure_action(failure_action(FailurePolicy::Ignore))
             .with_on_response(move |request, response, failure| {
@@ -147,7 +147,7 @@ impl Validator {
         if !self.registrations.scope.covers(namespace) {
             return Ok(AdmissionResponse::allow());
         }
-        let found = || UnknownKindSnafu { found: request.kind.to_string() };
+        let found = || UnknownKindSnafu { found: describe(&request.kind) };
         let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
         let workload = workload.filter(|workload| expected(*workload)).with_context(found)?;
         let Some(subject) = subject(workload, &request)? else { return Ok(AdmissionResponse::allow()) };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use lucid_webhook::names::{is_annotation_key, is_label_value, is_qualified_name};
+use lucid_webhook::names::{is_name, is_qualified_name};
 use serde_json::{Map, Value, json};
 use snafu::Snafu;
 
@@ -180,12 +180,13 @@ fn check_values(field: &str, values: &Map<String, Value>, before: Option<&Value>
         let invalid = |what: &str| Err(format!("metadata.{field}: Invalid value: {what}"));
         let is_key = match field {
             "labels" => is_qualified_name(key),
-            _ => is_annotation_key(key),
+            // The prefix may be in upper case.
+            _ => is_qualified_name(&key.to_ascii_lowercase()),
         };
         if !is_key {
             return invalid(&format!("{key:?} is no qualified name"));
         }
-        if field == "labels" && !is_label_value(value) {
+        if field == "labels" && !value.is_empty() && !is_name(value) {
             return invalid(&format!("{value:?} is no value of a label"));
         }
     }

@@ -117,7 +117,7 @@ impl Scope {
         let [requested, _] = subject.resources;
         let versions = |rule: &&RuleWithOperations| {
             rule.api_versions.iter().flatten().any(|version| {
-                let resource = GroupVersionResource { version: version.clone(), ..requested.clone() };
+                let resource = GroupVersionResource::gvr(&requested.group, version, &requested.resource);
                 rule_matches(rule, &resource, subject)
             })
         };

@@ -5,11 +5,7 @@ use lucid_webhook::{GroupVersionKind, GroupVersionResource};
 /// Returns the resource and subresource that serve a kind. Core kinds of subresources are known; other kinds are
 /// pluralized.
 pub(super) fn of_kind(kind: &GroupVersionKind) -> (GroupVersionResource, &'static str) {
-    let resource = |group: &str, version: &str, resource: &str| GroupVersionResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        resource: resource.to_owned(),
-    };
+    let resource = GroupVersionResource::gvr;
     let (parent, sub_resource) = match (&*kind.group, &*kind.kind) {
         ("", "PodExecOptions") => ("pods", "exec"),
         ("", "PodAttachOptions") => ("pods", "attach"),

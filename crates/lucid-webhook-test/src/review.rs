@@ -147,11 +147,7 @@ impl Review {
     /// Sets group, version and resource, if the kind is of another group: `("apps", "v1", "deployments")` for the
     /// `autoscaling/v1` Scale of a Deployment.
     pub fn group_version_resource(mut self, group: &str, version: &str, resource: &str) -> Self {
-        self.resource = GroupVersionResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            resource: resource.to_owned(),
-        };
+        self.resource = GroupVersionResource::gvr(group, version, resource);
         self
     }
 
@@ -164,10 +160,8 @@ impl Review {
     /// Sets the version and group requested by the client (`requestKind`, `requestResource`), if they differ from those
     /// matched by the webhook's rules (`matchPolicy: Equivalent`). The name of the kind remains.
     pub fn requested_as(mut self, group: &str, version: &str, resource: &str) -> Self {
-        let (group, version) = (group.to_owned(), version.to_owned());
-        let kind =
-            GroupVersionKind { group: group.clone(), version: version.clone(), kind: self.kind.kind.clone() };
-        self.requested = Some((kind, GroupVersionResource { group, version, resource: resource.to_owned() }));
+        let kind = GroupVersionKind::gvk(group, version, &self.kind.kind);
+        self.requested = Some((kind, GroupVersionResource::gvr(group, version, resource)));
         self
     }
 

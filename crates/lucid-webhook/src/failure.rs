@@ -140,15 +140,7 @@ impl FailureAction {
     pub fn call(
         function: impl Fn(&AdmissionRequest, &Failure) -> AdmissionResponse + Send + Sync + 'static,
     ) -> Self {
-        Self::call_async(move |request, failure| ready(function(request, failure)))
-    }
-
-    /// Calls an async `function` for the response. The future cannot borrow from the arguments. The API server may
-    /// already have given up: see the request's deadline.
-    pub fn call_async<F: Future<Output = AdmissionResponse> + Send + 'static>(
-        function: impl Fn(&AdmissionRequest, &Failure) -> F + Send + Sync + 'static,
-    ) -> Self {
-        Self::Call(Arc::new(move |request, failure| function(request, failure).boxed()))
+        Self::Call(Arc::new(move |request, failure| ready(function(request, failure)).boxed()))
     }
 
     pub(crate) const fn is_function(&self) -> bool {

@@ -13,8 +13,7 @@ pub enum WebhookKind {
 
 impl WebhookKind {
     /// `mutating` or `validating`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Mutating => "mutating",
             Self::Validating => "validating",

@@ -4,7 +4,7 @@ use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube_core::admission::{self, AdmissionReview};
 use kube_core::response::StatusSummary;
-use kube_core::{Resource, Status, TypeMeta, gvk};
+use kube_core::{Resource, Status, TypeMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -15,10 +15,7 @@ use crate::layers::deadline;
 use crate::patch::{JsonPatch, PatchError};
 use crate::raw_object::{DecodeError, RawObject};
 use crate::response::AdmissionResponse;
-use crate::review::{
-    API_VERSION, AdmissionRequest, GroupVersionKind, GroupVersionResource, KIND, Operation, ReviewError,
-    ReviewSnafu,
-};
+use crate::review::{API_VERSION, AdmissionRequest, KIND, Operation, ReviewError, ReviewSnafu};
 
 fn review_type() -> TypeMeta {
     TypeMeta { api_version: API_VERSION.to_owned(), kind: KIND.to_owned() }
@@ -45,9 +42,6 @@ fn decoded<T: Resource + DeserializeOwned>(
     ) -> Result<Option<T>, Undecoded> {
         object.map(RawObject::decode).transpose().map_err(|error| (what, error))
     }
-    let kind = |it: &GroupVersionKind| gvk::GroupVersionKind::gvk(&it.group, &it.version, &it.kind);
-    let resource =
-        |it: &GroupVersionResource| gvk::GroupVersionResource::gvr(&it.group, &it.version, &it.resource);
     let user = &request.user_info;
     let user_info = UserInfo {
         username: Some(user.username.clone()),
@@ -58,11 +52,11 @@ fn decoded<T: Resource + DeserializeOwned>(
     Ok(admission::AdmissionRequest {
         types: review_type(),
         uid: request.uid.clone(),
-        kind: kind(&request.kind),
-        resource: resource(&request.resource),
+        kind: request.kind.clone(),
+        resource: request.resource.clone(),
         sub_resource: request.sub_resource.clone(),
-        request_kind: Some(kind(&request.request_kind)),
-        request_resource: Some(resource(&request.request_resource)),
+        request_kind: Some(request.request_kind.clone()),
+        request_resource: Some(request.request_resource.clone()),
         request_sub_resource: request.request_sub_resource.clone(),
         name: request.name.clone(),
         namespace: request.namespace.clone(),

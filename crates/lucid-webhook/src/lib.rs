@@ -45,7 +45,7 @@
 //! |---|---|
 //! | sends its timeout in `?timeout=`, rounded up and including the time to connect | [`AdmissionRequest::deadline`] is 1.2 s earlier, or half of a short timeout; a handler that misses it counts as failed |
 //! | keeps idle connections for 90 s and does not retry a POST | idle connections are kept for 120 s; during shutdown the server keeps accepting requests and asks clients to disconnect ([`Server::with_lame_duck`]) |
-//! | retries a call that was answered with 429 and `Retry-After` | overload is answered that way ([`Webhook::with_max_in_flight`], [`layers::ShedLayer`], memory for bodies) |
+//! | retries a call that was answered with 429 and `Retry-After` | overload is answered that way ([`Webhook::with_max_in_flight`], memory for bodies) |
 //! | rejects responses with a wrong uid, with an empty patch, or with a patch from a validating webhook | responses are checked before they are sent; a violation is a failure of the handler |
 //! | rejects the user's request when a patch does not apply, regardless of the failurePolicy | patches are applied here first |
 //! | raises the code of a denial below 400 to 400, and says "without explanation" if there is neither message nor reason | [`AdmissionResponse::deny`] requires a code, a reason and a message |
@@ -248,7 +248,9 @@
 //!   `terminationGracePeriodSeconds` of 30 is sufficient. [`operator`] lists all steps of start and shutdown.
 //! - Set `timeoutSeconds` to 5 to 10: it bounds the delay of every matching user request.
 //! - [`Metrics`] count requests by outcome. Alert on `errored`, `panicked`, `timed_out` and `shed`.
-//! - Spans (see [`layers::TraceLayer`]) carry uid, kind, namespace, name, operation, dry-run and outcome.
+//! - Each request to a webhook runs in a span `admission` of level INFO and target `lucid_webhook::layers::trace`, with
+//!   fields `webhook`, `uid`, `group`, `version`, `kind`, `namespace`, `name`, `operation`, `dry_run` and `outcome`, and
+//!   `trace_id` and `parent_id` if the API server sent a `traceparent`.
 //!
 //! # Features
 //!
@@ -295,7 +297,7 @@ pub mod guard;
 mod handler;
 mod kind;
 mod kube_admission;
-pub mod layers;
+mod layers;
 mod live;
 mod metrics;
 pub mod names;
@@ -326,10 +328,7 @@ struct Readme;
 pub use admin::AdminServer;
 pub use bearer::{TokenFile, TokenFileError};
 pub use causes::with_causes;
-pub use conversion::{
-    ConversionAnswer, ConversionError, ConversionFn, ConversionOutcome, ConversionReviewError, Converted,
-    Converter, ConverterBuilder, ConverterError,
-};
+pub use conversion::{ConversionError, ConversionFn, Converted, Converter, ConverterBuilder, ConverterError};
 pub use failure::{Failure, FailureAction};
 pub use field_errors::{FieldErrors, FieldPath};
 pub use handler::{
@@ -337,8 +336,8 @@ pub use handler::{
     State, Validator, WithState,
 };
 pub use kind::WebhookKind;
-pub use metrics::{Metrics, WebhookMetrics};
-pub use patch::{AllowedPath, AllowedPaths, InvalidAllowedPath, JsonPatch, PatchError};
+pub use metrics::Metrics;
+pub use patch::{AllowedPath, AllowedPaths, JsonPatch, PatchError};
 pub use peer_certificate::PeerCertificate;
 pub use raw_object::{DecodeError, RawObject};
 pub use readiness::{Condition, Readiness};
@@ -349,6 +348,5 @@ pub use review::{
 pub use router::Router;
 pub use server::{BindError, RequestBody, Server, Tls};
 pub use shutdown::shutdown_signal;
-pub use side_effects::SideEffects;
 pub use tower::BoxError;
 pub use webhook::Webhook;

@@ -189,7 +189,7 @@ impl Metrics {
     /// Returns the metrics of one webhook and creates its series at 0: an alert on the first panic needs the counter to
     /// exist before.
     #[must_use]
-    pub fn webhook(&self, name: &str) -> WebhookMetrics {
+    pub(crate) fn webhook(&self, name: &str) -> WebhookMetrics {
         let operations = [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
         self.series(name, &operations.map(Operation::as_str), Outcome::ADMISSION)
     }
@@ -228,7 +228,7 @@ pub(crate) const CONVERT: &str = "CONVERT";
 
 /// The metrics of one webhook; see [`Metrics::webhook`]. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct WebhookMetrics(Arc<Series>);
+pub(crate) struct WebhookMetrics(Arc<Series>);
 
 #[derive(Debug)]
 struct Series {

@@ -21,14 +21,12 @@ pub fn is_qualified_name(text: &str) -> bool {
 
 /// Returns `true` for the key of an annotation: a [qualified name](is_qualified_name), whose prefix may be in upper
 /// case.
-#[must_use]
-pub fn is_annotation_key(text: &str) -> bool {
+pub(crate) fn is_annotation_key(text: &str) -> bool {
     is_qualified_name(&text.to_ascii_lowercase())
 }
 
 /// Returns `true` for the value of a label: a [name](is_name) or the empty text (`IsValidLabelValue`).
-#[must_use]
-pub fn is_label_value(text: &str) -> bool {
+pub(crate) fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name(text)
 }
 

@@ -84,12 +84,10 @@ impl fmt::Debug for RawObject {
 /// An object does not fit the type that the handler expects.
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to decode the object{}: {}", at(path), excerpt(&without_text(source))))]
-#[non_exhaustive]
 pub struct DecodeError {
     /// Location in the object, such as `spec.containers[0].image`; `.` is the object itself.
-    pub path: String,
-    /// The decoding error.
-    pub source: serde_json::Error,
+    pub(crate) path: String,
+    pub(crate) source: serde_json::Error,
 }
 
 impl DecodeError {

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use bytes::Bytes;
 use http::Extensions;
+pub use kube_core::gvk::{GroupVersionKind, GroupVersionResource};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use snafu::{OptionExt, Snafu};
@@ -68,43 +68,10 @@ pub struct AdmissionRequest {
     pub extensions: Extensions,
 }
 
-/// Group, version and kind of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(default)]
-pub struct GroupVersionKind {
-    /// API group; empty for core.
-    pub group: String,
-    /// API version.
-    pub version: String,
-    /// Kind.
-    pub kind: String,
-}
-
-impl GroupVersionKind {
-    /// Returns `true` if this is `kind` of `group` in `version`.
-    #[must_use]
-    pub fn is(&self, group: &str, version: &str, kind: &str) -> bool {
-        self.group == group && self.version == version && self.kind == kind
-    }
-}
-
-impl fmt::Display for GroupVersionKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let group = if self.group.is_empty() { "core" } else { &self.group };
-        write!(f, "{group}/{} {}", self.version, self.kind)
-    }
-}
-
-/// Group, version and resource (plural, lower case).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(default)]
-pub struct GroupVersionResource {
-    /// API group; empty for core.
-    pub group: String,
-    /// API version.
-    pub version: String,
-    /// Resource.
-    pub resource: String,
+/// Formats as `core/v1 Pod`.
+pub(crate) fn describe(kind: &GroupVersionKind) -> String {
+    let group = if kind.group.is_empty() { "core" } else { &kind.group };
+    format!("{group}/{} {}", kind.version, kind.kind)
 }
 
 /// The operation on the object.
@@ -219,14 +186,42 @@ struct Identity {
     uid: String,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireKind {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+impl From<WireKind> for GroupVersionKind {
+    fn from(WireKind { group, version, kind }: WireKind) -> Self {
+        Self { group, version, kind }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireResource {
+    group: String,
+    version: String,
+    resource: String,
+}
+
+impl From<WireResource> for GroupVersionResource {
+    fn from(WireResource { group, version, resource }: WireResource) -> Self {
+        Self::gvr(&group, &version, &resource)
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireRequest<'a> {
     uid: String,
     #[serde(default, deserialize_with = "null_is_default")]
-    kind: GroupVersionKind,
+    kind: WireKind,
     #[serde(default, deserialize_with = "null_is_default")]
-    resource: GroupVersionResource,
+    resource: WireResource,
     #[serde(default)]
     sub_resource: Option<String>,
     #[serde(default, deserialize_with = "null_is_default")]
@@ -245,9 +240,9 @@ struct WireRequest<'a> {
     #[serde(default)]
     dry_run: Option<bool>,
     #[serde(default, deserialize_with = "null_is_default")]
-    request_kind: GroupVersionKind,
+    request_kind: WireKind,
     #[serde(default, deserialize_with = "null_is_default")]
-    request_resource: GroupVersionResource,
+    request_resource: WireResource,
     #[serde(default)]
     request_sub_resource: Option<String>,
 }
@@ -287,16 +282,16 @@ impl AdmissionRequest {
             old_object: wire.old_object.map(raw),
             options: wire.options.map(raw),
             uid: wire.uid,
-            kind: wire.kind,
-            resource: wire.resource,
+            kind: wire.kind.into(),
+            resource: wire.resource.into(),
             sub_resource: wire.sub_resource.filter(|name| !name.is_empty()),
             name: wire.name,
             namespace: wire.namespace.filter(|name| !name.is_empty()),
             operation: wire.operation,
             user_info: wire.user_info,
             dry_run: wire.dry_run.unwrap_or(false),
-            request_kind: wire.request_kind,
-            request_resource: wire.request_resource,
+            request_kind: wire.request_kind.into(),
+            request_resource: wire.request_resource.into(),
             request_sub_resource: wire.request_sub_resource.filter(|name| !name.is_empty()),
             arrival: Instant::now(),
             deadline,

@@ -5,7 +5,7 @@
 /// For requests that will not be stored (`dryRun=All`), the API server calls only webhooks that promise no side
 /// effects. `Some` and `Unknown` are not offered, since `v1` rejects them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum SideEffects {
+pub(crate) enum SideEffects {
     /// No side effects. The handler gets a client that only writes as a dry run.
     #[default]
     None,
@@ -15,8 +15,7 @@ pub enum SideEffects {
 
 impl SideEffects {
     /// The name in the API, such as `NoneOnDryRun`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::None => "None",
             Self::NoneOnDryRun => "NoneOnDryRun",

@@ -15,7 +15,7 @@ use crate::budget::LARGE;
 #[cfg(feature = "client")]
 use crate::client::{self, ClusterClient};
 use crate::failure::{Failure, FailureAction, ResponseFunction};
-use crate::guard::{AccessReview, Guard, NoAccessReview, Permissions, Selector};
+use crate::guard::{AccessReview, Guard, Permissions, Selector};
 use crate::handler::{Handler, ObjectHandler, Validator, WithState, check_kind, validate};
 use crate::kind::WebhookKind;
 use crate::layers::{CheckLayer, FailureLayer};
@@ -50,10 +50,7 @@ pub struct Webhook<Args = ()> {
     recovery_policy: Option<FailureAction>,
     on_response: Option<ResponseFunction>,
     allowed_paths: Vec<AllowedPaths>,
-    guard: Option<Guard>,
-    /// The administrator's permissions, and the guard built from them.
-    permitted: Option<(Permissions, Guard)>,
-    live: Option<(watch::Receiver<Permissions>, Arc<dyn AccessReview>)>,
+    permissions: Option<(watch::Receiver<Permissions>, Arc<dyn AccessReview>)>,
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) denies_overload: bool,
     pub(crate) registration: WebhookRegistration,
@@ -129,7 +126,6 @@ impl Webhook {
         Args: 'static,
     {
         Self {
-            guard: None,
             max_in_flight: None,
             denies_overload: false,
             registration: WebhookRegistration::new(kind, &*name, "/"),
@@ -142,8 +138,7 @@ impl Webhook {
             recovery_policy: None,
             on_response: None,
             allowed_paths: Vec::new(),
-            permitted: None,
-            live: None,
+            permissions: None,
             args: PhantomData,
         }
     }
@@ -200,26 +195,12 @@ impl Webhook {
         self
     }
 
-    /// Changes the [`Guard`], which by default excludes `kube-system` only. If neither a guard nor permissions are set,
-    /// the default guard applies, and admits `kube-system` if the registration requests it.
+    /// Limits the number of concurrent requests. Requests above the limit are answered with 429 and `Retry-After: 1`.
+    /// Unlimited by default.
     ///
-    /// ```
-    /// use lucid_webhook::guard::Selector;
-    /// use lucid_webhook::{AdmissionResponse, Webhook};
-    ///
-    /// # async fn handler() -> AdmissionResponse { AdmissionResponse::allow() }
-    /// let webhook = Webhook::validating("fine.example.com", handler)
-    ///     .with_guard(|guard| guard.with_selector(Selector::new().with_namespaces(["team-*"])).with_strict_mode());
-    /// ```
-    #[must_use]
-    pub fn with_guard(mut self, change: impl FnOnce(Guard) -> Guard) -> Self {
-        let guard = self.guard.unwrap_or_else(|| Guard::new(Arc::clone(&self.name), self.kind));
-        self.guard = Some(change(guard));
-        self
-    }
-
-    /// Limits the number of concurrent requests. Requests above the limit are answered with 429 and `Retry-After: 1`,
-    /// as by a [`ShedLayer`](crate::layers::ShedLayer). Unlimited by default.
+    /// The API server retries such a call up to 10 times within the webhook's timeout, possibly on another replica, whereas
+    /// a queued request would only miss its deadline. The body of a rejected request is read first, so that its
+    /// connection can be reused.
     #[must_use]
     pub const fn with_max_in_flight(mut self, requests: usize) -> Self {
         self.max_in_flight = Some(requests);
@@ -254,7 +235,11 @@ impl Webhook {
 
     /// Gives the handler a client of the cluster, as the argument [`ClusterClient`](crate::client::ClusterClient). Its
     /// writes follow [`WebhookRegistration::with_side_effects`]: a handler without side effects, the default, gets a client
-    /// that only writes as a dry run. Call it inside a tokio runtime, like kube's clients.
+    /// that only writes as a dry run (`dryRun=All`): the API server validates, admits and responds as usual, but stores
+    /// nothing. With that client, requests whose effects a dry run does not prevent fail with `kube::Error::Service`
+    /// and are not sent. Aggregated API servers have to support `dryRun` themselves.
+    ///
+    /// Call it inside a tokio runtime, like kube's clients.
     #[cfg(feature = "client")]
     #[must_use]
     pub fn with_client(mut self, client: kube::Client) -> Self {
@@ -263,27 +248,13 @@ impl Webhook {
         self
     }
 
-    /// Sets the administrator's permissions, replacing earlier ones. They restrict the settings in code and never widen
-    /// them, in any order of calls: the guards and the allowed paths of both have to agree. A failure action or
-    /// recovery policy in `permissions` overrides the one in code. `review` checks the RBAC permissions of the service
+    /// Sets the administrator's permissions, replacing earlier ones. They may change while the webhook is served, as the
+    /// content of a file does, and apply from the next request. `review` checks the RBAC permissions of the service
     /// account, if one is named.
     ///
-    /// # Errors
-    ///
-    /// [`NoAccessReview`] if `permissions` names a service account and `review` is `None`.
-    pub fn with_permissions(
-        mut self,
-        permissions: Permissions,
-        review: Option<Arc<dyn AccessReview>>,
-    ) -> Result<Self, NoAccessReview> {
-        let guard = permissions.guard(&self.name, self.kind, review)?;
-        self.permitted = Some((permissions, guard));
-        self.live = None;
-        Ok(self)
-    }
-
-    /// Sets permissions that may change while the webhook is served, such as the content of a file. Otherwise like
-    /// [`with_permissions`](Self::with_permissions).
+    /// They restrict the settings in code and never widen them: the allowed paths of both have to agree. A failure
+    /// action or recovery policy in `permissions` overrides the one in code. Without permissions, only `kube-system` is
+    /// excluded, unless the registration requests it.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -294,16 +265,16 @@ impl Webhook {
     ///
     /// # async fn handler() -> AdmissionResponse { AdmissionResponse::allow() }
     /// fn webhook(permissions: watch::Receiver<Permissions>, review: Arc<dyn AccessReview>) -> Webhook {
-    ///     Webhook::mutating("label.example.com", handler).with_live_permissions(permissions, review)
+    ///     Webhook::mutating("label.example.com", handler).with_permissions(permissions, review)
     /// }
     /// ```
     #[must_use]
-    pub fn with_live_permissions(
+    pub fn with_permissions(
         mut self,
         permissions: watch::Receiver<Permissions>,
         review: Arc<dyn AccessReview>,
     ) -> Self {
-        self.live = Some((permissions, review));
+        self.permissions = Some((permissions, review));
         self
     }
 
@@ -319,30 +290,22 @@ impl Webhook {
             });
             self.handler = BoxCloneSyncService::new(handler);
         }
-        match self.live.take() {
-            None => self.stack(self.permitted.clone()),
-            Some((permissions, review)) => {
-                let build = move |permissions: &Permissions| {
-                    let guard = permissions.guard_with(&self.name, self.kind, Arc::clone(&review));
-                    self.stack(Some((permissions.clone(), guard)))
-                };
-                BoxCloneSyncService::new(live(permissions, build))
-            }
-        }
+        let Some((permissions, review)) = self.permissions.take() else {
+            let guard = Guard::new(Arc::clone(&self.name), self.kind);
+            let guard = match self.registration.includes_kube_system() {
+                true => guard.with_selector(Selector::default().with_kube_system()),
+                false => guard,
+            };
+            return self.stack(guard, Permissions::default());
+        };
+        let build = move |permissions: &Permissions| {
+            let guard = permissions.guard(&self.name, self.kind, Arc::clone(&review));
+            self.stack(guard, permissions.clone())
+        };
+        BoxCloneSyncService::new(live(permissions, build))
     }
 
-    fn stack(&self, permitted: Option<(Permissions, Guard)>) -> AdmissionService {
-        // Without any guard, exclude `kube-system` unless the registration includes it.
-        let default = || {
-            let guard = permitted.is_none().then(|| Guard::new(Arc::clone(&self.name), self.kind))?;
-            Some(match self.registration.includes_kube_system() {
-                true => guard.with_selector(Selector::new().with_kube_system()),
-                false => guard,
-            })
-        };
-        let guard = self.guard.clone().or_else(default);
-        let (permissions, permitted) = permitted.unzip();
-        let permissions = permissions.unwrap_or_default();
+    fn stack(&self, guard: Guard, permissions: Permissions) -> AdmissionService {
         let mut check = CheckLayer::new(self.kind);
         for paths in self.allowed_paths.iter().cloned().chain(permissions.allowed_paths) {
             check = check.with_allowed_paths(paths);
@@ -352,12 +315,8 @@ impl Webhook {
         if let Some(action) = permissions.recovery_policy.or_else(|| self.recovery_policy.clone()) {
             failure = failure.with_recovery_policy(action);
         }
-        let service = ServiceBuilder::new()
-            .layer(failure)
-            .option_layer(permitted)
-            .option_layer(guard)
-            .layer(check)
-            .service(self.handler.clone());
+        let service =
+            ServiceBuilder::new().layer(failure).layer(guard).layer(check).service(self.handler.clone());
         BoxCloneSyncService::new(service.map_err(|never| match never {}))
     }
 }
@@ -412,7 +371,7 @@ impl fmt::Debug for Webhook {
             .field("kind", &self.kind)
             .field("name", &self.name)
             .field("failure_action", &self.failure_action)
-            .field("permitted", &self.permitted)
+            .field("permissions", &self.permissions.as_ref().map(|(permissions, _)| permissions))
             .finish_non_exhaustive()
     }
 }

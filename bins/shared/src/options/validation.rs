@@ -150,6 +150,8 @@ fn unconfigured() -> BoxCloneSyncService<Digest, Answer, BoxError> {
 mod tests {
     use clap::Parser;
     use lucid_admission::verifier_deadline;
+    use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Webhook};
+    use tokio::sync::mpsc;
     use tokio::time::Instant;
 
     use super::*;
@@ -161,14 +163,25 @@ mod tests {
         serving: ServingArgs,
     }
 
-    #[test]
-    fn one_retry_fits_into_the_webhook_timeout() {
+    #[tokio::test]
+    async fn one_retry_fits_into_the_webhook_timeout() {
         /// Maximum pause before the first retry.
         const PAUSE: Duration = Duration::from_millis(100);
+        const REVIEW: &str = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "1", "operation": "CREATE", "kind": {"version": "v1", "kind": "Pod"},
+            "resource": {"version": "v1", "resource": "pods"}}}"#;
+        let (sender, mut deadlines) = mpsc::unbounded_channel();
+        let handler = move |request: AdmissionRequest| {
+            sender.send(request.deadline).unwrap();
+            ready(AdmissionResponse::allow())
+        };
+        let router = Router::new().webhook("/", Webhook::validating("a.example.com", handler));
         let Args { serving } = Args::parse_from(["lucid"]);
-        let query = format!("timeout={}s", serving.webhook_timeout_seconds);
+        let request = http::Request::post(format!("/?timeout={}s", serving.webhook_timeout_seconds))
+            .header("content-type", "application/json");
         let now = Instant::now();
-        let left = verifier_deadline(lucid_webhook::layers::deadline(now, Some(&query))) - now;
+        router.oneshot(request.body(REVIEW.to_owned()).unwrap()).await.unwrap();
+        let left = verifier_deadline(deadlines.recv().await.unwrap()) - now;
         assert!(TIMEOUT * 2 + PAUSE <= left, "{TIMEOUT:?} in {left:?}");
     }
 }

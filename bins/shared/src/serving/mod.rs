@@ -15,8 +15,10 @@ use lucid_audit::note::is_name;
 pub use args::{ServingArgs, parse_webhook_url};
 pub(crate) use certificate_args::parse_duration;
 pub use certificate_args::{CertificateArgs, Source};
-pub use lucid_webhook::operator::NAME_LABEL;
 pub use run::{run_operator, run_validator};
+
+/// Label of objects with the name of the program.
+pub const NAME_LABEL: &str = "app.kubernetes.io/name";
 
 /// Names of a process that serves webhooks.
 #[derive(Clone, Copy, Debug)]

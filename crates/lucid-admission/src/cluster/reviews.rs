@@ -4,10 +4,11 @@ use std::sync::OnceLock;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use kube::Client;
 use lucid_webhook::BoxError;
 use lucid_webhook::client::SubjectAccessReviews;
-use lucid_webhook::guard::{Access, AccessReview, CachedAccessReview};
+use lucid_webhook::guard::{AccessReview, CachedAccessReview};
 
 /// Reviews access once the configuration was started.
 #[derive(Debug, Default)]
@@ -20,7 +21,10 @@ impl Reviews {
 }
 
 impl AccessReview for Reviews {
-    fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+    fn is_allowed<'a>(
+        &'a self,
+        access: &'a SubjectAccessReviewSpec,
+    ) -> BoxFuture<'a, Result<bool, BoxError>> {
         match self.0.get() {
             Some(reviews) => reviews.is_allowed(access),
             None => std::future::ready(Err("the configuration is not started".into())).boxed(),

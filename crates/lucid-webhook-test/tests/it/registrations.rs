@@ -1,9 +1,7 @@
 //! Calls as the registrations require.
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use lucid_webhook::registration::{
-    MatchPolicy, ReinvocationPolicy, Rule, RuleScope, WebhookRegistration, parse_selector,
-};
+use lucid_webhook::registration::{Rule, RuleScope, WebhookRegistration, parse_selector};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, Mismatch, Outcome, Review};
 use serde_json::{Value, json};
@@ -101,7 +99,7 @@ async fn a_webhook_of_another_version_is_reported() {
     assert_not_called(&api_server.create(&thing("v1")).await, Mismatch::Equivalent, expected);
     let converted = Review::create(&thing("v2")).requested_as("example.com", "v1", "things");
     assert!(!api_server.review(&converted).await.is_admitted());
-    let exact = denying(|registration| registration.with_rule(rule()).with_match_policy(MatchPolicy::Exact));
+    let exact = denying(|registration| registration.with_rule(rule()).with_exact_match());
     assert_eq!(exact.create(&thing("v1")).await.expect_not_called(NAME).why, Mismatch::Rules);
     let other = json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}});
     assert_eq!(api_server.create(&other).await.expect_not_called(NAME).why, Mismatch::Rules);
@@ -137,7 +135,7 @@ async fn an_uncalled_webhook_is_not_what_a_test_expects() {
 }
 
 /// Appends its letter to the label `seen`, up to once.
-fn appending(name: &'static str, letter: char, policy: ReinvocationPolicy) -> Webhook {
+fn appending(name: &'static str, letter: char, again: bool) -> Webhook {
     let handler = move |request: AdmissionRequest| async move {
         let pod: Pod = request.object.ok_or("no object")?.decode()?;
         let labels = pod.metadata.labels.unwrap_or_default();
@@ -149,8 +147,10 @@ fn appending(name: &'static str, letter: char, policy: ReinvocationPolicy) -> We
             json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": format!("{seen}{letter}")}}]);
         Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
     };
-    Webhook::mutating(name, handler)
-        .with_registration(|registration| registration.with_rule(pods()).with_reinvocation_policy(policy))
+    Webhook::mutating(name, handler).with_registration(|registration| {
+        let registration = registration.with_rule(pods());
+        if again { registration.with_reinvocation() } else { registration }
+    })
 }
 
 #[tokio::test]
@@ -164,9 +164,9 @@ async fn mutating_webhooks_are_called_first_and_again_after_a_change() {
         .with_registration(|registration| registration.with_rule(pods()));
     let router = Router::new()
         .webhook("/v", validating)
-        .webhook("/a", appending("a.example.com", 'a', ReinvocationPolicy::IfNeeded))
-        .webhook("/b", appending("b.example.com", 'b', ReinvocationPolicy::Never))
-        .webhook("/c", appending("c.example.com", 'c', ReinvocationPolicy::IfNeeded));
+        .webhook("/a", appending("a.example.com", 'a', true))
+        .webhook("/b", appending("b.example.com", 'b', false))
+        .webhook("/c", appending("c.example.com", 'c', true));
     let pod =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-", "namespace": "shop"}});
     let outcome = ApiServer::registered(&router).namespace("shop", [("a", "b")]).create(&pod).await;

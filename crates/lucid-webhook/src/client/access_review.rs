@@ -3,12 +3,12 @@
 use std::fmt;
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tower::BoxError;
 
-use crate::guard::{Access, AccessReview};
+use crate::guard::AccessReview;
 
 /// Reviews access with a `SubjectAccessReview` per request; see
 /// [`CachedAccessReview`](crate::guard::CachedAccessReview) to reduce their number.
@@ -35,42 +35,23 @@ impl fmt::Debug for SubjectAccessReviews {
 }
 
 impl AccessReview for SubjectAccessReviews {
-    fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+    fn is_allowed<'a>(
+        &'a self,
+        access: &'a SubjectAccessReviewSpec,
+    ) -> BoxFuture<'a, Result<bool, BoxError>> {
         Box::pin(async move {
-            let answer = self.api.create(&PostParams::default(), &question(access)).await?;
+            let review = SubjectAccessReview { spec: access.clone(), ..SubjectAccessReview::default() };
+            let answer = self.api.create(&PostParams::default(), &review).await?;
             let status =
                 answer.status.ok_or("the API server answered a SubjectAccessReview without a status")?;
             // Not a failed review: RBAC reports bindings to missing roles here, and still decides.
             if let Some(error) = status.evaluation_error.filter(|_| !status.allowed) {
                 tracing::debug!(
-                    user = access.user,
-                    "denied {access}, and some RBAC rules could not be evaluated: {error}"
+                    ?access,
+                    "access denied, and some RBAC rules could not be evaluated: {error}"
                 );
             }
             Ok(status.allowed)
         })
-    }
-}
-
-fn question(access: &Access) -> SubjectAccessReview {
-    let some = |text: &str| Some(text.to_owned());
-    let attributes = ResourceAttributes {
-        verb: some(&access.verb),
-        group: some(&access.group),
-        version: some(&access.version),
-        resource: some(&access.resource),
-        subresource: access.subresource.clone(),
-        namespace: access.namespace.clone(),
-        name: some(&access.name),
-        ..ResourceAttributes::default()
-    };
-    SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: some(&access.user),
-            groups: Some(access.groups.clone()),
-            resource_attributes: Some(attributes),
-            ..SubjectAccessReviewSpec::default()
-        },
-        ..SubjectAccessReview::default()
     }
 }

@@ -15,11 +15,9 @@ use tower::{BoxError, service_fn};
 
 /// The request is not sent because it has an effect and does not support dry run, or because its dry run cannot be
 /// requested.
-///
-/// Handlers receive it inside of `kube::Error::Service`.
 #[derive(Debug, Snafu)]
 #[snafu(display("{method} {path}: {problem}"))]
-pub struct DryRunError {
+struct DryRunError {
     method: Method,
     path: String,
     problem: String,
@@ -36,8 +34,7 @@ pub struct DryRunError {
 /// # Panics
 ///
 /// Outside of a tokio runtime, like kube's clients.
-#[must_use]
-pub fn dry_run(client: &Client) -> Client {
+pub(crate) fn dry_run(client: &Client) -> Client {
     let real = client.clone();
     let service = service_fn(move |request: Request<Body>| {
         let real = real.clone();

@@ -15,7 +15,7 @@ use crate::handler::{FromRequest, Rejection};
 use crate::review::AdmissionRequest;
 
 pub use access_review::SubjectAccessReviews;
-pub use dry_run::{DryRunError, dry_run};
+pub(crate) use dry_run::dry_run;
 
 /// Argument of handlers: the client given by [`Webhook::with_client`](crate::Webhook::with_client).
 ///

@@ -224,22 +224,14 @@ impl Converter {
         self.inner.versions.first().map(String::as_str).unwrap_or_default()
     }
 
-    /// All versions, without the group; the hub comes first.
-    pub fn versions(&self) -> impl Iterator<Item = &str> {
-        self.inner.versions.iter().map(String::as_str)
-    }
-
     /// Handles a ConversionReview (`apiextensions.k8s.io/v1`).
     ///
     /// The response is sent with HTTP 200 even if the conversion failed: the API server shows the message to its user.
     /// Objects are converted in order. If one fails, the response has none. The work runs on the caller's task, which
     /// yields regularly; `deadline` is checked between objects.
     ///
-    /// # Errors
-    ///
-    /// A [`ConversionReviewError`] if the body is not a ConversionReview with a uid, which can only be answered with
-    /// HTTP 400.
-    pub async fn convert(
+    /// A body that is not a ConversionReview with a uid can only be answered with HTTP 400.
+    pub(crate) async fn convert(
         &self,
         body: &Bytes,
         deadline: Instant,
@@ -248,11 +240,11 @@ impl Converter {
             Ok(request) => request,
             Err(ConversionReviewError { uid: Some(uid), problem }) => {
                 tracing::warn!(uid = &*excerpt(&uid), kind = self.kind(), "refused a malformed conversion");
-                return Ok(Answer::failure(&uid, 0, ConversionOutcome::BadRequest, &problem));
+                return Ok(Answer::failure(&uid, ConversionOutcome::BadRequest, &problem));
             }
             Err(error) => return Err(error),
         };
-        let fail = |objects, outcome: ConversionOutcome, message: &str, log: &str| {
+        let fail = |outcome: ConversionOutcome, message: &str, log: &str| {
             tracing::warn!(
                 uid = &*excerpt(&request.uid),
                 kind = self.kind(),
@@ -260,13 +252,13 @@ impl Converter {
                 "a conversion failed: {}",
                 excerpt(log)
             );
-            Ok(Answer::failure(&request.uid, objects, outcome, message))
+            Ok(Answer::failure(&request.uid, outcome, message))
         };
         let to = match self.index(&request.desired_api_version) {
             Ok(to) => to,
             Err(error) => {
                 let message = format!("desiredAPIVersion: {error}");
-                return fail(0, error.outcome, &message, &message);
+                return fail(error.outcome, &message, &message);
             }
         };
         let mut answer = Answer::begin(&request.uid, body.len());
@@ -274,12 +266,12 @@ impl Converter {
         for (index, object) in request.objects().enumerate() {
             if Instant::now() >= deadline {
                 let message = format!("objects[{index}]: the time was over before it was converted");
-                return fail(index, ConversionOutcome::TimedOut, &message, &message);
+                return fail(ConversionOutcome::TimedOut, &message, &message);
             }
             if let Err(error) = self.convert_text(object, to, answer.next()) {
                 let message = format!("objects[{index}]: {error}");
                 let log = format!("objects[{index}]: {}", error.redacted);
-                return fail(index, error.outcome, &message, &log);
+                return fail(error.outcome, &message, &log);
             }
             if slice.elapsed() > SLICE {
                 tokio::task::yield_now().await;
@@ -289,7 +281,7 @@ impl Converter {
         Ok(answer.end())
     }
 
-    /// Converts one object to a version (without the group), by the same rules as [`Self::convert`].
+    /// Converts one object to a version (without the group), by the same rules as the API server's requests.
     ///
     /// # Errors
     ///

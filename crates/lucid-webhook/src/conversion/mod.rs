@@ -14,4 +14,4 @@ mod review;
 pub use builder::{ConverterBuilder, ConverterError};
 pub use converter::{ConversionError, Converter};
 pub use paths::{ConversionFn, Converted};
-pub use review::{ConversionAnswer, ConversionOutcome, ConversionReviewError};
+pub(crate) use review::ConversionOutcome;

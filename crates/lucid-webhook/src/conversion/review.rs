@@ -15,8 +15,7 @@ const KIND: &str = "ConversionReview";
 
 /// Outcome of a conversion, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ConversionOutcome {
+pub(crate) enum ConversionOutcome {
     /// All objects were converted.
     Converted,
     /// A conversion function failed, or its result violates a rule of the API server.
@@ -31,20 +30,17 @@ pub enum ConversionOutcome {
 
 /// Response to a ConversionReview.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ConversionAnswer {
+pub(crate) struct ConversionAnswer {
     /// The ConversionReview to send, as JSON, with HTTP status 200.
-    pub body: Bytes,
+    pub(crate) body: Bytes,
     /// Outcome of the conversion.
-    pub outcome: ConversionOutcome,
-    /// Number of converted objects, including those before a failure.
-    pub objects: usize,
+    pub(crate) outcome: ConversionOutcome,
 }
 
 /// The body is not a ConversionReview with a request and a uid, so it cannot be answered with one.
 #[derive(Debug, Snafu)]
 #[snafu(display("{problem}"))]
-pub struct ConversionReviewError {
+pub(crate) struct ConversionReviewError {
     /// A malformed request may have a uid, so that it can be answered. The error is not returned then.
     pub(super) uid: Option<String>,
     pub(super) problem: String,
@@ -162,24 +158,15 @@ impl Answer {
 
     pub(super) fn end(mut self) -> ConversionAnswer {
         self.out.extend_from_slice(b"]}}");
-        ConversionAnswer {
-            body: self.out.into(),
-            outcome: ConversionOutcome::Converted,
-            objects: self.objects,
-        }
+        ConversionAnswer { body: self.out.into(), outcome: ConversionOutcome::Converted }
     }
 
     /// Builds a response without objects. Of a failure, the API server only reads the message.
-    pub(super) fn failure(
-        uid: &str,
-        objects: usize,
-        outcome: ConversionOutcome,
-        message: &str,
-    ) -> ConversionAnswer {
+    pub(super) fn failure(uid: &str, outcome: ConversionOutcome, message: &str) -> ConversionAnswer {
         let result = json!({"status": "Failure", "message": in_message(message)});
         let response = json!({"uid": uid, "convertedObjects": [], "result": result});
         let review = json!({"apiVersion": API_VERSION, "kind": KIND, "response": response});
-        ConversionAnswer { body: review.to_string().into(), outcome, objects }
+        ConversionAnswer { body: review.to_string().into(), outcome }
     }
 }
 

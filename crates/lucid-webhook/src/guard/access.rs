@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared, ready};
-use serde::Deserialize;
-use snafu::{OptionExt, Snafu};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReviewSpec};
+use serde::de::{Deserialize, Deserializer, Error};
 use tower::BoxError;
 
 use crate::causes::with_causes;
@@ -17,35 +16,25 @@ use crate::names::{is_dns_label, is_dns_subdomain};
 use crate::review::AdmissionRequest;
 
 /// Service account, written as `namespace/name`, or as `namespace:name` as in `kubectl create rolebinding --serviceaccount`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceAccount {
     namespace: String,
     name: String,
 }
 
-/// The text is not a valid service account.
-#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[snafu(display("service account {found:?}: accepted is namespace/name, both as Kubernetes names them"))]
-pub struct InvalidServiceAccount {
-    found: String,
-}
-
 impl ServiceAccount {
-    fn new(namespace: &str, name: &str) -> Result<Self, InvalidServiceAccount> {
+    fn parse(text: &str) -> Option<Self> {
+        let (namespace, name) = text.split_once(['/', ':'])?;
         (is_dns_label(namespace) && is_dns_subdomain(name))
             .then(|| Self { namespace: namespace.to_owned(), name: name.to_owned() })
-            .context(InvalidServiceAccountSnafu { found: format!("{namespace}/{name}") })
     }
 
     /// User name of the account: `system:serviceaccount:<namespace>:<name>`.
-    #[must_use]
-    pub(super) fn user(&self) -> String {
+    fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
     /// Groups of the account.
-    #[must_use]
     fn groups(&self) -> Vec<String> {
         vec![
             "system:serviceaccounts".to_owned(),
@@ -55,52 +44,33 @@ impl ServiceAccount {
     }
 }
 
-impl FromStr for ServiceAccount {
-    type Err = InvalidServiceAccount;
-
-    fn from_str(text: &str) -> Result<Self, InvalidServiceAccount> {
-        let (namespace, name) =
-            text.split_once(['/', ':']).context(InvalidServiceAccountSnafu { found: text })?;
-        Self::new(namespace, name)
+impl<'de> Deserialize<'de> for ServiceAccount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| {
+            let expected = "accepted is namespace/name, both as Kubernetes names them";
+            D::Error::custom(format!("service account {text:?}: {expected}"))
+        })
     }
 }
 
-impl TryFrom<String> for ServiceAccount {
-    type Error = InvalidServiceAccount;
-
-    fn try_from(text: String) -> Result<Self, InvalidServiceAccount> {
-        text.parse()
-    }
-}
-
-/// Access to check (`spec` of a `SubjectAccessReview`, `authorization.k8s.io/v1`).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Access {
-    /// User, such as `system:serviceaccount:example:injector`.
-    pub user: String,
-    /// Groups of the user.
-    pub groups: Vec<String>,
-    /// Verb of the API, such as `update`.
-    pub verb: String,
-    /// API group; empty for core.
-    pub group: String,
-    /// API version.
-    pub version: String,
-    /// Resource (plural, lower case).
-    pub resource: String,
-    /// Subresource, such as `status`.
-    pub subresource: Option<String>,
-    /// Namespace; `None` for cluster-scoped resources.
-    pub namespace: Option<String>,
-    /// Name; empty while the object has none, which checks access to all names.
-    pub name: String,
+/// Access of a service account to the subject of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(super) user: String,
+    pub(super) groups: Vec<String>,
+    pub(super) verb: String,
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) resource: String,
+    pub(super) subresource: Option<String>,
+    pub(super) namespace: Option<String>,
+    /// Empty while the object has no name, which checks access to all names.
+    pub(super) name: String,
 }
 
 impl Access {
-    /// Access of `account` with `verb` to the subject of `request`.
-    #[must_use]
-    pub fn of(account: &ServiceAccount, verb: &str, request: &AdmissionRequest) -> Self {
+    pub(crate) fn of(account: &ServiceAccount, verb: &str, request: &AdmissionRequest) -> Self {
         Self {
             user: account.user(),
             groups: account.groups(),
@@ -111,6 +81,26 @@ impl Access {
             subresource: request.sub_resource.clone(),
             namespace: request.namespace.clone(),
             name: request.name.clone(),
+        }
+    }
+
+    pub(crate) fn spec(&self) -> SubjectAccessReviewSpec {
+        let some = |text: &str| Some(text.to_owned());
+        let attributes = ResourceAttributes {
+            verb: some(&self.verb),
+            group: some(&self.group),
+            version: some(&self.version),
+            resource: some(&self.resource),
+            subresource: self.subresource.clone(),
+            namespace: self.namespace.clone(),
+            name: some(&self.name),
+            ..ResourceAttributes::default()
+        };
+        SubjectAccessReviewSpec {
+            user: some(&self.user),
+            groups: Some(self.groups.clone()),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
         }
     }
 }
@@ -139,15 +129,17 @@ impl fmt::Display for Access {
 ///
 /// ```
 /// use futures::future::{BoxFuture, FutureExt};
+/// use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 /// use lucid_webhook::BoxError;
-/// use lucid_webhook::guard::{Access, AccessReview};
+/// use lucid_webhook::guard::AccessReview;
 ///
 /// /// For tests.
 /// struct OnlyPods;
 ///
 /// impl AccessReview for OnlyPods {
-///     fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
-///         async move { Ok(access.resource == "pods") }.boxed()
+///     fn is_allowed<'a>(&'a self, access: &'a SubjectAccessReviewSpec) -> BoxFuture<'a, Result<bool, BoxError>> {
+///         let resource = access.resource_attributes.as_ref().and_then(|it| it.resource.as_deref());
+///         async move { Ok(resource == Some("pods")) }.boxed()
 ///     }
 /// }
 /// ```
@@ -157,11 +149,15 @@ pub trait AccessReview: Send + Sync + 'static {
     /// # Errors
     ///
     /// Any error if the access could not be determined. A failed check is not a denial.
-    fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>>;
+    fn is_allowed<'a>(&'a self, access: &'a SubjectAccessReviewSpec)
+    -> BoxFuture<'a, Result<bool, BoxError>>;
 }
 
 impl<A: AccessReview + ?Sized> AccessReview for Arc<A> {
-    fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+    fn is_allowed<'a>(
+        &'a self,
+        access: &'a SubjectAccessReviewSpec,
+    ) -> BoxFuture<'a, Result<bool, BoxError>> {
         (**self).is_allowed(access)
     }
 }
@@ -174,7 +170,7 @@ pub struct CachedAccessReview {
     inner: Arc<dyn AccessReview>,
     answers: Arc<Mutex<Answers>>,
     lifetimes: Lifetimes,
-    capacity: usize,
+    pub(super) capacity: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -195,26 +191,26 @@ enum Answer {
     },
 }
 
-/// Answers in two generations: a full one replaces the older one, so that no insertion searches for answers to evict.
+/// Answers by the JSON of the access, in two generations: a full one replaces the older one, so that no insertion searches for answers to evict.
 #[derive(Default)]
 struct Answers {
-    recent: HashMap<Access, Answer>,
-    older: HashMap<Access, Answer>,
+    recent: HashMap<String, Answer>,
+    older: HashMap<String, Answer>,
 }
 
 impl Answers {
-    fn get(&self, access: &Access) -> Option<&Answer> {
+    fn get(&self, access: &str) -> Option<&Answer> {
         self.recent.get(access).or_else(|| self.older.get(access))
     }
 
-    fn insert(&mut self, access: Access, answer: Answer, capacity: usize) {
+    fn insert(&mut self, access: String, answer: Answer, capacity: usize) {
         if self.recent.len() >= (capacity / 2).max(1) && !self.recent.contains_key(&access) {
             self.older = std::mem::take(&mut self.recent);
         }
         self.recent.insert(access, answer);
     }
 
-    fn remove(&mut self, access: &Access) {
+    fn remove(&mut self, access: &str) {
         self.recent.remove(access);
         self.older.remove(access);
     }
@@ -234,17 +230,11 @@ impl CachedAccessReview {
         Self { lifetimes: Lifetimes { allowed, denied }, ..self }
     }
 
-    /// Sets the maximum number of cached results.
-    #[must_use]
-    pub fn with_capacity(self, answers: usize) -> Self {
-        Self { capacity: answers, ..self }
-    }
-
     /// Returns the cached result, or the review to wait for.
-    fn answer(&self, access: &Access) -> Result<bool, Review> {
+    fn answer(&self, access: &SubjectAccessReviewSpec, key: String) -> Result<bool, Review> {
         let now = Instant::now();
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        match answers.get(access) {
+        match answers.get(&key) {
             Some(Answer::Known { is_allowed, until }) if now < *until => return Ok(*is_allowed),
             Some(Answer::Pending(review)) => {
                 if let Some(review) = review.upgrade() {
@@ -253,14 +243,14 @@ impl CachedAccessReview {
             }
             _ => {}
         }
-        let review = self.review(access.clone());
+        let review = self.review(access.clone(), key.clone());
         if let Some(pending) = review.downgrade() {
-            answers.insert(access.clone(), Answer::Pending(pending), self.capacity);
+            answers.insert(key, Answer::Pending(pending), self.capacity);
         }
         Err(review)
     }
 
-    fn review(&self, access: Access) -> Review {
+    fn review(&self, access: SubjectAccessReviewSpec, key: String) -> Review {
         let (inner, answers) = (Arc::clone(&self.inner), Arc::clone(&self.answers));
         let (lifetimes, capacity) = (self.lifetimes, self.capacity);
         let review = async move {
@@ -270,10 +260,10 @@ impl CachedAccessReview {
                 Ok(is_allowed) if capacity > 0 => {
                     let lifetime = if is_allowed { lifetimes.allowed } else { lifetimes.denied };
                     if let Some(until) = Instant::now().checked_add(lifetime) {
-                        answers.insert(access, Answer::Known { is_allowed, until }, capacity);
+                        answers.insert(key, Answer::Known { is_allowed, until }, capacity);
                     }
                 }
-                _ => answers.remove(&access),
+                _ => answers.remove(&key),
             }
             answer
         };
@@ -291,9 +281,16 @@ impl fmt::Debug for CachedAccessReview {
 }
 
 impl AccessReview for CachedAccessReview {
-    fn is_allowed<'a>(&'a self, access: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+    fn is_allowed<'a>(
+        &'a self,
+        access: &'a SubjectAccessReviewSpec,
+    ) -> BoxFuture<'a, Result<bool, BoxError>> {
+        let key = match serde_json::to_string(access) {
+            Ok(key) => key,
+            Err(error) => return ready(Err(error.into())).boxed(),
+        };
         // If the caller that runs the review is cancelled, the next waiting one takes over.
-        match self.answer(access) {
+        match self.answer(access, key) {
             Ok(is_allowed) => ready(Ok(is_allowed)).boxed(),
             Err(review) => async move { review.await.map_err(|error| error.to_string().into()) }.boxed(),
         }

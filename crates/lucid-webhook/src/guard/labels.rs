@@ -37,7 +37,7 @@ pub(crate) enum LabelOperator {
 /// The selector is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("{problem}"), visibility(pub(crate)))]
-pub struct InvalidSelector {
+pub(crate) struct InvalidSelector {
     problem: String,
 }
 

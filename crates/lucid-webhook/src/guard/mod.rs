@@ -1,6 +1,7 @@
 //! Restrictions of webhooks, controlled by the cluster administrator.
 //!
-//! A [`Guard`] evaluates these conditions for every request, and stops at the first that does not hold:
+//! [`Webhook::with_permissions`](crate::Webhook::with_permissions) evaluates these conditions for every request, and stops
+//! at the first that does not hold:
 //!
 //! 1. The object is selected ([`Selector`]). `kube-system` is excluded unless it is named.
 //! 2. In strict mode: the object consents. Its annotation `canMutate` or `canValidate` (or
@@ -10,14 +11,14 @@
 //! 3. The service account that the webhook acts for has the RBAC permission ([`AccessReview`]). A mutating webhook needs
 //!    one of the verbs `update` and `mutate` on the request's resource and subresource, a validating one `get` or `validate`.
 //!
-//! [`Webhook::with_guard`](crate::Webhook::with_guard) sets it in code. As a [`tower::Layer`] it wraps any handler.
-//! [`Permissions`] is its configuration:
+//! [`Permissions`] configure them:
 //!
 //! ```
 //! use std::sync::Arc;
 //!
 //! use lucid_webhook::guard::{AccessReview, CachedAccessReview, Permissions};
 //! use lucid_webhook::{AdmissionResponse, Router, Webhook};
+//! use tokio::sync::watch;
 //!
 //! async fn label() -> AdmissionResponse {
 //!     AdmissionResponse::allow()
@@ -30,8 +31,10 @@
 //!         "serviceAccountName": "policies/labeller",
 //!         "allowedPaths": ["/metadata/labels"]
 //!     }"#)?;
+//!     // A sender that is kept changes the permissions while the webhook is served.
+//!     let (_, permissions) = watch::channel(permissions);
 //!     let review = Arc::new(CachedAccessReview::new(review));
-//!     let label = Webhook::mutating("label.example.com", label).with_permissions(permissions, Some(review))?;
+//!     let label = Webhook::mutating("label.example.com", label).with_permissions(permissions, review);
 //!     Ok(Router::new().webhook("/label", label))
 //! }
 //! ```
@@ -42,6 +45,8 @@ pub(crate) mod labels;
 mod metadata;
 mod permissions;
 mod selector;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -59,15 +64,15 @@ use crate::review::AdmissionRequest;
 use crate::truncate::excerpt;
 use metadata::Metadata;
 
-pub use access::{Access, AccessReview, CachedAccessReview, InvalidServiceAccount, ServiceAccount};
-pub use labels::InvalidSelector;
-pub use permissions::{Forbidden, NoAccessReview, Permissions};
+use access::Access;
+pub use access::{AccessReview, CachedAccessReview, ServiceAccount};
+pub use permissions::{Forbidden, Permissions};
 pub(crate) use selector::KUBE_SYSTEM;
 pub use selector::Selector;
 
 /// Decides whether a webhook may handle a request.
 #[derive(Clone)]
-pub struct Guard {
+pub(crate) struct Guard {
     webhook: Arc<str>,
     kind: WebhookKind,
     selector: Arc<Selector>,
@@ -84,8 +89,7 @@ struct Delegation {
 
 /// Decision of a [`Guard`] about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Scope {
+pub(crate) enum Scope {
     /// The webhook may handle the request.
     Inside,
     /// The object is not selected.
@@ -113,35 +117,21 @@ impl fmt::Display for Scope {
 
 /// The guard could not decide.
 #[derive(Debug, Snafu)]
-#[snafu(visibility(pub(crate)))]
-#[non_exhaustive]
-pub enum GuardError {
+pub(crate) enum GuardError {
     /// The metadata of the objects does not decode.
     #[snafu(transparent)]
-    Metadata {
-        /// The decoding error.
-        source: DecodeError,
-    },
+    Metadata { source: DecodeError },
     /// The access review failed.
     #[snafu(display("failed to find out whether {} may {access}: {source}", access.user))]
-    Review {
-        /// The access to check.
-        access: Box<Access>,
-        /// The error of the access review.
-        source: BoxError,
-    },
+    Review { access: Box<Access>, source: BoxError },
     /// The access review did not complete before the request's deadline.
     #[snafu(display("failed to find out in time whether {} may {access}", access.user))]
-    TimedOut {
-        /// The access to check.
-        access: Box<Access>,
-    },
+    TimedOut { access: Box<Access> },
 }
 
 impl Guard {
     /// Creates a guard for the webhook of this name, such as `label.example.com`. It excludes `kube-system` only.
-    #[must_use]
-    pub fn new(webhook: impl Into<Arc<str>>, kind: WebhookKind) -> Self {
+    pub(crate) fn new(webhook: impl Into<Arc<str>>, kind: WebhookKind) -> Self {
         Self {
             webhook: webhook.into(),
             kind,
@@ -153,42 +143,35 @@ impl Guard {
     }
 
     /// Admits only selected objects.
-    #[must_use]
-    pub fn with_selector(mut self, selector: Selector) -> Self {
+    pub(crate) fn with_selector(mut self, selector: Selector) -> Self {
         self.selector = Arc::new(selector);
         self
     }
 
     /// Admits only objects that consent to this webhook.
-    #[must_use]
-    pub const fn with_strict_mode(mut self) -> Self {
+    pub(crate) const fn with_strict_mode(mut self) -> Self {
         self.strict = true;
         self
     }
 
     /// Admits only requests whose resource `account` may `update` or `mutate`, or for a validating webhook `get` or `validate`.
-    ///
-    /// `review` is called for every request that meets the other conditions. Wrap remote ones in a
-    /// [`CachedAccessReview`].
-    #[must_use]
-    pub fn with_service_account(mut self, account: ServiceAccount, review: impl AccessReview) -> Self {
-        self.delegation = Some(Delegation { account: Arc::new(account), review: Arc::new(review) });
+    pub(crate) fn with_service_account(
+        mut self,
+        account: ServiceAccount,
+        review: Arc<dyn AccessReview>,
+    ) -> Self {
+        self.delegation = Some(Delegation { account: Arc::new(account), review });
         self
     }
 
     /// Sets the action for requests that the service account lacks permission for; [`Forbidden::Warn`] by default.
-    #[must_use]
-    pub const fn with_forbidden(mut self, forbidden: Forbidden) -> Self {
+    pub(crate) const fn with_forbidden(mut self, forbidden: Forbidden) -> Self {
         self.forbidden = forbidden;
         self
     }
 
     /// Evaluates one request within its deadline.
-    ///
-    /// # Errors
-    ///
-    /// A [`GuardError`] if the metadata does not decode, or the access review fails or times out.
-    pub async fn check(&self, request: &AdmissionRequest) -> Result<Scope, GuardError> {
+    pub(crate) async fn check(&self, request: &AdmissionRequest) -> Result<Scope, GuardError> {
         let scope = self.check_object(request)?;
         let Some(Delegation { account, review }) = &self.delegation else { return Ok(scope) };
         if scope != Scope::Inside {
@@ -197,7 +180,7 @@ impl Guard {
         let verbs = verbs(self.kind);
         for verb in verbs {
             let access = Access::of(account, verb, request);
-            match tokio::time::timeout_at(request.deadline, review.is_allowed(&access)).await {
+            match tokio::time::timeout_at(request.deadline, review.is_allowed(&access.spec())).await {
                 Ok(Ok(true)) => return Ok(Scope::Inside),
                 Ok(Ok(false)) => {}
                 Ok(Err(source)) => return Err(GuardError::Review { access: Box::new(access), source }),
@@ -260,7 +243,7 @@ impl<S> Layer<S> for Guard {
 
 /// A handler behind a [`Guard`].
 #[derive(Clone, Debug)]
-pub struct Guarded<S> {
+pub(crate) struct Guarded<S> {
     inner: S,
     guard: Guard,
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
-use snafu::Snafu;
 
 use super::{AccessReview, Guard, Selector, ServiceAccount};
 use crate::failure::FailureAction;
@@ -80,50 +79,15 @@ pub enum Forbidden {
     Deny,
 }
 
-/// The configuration names a service account, but no access review is configured.
-#[derive(Debug, Snafu)]
-#[snafu(display("webhook {webhook}: serviceAccountName is {user}, but no access review is configured"))]
-pub struct NoAccessReview {
-    webhook: String,
-    user: String,
-}
-
 impl Permissions {
-    /// Creates the guard of `webhook`. `review` is required if a service account is named.
-    ///
-    /// # Errors
-    ///
-    /// [`NoAccessReview`] if it is required and `None`.
-    pub fn guard(
-        &self,
-        webhook: &str,
-        kind: WebhookKind,
-        review: Option<Arc<dyn AccessReview>>,
-    ) -> Result<Guard, NoAccessReview> {
-        match (&self.service_account_name, review) {
-            (_, Some(review)) => Ok(self.guard_with(webhook, kind, review)),
-            (None, None) => Ok(self.guard_of_object(webhook, kind)),
-            (Some(account), None) => NoAccessReviewSnafu { webhook, user: account.user() }.fail(),
-        }
-    }
-
-    /// Creates the guard of `webhook` with an access review.
-    pub(crate) fn guard_with(
-        &self,
-        webhook: &str,
-        kind: WebhookKind,
-        review: Arc<dyn AccessReview>,
-    ) -> Guard {
-        let guard = self.guard_of_object(webhook, kind);
+    /// Creates the guard of `webhook`.
+    pub(crate) fn guard(&self, webhook: &str, kind: WebhookKind, review: Arc<dyn AccessReview>) -> Guard {
+        let guard =
+            Guard::new(webhook, kind).with_selector(self.selector.clone()).with_forbidden(self.forbidden);
+        let guard = if self.strict_mode { guard.with_strict_mode() } else { guard };
         match &self.service_account_name {
             None => guard,
             Some(account) => guard.with_service_account(account.clone(), review),
         }
-    }
-
-    fn guard_of_object(&self, webhook: &str, kind: WebhookKind) -> Guard {
-        let guard =
-            Guard::new(webhook, kind).with_selector(self.selector.clone()).with_forbidden(self.forbidden);
-        if self.strict_mode { guard.with_strict_mode() } else { guard }
     }
 }

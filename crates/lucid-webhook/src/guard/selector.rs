@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, Deserializer, IntoDeserializer, SeqAccess, Visitor};
@@ -48,8 +47,7 @@ pub(crate) const KUBE_SYSTEM: &str = "kube-system";
 /// - `resourceKind` is `Kind` (of any group), `Kind.group`, `group/version/Kind`, or `version/Kind` for the core group. It
 ///   is compared with [`AdmissionRequest::kind`], which for a subresource may be the kind of the sent object, such as
 ///   `Scale`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "WireSelector")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     labels: Labels,
     namespaces: Vec<Pattern>,
@@ -73,12 +71,11 @@ struct WireSelector {
     kube_system: bool,
 }
 
-impl TryFrom<WireSelector> for Selector {
-    type Error = InvalidSelector;
-
-    fn try_from(wire: WireSelector) -> Result<Self, InvalidSelector> {
+impl<'de> Deserialize<'de> for Selector {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wire = WireSelector::deserialize(deserializer)?;
         Ok(Self {
-            labels: Labels::new(&wire.match_labels, &wire.match_expressions)?,
+            labels: Labels::new(&wire.match_labels, &wire.match_expressions).map_err(de::Error::custom)?,
             namespaces: wire.namespace,
             kinds: wire.resource_kind,
             names: wire.resource_name,
@@ -115,70 +112,15 @@ where
 }
 
 impl Selector {
-    /// Creates a selector of everything except `kube-system`.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the label selector, replacing an earlier one. See [`parse_selector`](crate::registration::parse_selector).
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidSelector`] if a key, an operator or a value is invalid.
-    pub fn with_labels(mut self, labels: &LabelSelector) -> Result<Self, InvalidSelector> {
-        self.labels = labels.try_into()?;
-        Ok(self)
-    }
-
     /// Returns the label keys that the selector reads.
     pub fn label_keys(&self) -> impl Iterator<Item = &str> {
         self.labels.keys()
     }
 
-    /// Adds namespaces; `*` matches any characters.
-    #[must_use]
-    pub fn with_namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
-        self.namespaces.extend(namespaces.into_iter().map(|namespace| Pattern(namespace.into())));
-        self
-    }
-
     /// Includes `kube-system` in addition to the selected namespaces.
-    #[must_use]
-    pub const fn with_kube_system(mut self) -> Self {
+    pub(crate) const fn with_kube_system(mut self) -> Self {
         self.kube_system = true;
         self
-    }
-
-    /// Adds names of objects; `*` matches any characters.
-    #[must_use]
-    pub fn with_names<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
-        self.names.extend(names.into_iter().map(|name| Pattern(name.into())));
-        self
-    }
-
-    /// Adds kinds, written as `Kind`, `Kind.group`, `group/version/Kind` or `version/Kind`.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidSelector`] if a kind is written otherwise.
-    pub fn with_kinds<K: Into<String>>(
-        mut self,
-        kinds: impl IntoIterator<Item = K>,
-    ) -> Result<Self, InvalidSelector> {
-        for kind in kinds {
-            self.kinds.push(kind.into().try_into()?);
-        }
-        Ok(self)
-    }
-
-    /// Returns `true` if the subject of the request is selected.
-    ///
-    /// # Errors
-    ///
-    /// A [`DecodeError`] if the metadata is needed and does not decode.
-    pub fn matches(&self, request: &AdmissionRequest) -> Result<bool, DecodeError> {
-        Ok(self.matches_request(request) && self.matches_metadata(request, &self.metadata(request)?))
     }
 
     /// Decodes the metadata if the selector depends on it: this requires scanning the whole object.

@@ -6,7 +6,7 @@ use snafu::Snafu;
 
 use crate::field_errors::details;
 use crate::raw_object::{DecodeError, RawObject};
-use crate::review::{AdmissionRequest, Operation, UserInfo};
+use crate::review::{AdmissionRequest, Operation, UserInfo, describe};
 
 /// An argument of a handler. `S` is the state given by [`WithState::with_state`](crate::WithState::with_state).
 ///
@@ -65,13 +65,13 @@ pub enum Rejection {
 
 impl Rejection {
     pub(crate) fn decode(what: &'static str, request: &AdmissionRequest, source: DecodeError) -> Self {
-        let (kind, name) = (&request.kind, &request.name);
+        let (kind, name) = (describe(&request.kind), &request.name);
         let object = match &request.namespace {
             Some(namespace) => format!("{kind} {namespace}/{name}"),
-            None if name.is_empty() => kind.to_string(),
+            None if name.is_empty() => kind,
             None => format!("{kind} {name}"),
         };
-        let details = Box::new(details(kind, name, vec![source.cause()]));
+        let details = Box::new(details(&request.kind, name, vec![source.cause()]));
         Self::Decode { what, object, details, source }
     }
 

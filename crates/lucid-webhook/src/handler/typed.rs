@@ -8,7 +8,7 @@ use tower::BoxError;
 
 use super::{FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject, ServiceArgs};
 use crate::response::AdmissionResponse;
-use crate::review::{AdmissionRequest, GroupVersionKind, Operation};
+use crate::review::{AdmissionRequest, GroupVersionKind, Operation, describe};
 
 /// A [`Handler`] whose first argument is [`Object<T>`](Object), with or without state.
 #[diagnostic::on_unimplemented(
@@ -145,11 +145,11 @@ pub(crate) async fn validate<T: DeserializeOwned, V: Validator<T>>(
 /// Fails unless `request` is about an object of type `T`. Otherwise a rule of the registration contradicts the type.
 pub(crate) fn check_kind<T: Resource<DynamicType = ()>>(request: &AdmissionRequest) -> Result<(), BoxError> {
     let (group, version, kind) = (T::group(&()), T::version(&()), T::kind(&()));
-    if request.kind.is(&group, &version, &kind) {
+    let expected = GroupVersionKind::gvk(&group, &version, &kind);
+    if request.kind == expected {
         return Ok(());
     }
-    let expected = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
-    let found = &request.kind;
+    let (expected, found) = (describe(&expected), describe(&request.kind));
     Err(format!("it handles {expected} and was called for {found}: correct the rules of its registration")
         .into())
 }

@@ -16,21 +16,19 @@ use crate::review::AdmissionRequest;
 /// Turns a response that the API server would reject into an error of the handler: a patch from a validating webhook,
 /// or a patch that does not apply to the object or changes forbidden fields. Adjusts warnings and audit annotations.
 #[derive(Clone, Debug)]
-pub struct CheckLayer {
+pub(crate) struct CheckLayer {
     kind: WebhookKind,
     allowed_paths: Arc<[AllowedPaths]>,
 }
 
 impl CheckLayer {
     /// Creates a layer that checks responses of a webhook of this kind.
-    #[must_use]
-    pub fn new(kind: WebhookKind) -> Self {
+    pub(crate) fn new(kind: WebhookKind) -> Self {
         Self { kind, allowed_paths: Arc::default() }
     }
 
     /// Rejects patches that change other fields. After several calls, a change has to be allowed by all of them.
-    #[must_use]
-    pub fn with_allowed_paths(mut self, paths: AllowedPaths) -> Self {
+    pub(crate) fn with_allowed_paths(mut self, paths: AllowedPaths) -> Self {
         self.allowed_paths = self.allowed_paths.iter().cloned().chain([paths]).collect();
         self
     }
@@ -54,7 +52,7 @@ impl<S> Layer<S> for CheckLayer {
 
 /// See [`CheckLayer`].
 #[derive(Clone, Debug)]
-pub struct Check<S> {
+pub(crate) struct Check<S> {
     inner: S,
     layer: CheckLayer,
 }

@@ -27,19 +27,8 @@ const LONGEST: usize = 1024;
 ///
 /// At the deadline the handler is cancelled by dropping its future. On a panic the panic hook still runs, and reports
 /// the message and location. Panics cannot be caught with `panic = "abort"`.
-///
-/// ```
-/// use lucid_webhook::layers::{CheckLayer, FailureLayer};
-/// use lucid_webhook::{AdmissionRequest, AdmissionResponse, FailureAction, WebhookKind};
-/// use tower::{ServiceBuilder, service_fn};
-///
-/// let check = CheckLayer::new(WebhookKind::Validating);
-/// let service = ServiceBuilder::new().layer(FailureLayer::new(check, FailureAction::Warn)).service(service_fn(
-///     async |_: AdmissionRequest| Ok::<_, std::convert::Infallible>(AdmissionResponse::allow()),
-/// ));
-/// ```
 #[derive(Clone)]
-pub struct FailureLayer {
+pub(crate) struct FailureLayer {
     check: CheckLayer,
     failure: FailureAction,
     recovery: FailureAction,
@@ -48,14 +37,12 @@ pub struct FailureLayer {
 
 impl FailureLayer {
     /// Applies `action` to all failures. Responses of functions pass `check`.
-    #[must_use]
-    pub fn new(check: CheckLayer, action: FailureAction) -> Self {
+    pub(crate) fn new(check: CheckLayer, action: FailureAction) -> Self {
         Self { check, failure: action.clone(), recovery: action, on_response: None }
     }
 
     /// Applies `action` to panics.
-    #[must_use]
-    pub fn with_recovery_policy(mut self, action: FailureAction) -> Self {
+    pub(crate) fn with_recovery_policy(mut self, action: FailureAction) -> Self {
         self.recovery = action;
         self
     }
@@ -148,7 +135,7 @@ impl<S> Layer<S> for FailureLayer {
 
 /// See [`FailureLayer`].
 #[derive(Clone, Debug)]
-pub struct OnFailure<S> {
+pub(crate) struct OnFailure<S> {
     inner: S,
     layer: FailureLayer,
 }

@@ -1,7 +1,6 @@
-//! Layers for admission services, usable independently.
+//! Layers around the handler of a webhook.
 //!
-//! All except [`ShedLayer`] wrap a `tower::Service<AdmissionRequest, Response = AdmissionResponse>`. The
-//! [`Router`](crate::Router) wraps each webhook in a [`TraceLayer`]; inside it are, from the outside, [`FailureLayer`],
+//! The router wraps each webhook in a [`TraceLayer`]; inside it are, from the outside, [`FailureLayer`],
 //! [`Guard`](crate::guard::Guard), [`CheckLayer`].
 
 mod check;
@@ -10,8 +9,7 @@ mod failure;
 pub(crate) mod shed;
 mod trace;
 
-pub use check::CheckLayer;
-pub use deadline::deadline;
-pub use failure::FailureLayer;
-pub use shed::ShedLayer;
-pub use trace::TraceLayer;
+pub(crate) use check::CheckLayer;
+pub(crate) use deadline::deadline;
+pub(crate) use failure::FailureLayer;
+pub(crate) use trace::TraceLayer;

@@ -21,21 +21,19 @@ use crate::truncate::excerpt;
 ///
 /// With feature `opentelemetry`, the span is a child of that parent for `tracing-opentelemetry` as well.
 #[derive(Clone, Debug)]
-pub struct TraceLayer {
+pub(crate) struct TraceLayer {
     webhook: Arc<str>,
     metrics: Option<WebhookMetrics>,
 }
 
 impl TraceLayer {
     /// Creates spans for the webhook of this name.
-    #[must_use]
-    pub fn new(webhook: impl Into<Arc<str>>) -> Self {
+    pub(crate) fn new(webhook: impl Into<Arc<str>>) -> Self {
         Self { webhook: webhook.into(), metrics: None }
     }
 
     /// Counts responses by operation and outcome, and measures the time since the request's arrival.
-    #[must_use]
-    pub fn with_metrics(mut self, metrics: WebhookMetrics) -> Self {
+    pub(crate) fn with_metrics(mut self, metrics: WebhookMetrics) -> Self {
         self.metrics = Some(metrics);
         self
     }
@@ -95,7 +93,7 @@ impl<S> Layer<S> for TraceLayer {
 
 /// See [`TraceLayer`].
 #[derive(Clone, Debug)]
-pub struct Trace<S> {
+pub(crate) struct Trace<S> {
     inner: S,
     layer: TraceLayer,
 }

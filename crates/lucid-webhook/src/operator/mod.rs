@@ -23,5 +23,5 @@ mod presence;
 mod registration;
 mod run;
 
-pub use registration::{NAME_LABEL, Registration};
+pub use registration::Registration;
 pub use run::Operator;

@@ -16,7 +16,7 @@ use crate::kind::WebhookKind;
 use crate::registration::{Configurations, RegistrationError};
 
 /// Label of the configurations whose value is their name. Only objects with it are removed.
-pub const NAME_LABEL: &str = "app.kubernetes.io/name";
+pub(super) const NAME_LABEL: &str = "app.kubernetes.io/name";
 
 /// Registration of the webhooks and conversions of a [`Router`], kept in the cluster by
 /// [`Certificates`](lucid_certs::Certificates), which restore the objects when they are deleted or changed.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use snafu::{Snafu, ensure};
 
-pub use paths::{AllowedPath, AllowedPaths, InvalidAllowedPath};
+pub use paths::{AllowedPath, AllowedPaths};
 
 use crate::truncate::excerpt;
 
@@ -28,7 +28,7 @@ pub struct JsonPatch {
     operations: json_patch::Patch,
 }
 
-/// A patch is invalid, does not apply, or changes a forbidden field.
+/// A patch or an allowed path is invalid, or a patch does not apply or changes a forbidden field.
 #[derive(Debug, Snafu)]
 #[snafu(display("{problem}"))]
 pub struct PatchError {

@@ -7,7 +7,7 @@ use json_patch::jsonptr::{Pointer, PointerBuf, Token};
 use json_patch::{AddOperation, PatchOperation};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use snafu::{Snafu, ensure};
+use snafu::ensure;
 
 use super::align::{Origin, align, stationary};
 use super::diff::DEEPEST;
@@ -40,19 +40,15 @@ impl Segment {
     }
 }
 
-/// The text is not a valid [`AllowedPath`].
-#[derive(Debug, Snafu)]
-#[snafu(display("the allowed path {path:?} {problem}; accepted are paths such as /metadata/labels"))]
-pub struct InvalidAllowedPath {
-    path: String,
-    problem: String,
-}
-
 impl FromStr for AllowedPath {
-    type Err = InvalidAllowedPath;
+    type Err = PatchError;
 
-    fn from_str(path: &str) -> Result<Self, InvalidAllowedPath> {
-        let invalid = |problem: &str| InvalidAllowedPathSnafu { path, problem: problem.to_owned() };
+    fn from_str(path: &str) -> Result<Self, PatchError> {
+        let invalid = |problem: &str| PatchSnafu {
+            problem: format!(
+                "the allowed path {path:?} {problem}; accepted are paths such as /metadata/labels"
+            ),
+        };
         ensure!(!path.is_empty(), invalid("is empty, which would allow every change"));
         let pointer = Pointer::parse(path)
             .map_err(|error| invalid(&format!("is not a JSON pointer: {error}")).build())?;
@@ -73,9 +69,9 @@ impl FromStr for AllowedPath {
 }
 
 impl TryFrom<String> for AllowedPath {
-    type Error = InvalidAllowedPath;
+    type Error = PatchError;
 
-    fn try_from(path: String) -> Result<Self, InvalidAllowedPath> {
+    fn try_from(path: String) -> Result<Self, PatchError> {
         path.parse()
     }
 }
@@ -127,8 +123,8 @@ impl AllowedPaths {
     ///
     /// # Errors
     ///
-    /// [`InvalidAllowedPath`] for the first path that is invalid.
-    pub fn parse<P: AsRef<str>>(paths: impl IntoIterator<Item = P>) -> Result<Self, InvalidAllowedPath> {
+    /// A [`PatchError`] for the first path that is invalid.
+    pub fn parse<P: AsRef<str>>(paths: impl IntoIterator<Item = P>) -> Result<Self, PatchError> {
         paths.into_iter().map(|path| path.as_ref().parse()).collect()
     }
 

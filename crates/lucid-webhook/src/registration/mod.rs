@@ -28,7 +28,7 @@
 //!
 //! The namespaceSelector of every webhook excludes `kube-system`, unless it names that namespace or
 //! [`WebhookRegistration::with_kube_system`] includes it: an unavailable webhook there can take the cluster down. If
-//! `kube-system` is included, the default guard of the webhook admits it.
+//! `kube-system` is included, a webhook without [permissions](crate::guard) handles its objects.
 
 mod configurations;
 mod endpoint;
@@ -57,7 +57,7 @@ pub use selector::parse_selector;
 /// Label of every Namespace that holds its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// The API server would reject the registration, or never call the webhook.
+/// The API server would reject the registration, or never call the webhook; or a selector is malformed.
 #[derive(Debug, Snafu)]
 #[snafu(display("{problem}"))]
 pub struct RegistrationError {
@@ -84,22 +84,18 @@ pub enum FailurePolicy {
 }
 
 /// Matching of equivalent requests, through other versions of the API (`matchPolicy`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MatchPolicy {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MatchPolicy {
     /// The rules match equivalent requests; the API server converts the objects.
-    #[default]
     Equivalent,
     /// The rules match exact requests only: users of another version bypass the webhook.
     Exact,
 }
 
 /// Reinvocation of a mutating webhook when a later one changes the object (`reinvocationPolicy`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReinvocationPolicy {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReinvocationPolicy {
     /// The webhook is called once.
-    #[default]
     Never,
     /// The webhook is called up to twice: its changes have to be idempotent.
     IfNeeded,
@@ -200,8 +196,8 @@ impl WebhookRegistration {
         self
     }
 
-    /// Includes objects in `kube-system`. The default guard of the webhook then admits them; guards set in code or by
-    /// the administrator decide for themselves.
+    /// Includes objects in `kube-system`. Without permissions, the webhook then handles them; an
+    /// administrator's [permissions](crate::guard::Permissions) decide for themselves.
     pub const fn with_kube_system(mut self) -> Self {
         self.kube_system = true;
         self
@@ -252,9 +248,11 @@ impl WebhookRegistration {
         }))
     }
 
-    /// Declares the side effects of the handler.
-    pub const fn with_side_effects(mut self, side_effects: SideEffects) -> Self {
-        self.side_effects = side_effects;
+    /// Declares side effects of the handler, which has none in a dry run (`NoneOnDryRun`). For requests that will not be
+    /// stored (`dryRun=All`), the API server calls only webhooks that promise no side effects. By default the handler
+    /// has none at all.
+    pub const fn with_side_effects(mut self) -> Self {
+        self.side_effects = SideEffects::NoneOnDryRun;
         self
     }
 
@@ -270,15 +268,17 @@ impl WebhookRegistration {
         self
     }
 
-    /// Sets the matching of equivalent requests.
-    pub const fn with_match_policy(mut self, policy: MatchPolicy) -> Self {
-        self.match_policy = policy;
+    /// Matches exact requests only (`matchPolicy: Exact`): users of another version of the API bypass the webhook. By
+    /// default the API server converts the objects of equivalent requests.
+    pub const fn with_exact_match(mut self) -> Self {
+        self.match_policy = MatchPolicy::Exact;
         self
     }
 
-    /// Sets the reinvocation when a later webhook changes the object; only for mutating webhooks.
-    pub const fn with_reinvocation_policy(mut self, policy: ReinvocationPolicy) -> Self {
-        self.reinvocation_policy = policy;
+    /// Calls a mutating webhook up to twice, if a later one changes the object (`reinvocationPolicy: IfNeeded`): its
+    /// changes have to be idempotent.
+    pub const fn with_reinvocation(mut self) -> Self {
+        self.reinvocation_policy = ReinvocationPolicy::IfNeeded;
         self
     }
 

@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use snafu::ensure;
 
-use crate::guard::InvalidSelector;
-use crate::guard::labels::{self, InvalidSelectorSnafu, LabelOperator};
+use super::{RegistrationError, RegistrationSnafu};
+use crate::guard::labels::{self, LabelOperator};
 
 const ACCEPTED: &str =
     "accepted are KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY and !KEY, separated by commas";
@@ -16,16 +16,16 @@ const ACCEPTED: &str =
 /// let selector = lucid_webhook::registration::parse_selector("team=a, !legacy")?;
 /// assert_eq!(selector.match_labels.unwrap()["team"], "a");
 /// assert_eq!(selector.match_expressions.unwrap()[0].operator, "DoesNotExist");
-/// # Ok::<(), lucid_webhook::guard::InvalidSelector>(())
+/// # Ok::<(), lucid_webhook::registration::RegistrationError>(())
 /// ```
 ///
 /// # Errors
 ///
-/// [`InvalidSelector`] if a requirement is malformed, or its key or value is invalid for a label. `<` and `>`, which
+/// A [`RegistrationError`] if a requirement is malformed, or its key or value is invalid for a label. `<` and `>`, which
 /// kubectl accepts for node selectors, do not exist in a `LabelSelector`.
-pub fn parse_selector(text: &str) -> Result<LabelSelector, InvalidSelector> {
+pub fn parse_selector(text: &str) -> Result<LabelSelector, RegistrationError> {
     let invalid =
-        |found: &str, problem: &str| InvalidSelectorSnafu { problem: format!("found {found:?}{problem}") };
+        |found: &str, problem: &str| RegistrationSnafu { problem: format!("found {found:?}{problem}") };
     let mut selector = LabelSelector::default();
     for requirement in split(text) {
         let found = requirement.trim();

@@ -1,27 +1,25 @@
 //! Clients and access reviews with a real cluster.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount as ServiceAccountObject};
+use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
 use lucid_testbed::Cluster;
-use lucid_webhook::client::{DryRunError, SubjectAccessReviews, dry_run};
-use lucid_webhook::guard::{
-    Access, AccessReview, CachedAccessReview, Guard, GuardError, Scope, ServiceAccount,
-};
-use lucid_webhook::{AdmissionRequest, WebhookKind};
+use lucid_webhook::client::{ClusterClient, SubjectAccessReviews};
+use lucid_webhook::guard::{AccessReview, CachedAccessReview};
+use lucid_webhook::{AdmissionResponse, Router, Webhook};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use tower::service_fn;
 
-use crate::common::review;
+use crate::common::{self, review};
+use crate::permissions::fixed;
 
 fn object<K: DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).unwrap()
@@ -43,19 +41,37 @@ fn counting(client: &Client) -> (Client, Arc<AtomicUsize>) {
     (Client::new(service, client.default_namespace()), count)
 }
 
-fn request(resource: &str, subresource: Option<&str>, name: &str, namespace: &str) -> AdmissionRequest {
-    let review = review(json!({
+fn request(resource: &str, subresource: Option<&str>, name: &str, namespace: &str) -> Value {
+    review(json!({
         "uid": "1", "operation": "UPDATE", "name": name, "namespace": namespace, "subResource": subresource,
         "resource": {"group": "", "version": "v1", "resource": resource},
-    }));
-    AdmissionRequest::from_json(&review.to_string().into(), Instant::now() + Duration::from_secs(20)).unwrap()
+    }))
+}
+
+fn access(user: Value, groups: Value, verb: &str, resource: &str, name: &str) -> SubjectAccessReviewSpec {
+    object(json!({"user": user, "groups": groups, "resourceAttributes": {
+        "verb": verb, "version": "v1", "resource": resource, "name": name, "namespace": "shop",
+    }}))
+}
+
+/// The client given to the handler of a webhook without side effects.
+async fn dry_run(client: &Client) -> Client {
+    let given = Arc::new(Mutex::new(None));
+    let received = given.clone();
+    let handler = move |ClusterClient(client): ClusterClient| {
+        *received.lock().unwrap() = Some(client);
+        std::future::ready(AdmissionResponse::allow())
+    };
+    let webhook = Webhook::validating("a.example.com", handler).with_client(client.clone());
+    common::post(&Router::new().webhook("/", webhook), "/", &request("pods", None, "p", "default")).await;
+    given.lock().unwrap().take().unwrap()
 }
 
 #[tokio::test]
 async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
     let cluster = Cluster::builder().start().await.unwrap();
     let real = cluster.client();
-    let dry = dry_run(&real);
+    let dry = dry_run(&real).await;
     let maps = |client: &Client| Api::<ConfigMap>::namespaced(client.clone(), "default");
     let (before, dry_maps) = (maps(&real), maps(&dry));
     let (post, delete) = (PostParams::default(), DeleteParams::default());
@@ -113,7 +129,7 @@ async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
     let review = Api::all(dry.clone()).create(&post, &review).await.unwrap();
     assert!(review.status.unwrap().allowed);
     let allowed = SubjectAccessReviews::new(dry);
-    let access = Access::of(&"a:b".parse().unwrap(), "get", &request("pods", None, "p", "default"));
+    let access = access(json!("system:serviceaccount:a:b"), json!([]), "get", "pods", "p");
     assert!(!allowed.is_allowed(&access).await.unwrap());
 
     before.delete("old", &delete).await.unwrap();
@@ -123,7 +139,7 @@ async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
 #[tokio::test]
 async fn requests_without_dry_run_are_not_sent() {
     let cluster = Cluster::builder().start().await.unwrap();
-    let accounts = Api::<ServiceAccountObject>::namespaced(cluster.client(), "default");
+    let accounts = Api::<ServiceAccount>::namespaced(cluster.client(), "default");
     let account = object(json!({"metadata": {"name": "robot"}}));
     accounts.create(&PostParams::default(), &account).await.unwrap();
     let token = "/api/v1/namespaces/default/serviceaccounts/robot/token";
@@ -138,7 +154,7 @@ async fn requests_without_dry_run_are_not_sent() {
     );
 
     let (counted, count) = counting(&cluster.client());
-    let dry = dry_run(&counted);
+    let dry = dry_run(&counted).await;
     let get = |path: &str| http::Request::get(path).body(Vec::new()).unwrap();
     let upgrade = http::Request::get("/apis/subresources.example.com/v1/namespaces/a/machines/b/console")
         .header("Upgrade", "websocket")
@@ -154,7 +170,7 @@ async fn requests_without_dry_run_are_not_sent() {
         let uri = request.uri().clone();
         match dry.request_text(request).await.unwrap_err() {
             kube::Error::Service(error) => {
-                let error = error.downcast::<DryRunError>().unwrap().to_string();
+                let error = error.to_string();
                 assert!(error.contains("effects that dryRun does not prevent"), "{uri}: {error}");
             }
             error => panic!("{uri}: {error}"),
@@ -165,7 +181,7 @@ async fn requests_without_dry_run_are_not_sent() {
         .body(b"k8s\0".to_vec());
     assert!(dry.request_text(protobuf.unwrap()).await.is_err());
     assert_eq!(count.load(Ordering::SeqCst), 0);
-    Api::<ServiceAccountObject>::namespaced(dry, "default").get("robot").await.unwrap();
+    Api::<ServiceAccount>::namespaced(dry, "default").get("robot").await.unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 1);
 }
 
@@ -199,40 +215,47 @@ async fn the_webhook_acts_within_the_rbac_of_its_service_account() {
         }
         bindings.create(&post, &binding(name, subject)).await.unwrap();
     }
-    let account: ServiceAccount = "policies:labeller".parse().unwrap();
     let (counted, count) = counting(&client);
-    let review = Arc::new(CachedAccessReview::new(SubjectAccessReviews::new(counted)));
-    let guard = |kind: WebhookKind| {
-        Guard::new("label.example.com", kind).with_service_account(account.clone(), review.clone())
-    };
-    let (mutate, validate) = (guard(WebhookKind::Mutating), guard(WebhookKind::Validating));
+    let reviews = Arc::new(CachedAccessReview::new(SubjectAccessReviews::new(counted)));
+    let deny = async || AdmissionResponse::deny(403, "Forbidden", "handled");
+    let permissions = || fixed(json!({"serviceAccountName": "policies:labeller"}));
+    let router = Router::new()
+        .webhook(
+            "/m",
+            Webhook::mutating("m.example.com", deny).with_permissions(permissions(), reviews.clone()),
+        )
+        .webhook(
+            "/v",
+            Webhook::validating("v.example.com", deny).with_permissions(permissions(), reviews.clone()),
+        );
     // RBAC takes a moment to observe new roles.
     let pod = request("pods", None, "web", "shop");
     let direct = SubjectAccessReviews::new(client.clone());
-    for access in [
-        Access::of(&account, "update", &pod),
-        Access::of(&account, "update", &request("configmaps", None, "settings", "shop")),
-    ] {
+    let user = json!("system:serviceaccount:policies:labeller");
+    let groups = json!(["system:serviceaccounts", "system:serviceaccounts:policies"]);
+    for (resource, name) in [("pods", "web"), ("configmaps", "settings")] {
+        let access = access(user.clone(), groups.clone(), "update", resource, name);
         while !direct.is_allowed(&access).await.unwrap() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
     for round in 0..2 {
-        for (guard, request, inside) in [
-            (&mutate, &pod, true),
-            (&validate, &pod, false),
-            (&mutate, &request("pods", Some("status"), "web", "shop"), false),
-            (&validate, &request("pods", Some("status"), "web", "shop"), true),
-            (&mutate, &request("pods", None, "web", "other"), false),
-            (&mutate, &request("configmaps", None, "settings", "shop"), true),
-            (&mutate, &request("configmaps", None, "others", "shop"), false),
+        for (path, request, inside) in [
+            ("/m", &pod, true),
+            ("/v", &pod, false),
+            ("/m", &request("pods", Some("status"), "web", "shop"), false),
+            ("/v", &request("pods", Some("status"), "web", "shop"), true),
+            ("/m", &request("pods", None, "web", "other"), false),
+            ("/m", &request("configmaps", None, "settings", "shop"), true),
+            ("/m", &request("configmaps", None, "others", "shop"), false),
         ] {
-            let scope = guard.check(request).await.unwrap();
-            let (resource, name) = (&request.resource.resource, &request.name);
-            match scope {
-                Scope::Inside => assert!(inside, "{resource} {name}"),
-                Scope::Forbidden(access) => assert!(!inside, "{access}"),
-                scope => panic!("{resource} {name}: {scope:?}"),
+            let answer = common::post(&router, path, request).await.2;
+            let (response, request) = (&answer["response"], &request["request"]);
+            if inside {
+                assert_eq!(response["status"]["message"], "handled", "{path} {request}");
+            } else {
+                let warning = response["warnings"][0].as_str().unwrap();
+                assert!(warning.contains("system:serviceaccount:policies:labeller may neither"), "{warning}");
             }
         }
         assert_eq!(count.load(Ordering::SeqCst), 11, "round {round}: each question is asked once");
@@ -243,10 +266,11 @@ async fn the_webhook_acts_within_the_rbac_of_its_service_account() {
     let nobody = kube::config::Kubeconfig::from_yaml(&kubeconfig).unwrap();
     let mut config = kube::Config::from_custom_kubeconfig(nobody, &Default::default()).await.unwrap();
     config.proxy_url = None;
-    let review = SubjectAccessReviews::new(Client::try_from(config).unwrap());
-    let guard = Guard::new("label.example.com", WebhookKind::Mutating).with_service_account(account, review);
-    let error = guard.check(&pod).await.unwrap_err();
-    assert!(matches!(error, GuardError::Review { .. }), "{error}");
+    let reviews = Arc::new(SubjectAccessReviews::new(Client::try_from(config).unwrap()));
+    let webhook = Webhook::mutating("m.example.com", deny).with_permissions(permissions(), reviews);
+    let answer = common::post(&Router::new().webhook("/", webhook), "/", &pod).await.2;
+    let message = answer["response"]["status"]["message"].as_str().unwrap();
+    assert!(message.contains("failed to find out whether") && message.contains("orbidden"), "{message}");
     let delegator = Api::<ClusterRole>::all(client).get("system:auth-delegator").await.unwrap();
     let rules = serde_json::to_value(delegator.rules).unwrap().to_string();
     assert!(rules.contains(r#""resources":["subjectaccessreviews"],"verbs":["create"]"#), "{rules}");

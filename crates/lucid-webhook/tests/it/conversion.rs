@@ -4,13 +4,17 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lucid_webhook::{BoxError, ConversionOutcome, Converter};
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use lucid_webhook::{BoxError, Converter, Metrics, Router};
 use lucid_webhook_test::round_trip::{self, RoundTripError};
+use prometheus_client::registry::Registry;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tower::ServiceExt;
 
-use crate::common::{Written, another_subscriber};
+use crate::common::{Written, another_subscriber, exposed};
 use crate::cron_tab::{CronTabV1, CronTabV2, builder, definition, v1_to_v2, v2_to_v1};
 use crate::{example, widget};
 
@@ -49,34 +53,47 @@ fn review(desired: &str, objects: Value) -> String {
     envelope(&json!({"uid": "705ab4f5", "desiredAPIVersion": desired, "objects": objects}))
 }
 
-fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(20)
+/// Status and body of the response to a request with this query.
+async fn send(router: Router, query: &str, body: impl Into<Bytes>) -> (u16, Value) {
+    let request = Request::post(format!("/convert{query}")).header("content-type", "application/json");
+    let request = request.body(Full::new(body.into())).unwrap();
+    let (head, body) = router.oneshot(request).await.unwrap().into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    (head.status.as_u16(), serde_json::from_slice(&body).unwrap())
 }
 
-/// Outcome and response.
-async fn ask(converter: &Converter, body: impl Into<Bytes>) -> (ConversionOutcome, Value) {
-    let answer = converter.convert(&body.into(), soon()).await.unwrap();
-    let mut review: Value = serde_json::from_slice(&answer.body).unwrap();
+fn router(converter: &Converter) -> Router {
+    Router::new().convert("/convert", converter.clone())
+}
+
+/// Outcome, as counted, and response.
+async fn ask_within(converter: &Converter, query: &str, body: impl Into<Bytes>) -> (String, Value) {
+    let mut registry = Registry::default();
+    let router = router(converter).with_metrics(Metrics::new(&mut registry));
+    let (status, mut review) = send(router, query, body).await;
+    assert_eq!(status, 200, "{review}");
     assert_eq!(review["apiVersion"], "apiextensions.k8s.io/v1");
     assert_eq!(review["kind"], "ConversionReview");
     assert_eq!(review["response"]["uid"], "705ab4f5");
-    (answer.outcome, review["response"].take())
+    let counted = exposed(&registry);
+    let outcomes = counted.lines().filter_map(|line| line.strip_suffix("\"} 1")?.split_once("outcome=\""));
+    let [(_, outcome)] = outcomes.collect::<Vec<_>>()[..] else { panic!("{counted}") };
+    (outcome.to_owned(), review["response"].take())
+}
+
+async fn ask(converter: &Converter, body: impl Into<Bytes>) -> (String, Value) {
+    ask_within(converter, "?timeout=20s", body).await
 }
 
 async fn converted(converter: &Converter, desired: &str, objects: Value) -> Value {
     let (outcome, mut response) = ask(converter, review(desired, objects)).await;
-    assert_eq!(outcome, ConversionOutcome::Converted, "{response}");
+    assert_eq!(outcome, "converted", "{response}");
     assert_eq!(response["result"], json!({"status": "Success"}));
     response["convertedObjects"].take()
 }
 
 /// Message of a failing request.
-async fn failure(
-    converter: &Converter,
-    expected: ConversionOutcome,
-    desired: &str,
-    objects: Value,
-) -> String {
+async fn failure(converter: &Converter, expected: &str, desired: &str, objects: Value) -> String {
     let (outcome, response) = ask(converter, review(desired, objects)).await;
     assert_eq!(outcome, expected, "{response}");
     assert_eq!(response["result"]["status"], "Failure");
@@ -117,7 +134,7 @@ async fn no_objects_are_answered_with_none() {
     let absent = r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1",
         "request":{"desiredAPIVersion":"stable.example.com/v2","uid":"705ab4f5"}}"#;
     let (outcome, response) = ask(&converter(), absent).await;
-    assert_eq!((outcome, &response["convertedObjects"]), (ConversionOutcome::Converted, &json!([])));
+    assert_eq!((&*outcome, &response["convertedObjects"]), ("converted", &json!([])));
 }
 
 #[tokio::test]
@@ -125,12 +142,12 @@ async fn partial_failures_name_object_versions_and_cause() {
     let broken = with(v1("nightly"), "/spec/cronSpec", json!("* *"));
     let objects = json!([v1("a"), v2("b"), broken, v1("c")]);
     assert_eq!(
-        failure(&converter(), ConversionOutcome::Failed, V2, objects).await,
+        failure(&converter(), "errored", V2, objects).await,
         "objects[2]: failed to convert CronTab default/nightly from v1 to v2: \
          spec.cronSpec has 2 fields, accepted are 5: \"* *\""
     );
     let broken = with(v1("nightly"), "/spec/replicas", json!("three"));
-    let message = failure(&converter(), ConversionOutcome::Failed, V2, json!([broken])).await;
+    let message = failure(&converter(), "errored", V2, json!([broken])).await;
     assert!(message.contains("it does not decode as v1: spec.replicas: invalid type: string"), "{message}");
 }
 
@@ -157,12 +174,12 @@ async fn objects_of_other_resources_are_rejected() {
         (with(v1("a"), "/metadata/name", json!(1)), "metadata.name is no text"),
     ];
     for (object, expected) in cases {
-        let message = failure(&converter(), ConversionOutcome::BadRequest, V2, json!([object])).await;
+        let message = failure(&converter(), "bad_request", V2, json!([object])).await;
         assert!(message.contains(expected), "{object}: {message}");
     }
     for desired in ["stable.example.com/v9", "v2", ""] {
         assert_eq!(
-            failure(&converter(), ConversionOutcome::BadRequest, desired, json!([v1("a")])).await,
+            failure(&converter(), "bad_request", desired, json!([v1("a")])).await,
             format!(
                 "desiredAPIVersion: cannot convert to {desired:?}, accepted are stable.example.com/v2, \
                  stable.example.com/v1"
@@ -178,7 +195,7 @@ async fn requests_without_envelope_or_uid_are_rejected() {
     let of_type =
         |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind}).to_string();
     let cases = [
-        (String::new(), "EOF"),
+        (String::new(), "empty"),
         ("{".to_owned(), "EOF"),
         ("\u{feff}{}".to_owned(), "expected value"),
         ("[]".to_owned(), "found apiVersion"),
@@ -196,8 +213,9 @@ async fn requests_without_envelope_or_uid_are_rejected() {
         ("[".repeat(100_000), ""),
     ];
     for (body, expected) in cases {
-        let error = converter().convert(&Bytes::from(body.clone()), soon()).await.unwrap_err().to_string();
-        assert!(error.contains(expected), "{body}: {error}");
+        let (status, error) = send(router(&converter()), "", body.clone()).await;
+        assert_eq!(status, 400, "{body}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(expected), "{body}: {error}");
     }
 }
 
@@ -216,7 +234,7 @@ async fn malformed_requests_with_a_uid_are_answered() {
     ];
     for (body, expected) in cases {
         let (outcome, response) = ask(&converter(), body).await;
-        assert_eq!(outcome, ConversionOutcome::BadRequest, "{response}");
+        assert_eq!(outcome, "bad_request", "{response}");
         let message = response["result"]["message"].as_str().unwrap();
         assert!(message.contains(expected), "{expected}: {message}");
     }
@@ -229,7 +247,7 @@ async fn many_members_are_converted() {
         object[format!("member-{number}")] = json!(number);
     }
     let (outcome, _) = ask(&converter(), review(V2, json!([object]))).await;
-    assert_eq!(outcome, ConversionOutcome::Converted);
+    assert_eq!(outcome, "converted");
 }
 
 #[tokio::test]
@@ -238,15 +256,15 @@ async fn caller_text_is_truncated_in_the_log_only() {
     let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
     let _another = another_subscriber();
     let _guard = tracing::subscriber::set_default(subscriber);
-    let long = "u".repeat(1 << 20);
+    // Larger requests are handled on another thread, without the subscriber.
+    let long = "u".repeat(1 << 14);
     let object = with(v1("a"), "/metadata/name", json!(long));
     for request in [
         json!({"uid": long, "desiredAPIVersion": long, "objects": []}),
         json!({"uid": long, "objects": []}),
         json!({"uid": long, "desiredAPIVersion": V2, "objects": [with(object, "/kind", json!(long))]}),
     ] {
-        let answer = converter().convert(&envelope(&request).into(), soon()).await.unwrap();
-        let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+        let (_, answer) = send(router(&converter()), "", envelope(&request)).await;
         assert_eq!(answer["response"]["uid"], *long);
         let logged = log.text();
         assert!((100..1200).contains(&logged.len()), "{logged}");
@@ -302,10 +320,10 @@ async fn nesting_and_escapes_in_undecoded_parts_are_harmless() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let extra = format!(r#""unknown":{deep},"spec""#);
     let (outcome, _) = ask(&converter(), whole.replace("\"spec\"", &extra)).await;
-    assert_eq!(outcome, ConversionOutcome::Converted);
+    assert_eq!(outcome, "converted");
     let escaped = whole.replace("\"metadata\"", r#""m\u0065tadata""#).replace("cron:1", "\u{2028}<é");
     let (outcome, response) = ask(&converter(), escaped).await;
-    assert_eq!(outcome, ConversionOutcome::Converted, "{response}");
+    assert_eq!(outcome, "converted", "{response}");
     assert_eq!(response["convertedObjects"][0]["metadata"], v1("a")["metadata"]);
     assert_eq!(response["convertedObjects"][0]["spec"]["image"], "\u{2028}<é");
 }
@@ -388,7 +406,7 @@ async fn errors_name_the_field_that_the_api_server_rejects() {
     for (pointer, value, expected) in cases {
         let set = value.clone();
         let converter = changing(move |object| *object = with(object.take(), pointer, set.clone()));
-        let message = failure(&converter, ConversionOutcome::Failed, V2, json!([v1("a")])).await;
+        let message = failure(&converter, "errored", V2, json!([v1("a")])).await;
         assert!(
             message.starts_with("objects[0]: failed to convert CronTab default/a from v1 to v2: "),
             "{message}"
@@ -418,7 +436,7 @@ async fn labels_that_were_wrong_before_may_stay() {
     let body = review(V2, json!(["here"])).replace("\"here\"", &text);
     assert!(body.contains(reordered));
     let (outcome, response) = ask(&converter(), body).await;
-    assert_eq!(outcome, ConversionOutcome::Converted, "{response}");
+    assert_eq!(outcome, "converted", "{response}");
 }
 
 #[tokio::test]
@@ -432,7 +450,7 @@ async fn objects_without_a_name_or_metadata_are_converted() {
         assert_eq!(answer[0]["metadata"], if metadata.is_null() { json!({}) } else { metadata });
     }
     nameless["spec"] = json!({});
-    let message = failure(&self::converter(), ConversionOutcome::Failed, V2, json!([nameless])).await;
+    let message = failure(&self::converter(), "errored", V2, json!([nameless])).await;
     assert!(message.contains("CronTab default/tab-* from v1"), "{message}");
 }
 
@@ -441,7 +459,7 @@ async fn a_panic_is_answered_and_the_next_request_served() {
     let converter = changing(|object| assert_ne!(object["metadata"]["name"], "bad", "secret"));
     for _ in 0..2 {
         assert_eq!(
-            failure(&converter, ConversionOutcome::Panicked, V2, json!([v1("a"), v1("bad")])).await,
+            failure(&converter, "panicked", V2, json!([v1("a"), v1("bad")])).await,
             "objects[1]: failed to convert CronTab default/bad from v1 to v2: the conversion function panicked"
         );
         assert_eq!(converted(&converter, V2, json!([v1("a")])).await[0]["apiVersion"], V2);
@@ -451,19 +469,20 @@ async fn a_panic_is_answered_and_the_next_request_served() {
 #[tokio::test]
 async fn a_timeout_reports_the_progress() {
     let converter = changing(|_| std::thread::sleep(Duration::from_millis(40)));
-    let body = review(V2, json!((0..50).map(|i| v1(&i.to_string())).collect::<Vec<_>>())).into();
-    let answer = converter.convert(&body, Instant::now() + Duration::from_millis(100)).await.unwrap();
-    assert_eq!(answer.outcome, ConversionOutcome::TimedOut);
-    assert!(answer.objects < 50);
-    let review: Value = serde_json::from_slice(&answer.body).unwrap();
-    let expected = format!("objects[{}]: the time was over before it was converted", answer.objects);
-    assert_eq!(review["response"]["result"]["message"], expected);
+    let body = review(V2, json!((0..50).map(|i| v1(&i.to_string())).collect::<Vec<_>>()));
+    // The deadline is at half of a short timeout.
+    let (outcome, response) = ask_within(&converter, "?timeout=200ms", body).await;
+    assert_eq!(outcome, "timed_out");
+    let message = response["result"]["message"].as_str().unwrap();
+    let (object, problem) = message.split_once("]: ").unwrap();
+    assert_eq!(problem, "the time was over before it was converted");
+    assert!(object.strip_prefix("objects[").unwrap().parse::<u8>().unwrap() < 50, "{message}");
 }
 
 #[tokio::test]
 async fn a_long_batch_lets_others_run() {
     let converter = changing(|_| std::thread::sleep(Duration::from_millis(1)));
-    let body = review(V2, json!((0..100).map(|i| v1(&i.to_string())).collect::<Vec<_>>())).into();
+    let body = review(V2, json!((0..100).map(|i| v1(&i.to_string())).collect::<Vec<_>>()));
     let others = tokio::spawn(async {
         let mut turns = 0;
         loop {
@@ -474,7 +493,7 @@ async fn a_long_batch_lets_others_run() {
             }
         }
     });
-    converter.convert(&body, soon()).await.unwrap();
+    assert_eq!(send(router(&converter), "?timeout=20s", body).await.0, 200);
     let end = Instant::now();
     assert!(others.await.unwrap() < end, "the batch kept the only worker to itself");
 }
@@ -496,7 +515,7 @@ async fn spokes_convert_through_the_hub_and_errors_name_the_step() {
         Ok(object)
     };
     let converter = builder().spoke_dynamic("v3", v3_to_v2, v2_to_v3).build_for(["v1", "v2", "v3"]).unwrap();
-    assert_eq!(converter.versions().collect::<Vec<_>>(), ["v2", "v1", "v3"]);
+    assert_eq!(format!("{converter:?}"), "Converter(CronTab.stable.example.com: v2, v1, v3)");
     let v3 = converter.convert_object(&v1("a"), "v3").unwrap();
     assert_eq!(v3["apiVersion"], "stable.example.com/v3");
     assert_eq!(v3["spec"]["container"]["image"], "cron:1");
@@ -624,13 +643,14 @@ fn functions_may_be_closures_without_types_and_fail_or_not() {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 proptest! {
     #[test]
     fn arbitrary_bytes_are_answered_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        block_on(converter().convert(&bytes.into(), soon())).ok();
+        let (status, _) = block_on(send(router(&converter()), "", bytes));
+        prop_assert!(matches!(status, 200 | 400), "{}", status);
     }
 
     #[test]
@@ -638,9 +658,8 @@ proptest! {
         let mut body = review(V2, json!([v1("a"), v2("b")])).into_bytes();
         let at = at % body.len();
         body[at] = byte;
-        if let Ok(answer) = block_on(converter().convert(&body.into(), soon())) {
-            serde_json::from_slice::<Value>(&answer.body).unwrap();
-        }
+        let (status, _) = block_on(send(router(&converter()), "", body));
+        prop_assert!(matches!(status, 200 | 400), "{}", status);
     }
 }
 

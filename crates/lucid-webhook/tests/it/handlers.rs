@@ -8,19 +8,21 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube_core::DynamicObject;
-use lucid_webhook::layers::{CheckLayer, FailureLayer, TraceLayer};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Changed, DecodeError, Failure, FailureAction, FieldErrors,
     FieldPath, Handler, JsonPatch, Metrics, Object, OldObject, Operation, PatchError, RawObject, Router,
-    State, UserInfo, Webhook, WebhookKind, WithState,
+    State, UserInfo, Webhook, WithState,
 };
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::Service;
 
-use crate::common::{self, Written, another_subscriber, assert_counted, patch, patch_of, patch_text, post};
+use crate::common::{
+    self, Written, another_subscriber, assert_counted, exposed, patch, patch_of, patch_text, post,
+};
+use crate::permissions::fixed;
 
 const NAME: &str = "a.example.com";
 
@@ -366,34 +368,25 @@ async fn a_service_that_is_never_ready_is_late() {
     assert_eq!(answer["status"]["reason"], "Timeout");
 }
 
-/// A request with this timeout.
-fn request(name: &str, timeout: Duration) -> AdmissionRequest {
-    let body = Bytes::from(review(json!({"name": name})).to_string());
-    AdmissionRequest::from_json(&body, Instant::now() + timeout).unwrap()
-}
-
 #[tokio::test]
-async fn layers_work_without_a_router() {
+async fn outcomes_are_counted() {
     let mut registry = Registry::default();
-    let metrics = Metrics::new(&mut registry);
-    let service = ServiceBuilder::new()
-        .layer(TraceLayer::new("alone").with_metrics(metrics.webhook("alone")))
-        .layer(FailureLayer::new(CheckLayer::new(WebhookKind::Validating), FailureAction::Abort))
-        .service(service_fn(fail_as_named));
+    let webhook = Webhook::validating("alone", fail_as_named);
+    let router = Router::new().with_metrics(Metrics::new(&mut registry)).webhook("/", webhook);
     for (name, denied) in [
-        ("none", None),
-        ("late", Some("the webhook timed out")),
-        ("panic", Some("the webhook panicked")),
-        ("error", Some("the webhook failed: the disk is full")),
+        ("none", json!(null)),
+        ("late", json!("the webhook timed out")),
+        ("panic", json!("the webhook panicked")),
+        ("error", json!("the webhook failed: the disk is full")),
     ] {
-        let answer = service.clone().oneshot(request(name, Duration::from_millis(100))).await.unwrap();
-        assert_eq!(answer.denial().map(|denial| &*denial.message), denied, "{name}");
+        let answer = post(&router, "/?timeout=200ms", &review(json!({"name": name}))).await.2;
+        assert_eq!(answer["response"]["status"]["message"], denied, "{name}");
     }
-    for (outcome, count) in [("allowed", 1), ("timed_out", 1), ("panicked", 1), ("errored", 1), ("denied", 0)]
-    {
+    for (outcome, count) in [("allowed", 1), ("timed_out", 1), ("panicked", 1), ("errored", 1)] {
         let line = format!("webhook=\"alone\",operation=\"UPDATE\",outcome=\"{outcome}\"");
         assert_counted(&registry, &line, count);
     }
+    assert!(!exposed(&registry).contains("outcome=\"denied\"} 1"));
 }
 
 #[tokio::test]
@@ -539,10 +532,11 @@ async fn a_panic_is_a_failure_wherever_it_happens() {
 
 #[tokio::test]
 async fn a_failing_guard_blocks_patches() {
-    use lucid_webhook::guard::{Access, AccessReview};
+    use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
+    use lucid_webhook::guard::AccessReview;
     struct Down;
     impl AccessReview for Down {
-        fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
+        fn is_allowed<'a>(&'a self, _: &'a SubjectAccessReviewSpec) -> BoxFuture<'a, Result<bool, BoxError>> {
             Box::pin(async { Err("no answer".into()) })
         }
     }
@@ -552,7 +546,7 @@ async fn a_failing_guard_blocks_patches() {
             true => patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap(),
         };
         mutating(allow)
-            .with_guard(|guard| guard.with_service_account("a/b".parse().unwrap(), Down))
+            .with_permissions(fixed(json!({"serviceAccountName": "a/b"})), Arc::new(Down))
             .with_failure_action(FailureAction::call(action))
     };
     let answer = ask(with(true), json!({})).await;

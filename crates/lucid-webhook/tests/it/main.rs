@@ -12,7 +12,6 @@ mod cron_tab;
 #[path = "../../examples/conversion.rs"]
 #[allow(dead_code, reason = "all but what its main does")]
 mod example;
-mod guard;
 mod handlers;
 mod hostile;
 mod http;

@@ -18,7 +18,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use lucid_certs::source::Files;
 use lucid_certs::{Certificates, ServingNames, Timing};
 use lucid_testbed::Cluster;
-use lucid_webhook::operator::{NAME_LABEL, Operator, Registration};
+use lucid_webhook::operator::{Operator, Registration};
 use lucid_webhook::registration::{Configurations, Endpoint, FailurePolicy, Rule};
 use lucid_webhook::{AdmissionResponse, Operation, Readiness, Router, Webhook};
 use rcgen::ExtendedKeyUsagePurpose;
@@ -275,7 +275,7 @@ async fn an_external_bundle_is_kept() {
     };
     let found = api.get(NAME).await.unwrap();
     assert_eq!(bundle(&found), None);
-    assert_eq!(found.labels()[NAME_LABEL], NAME);
+    assert_eq!(found.labels()["app.kubernetes.io/name"], NAME);
 
     let patch = json!([
         {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="},

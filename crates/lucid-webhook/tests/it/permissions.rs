@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use lucid_webhook::guard::{Access, AccessReview};
+use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
+use lucid_webhook::guard::{AccessReview, Permissions};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Failure, FailureAction, JsonPatch, PatchError, Router,
     Webhook,
@@ -14,6 +15,20 @@ use tokio::sync::watch;
 
 use crate::common::{patch, post};
 use crate::handlers::{ask, mutating, review, validating};
+
+/// Grants nothing.
+pub(crate) struct No;
+
+impl AccessReview for No {
+    fn is_allowed<'a>(&'a self, _: &'a SubjectAccessReviewSpec) -> BoxFuture<'a, Result<bool, BoxError>> {
+        std::future::ready(Ok(false)).boxed()
+    }
+}
+
+/// Permissions that do not change.
+pub(crate) fn fixed(permissions: Value) -> watch::Receiver<Permissions> {
+    watch::channel(serde_json::from_value(permissions).unwrap()).1
+}
 
 #[tokio::test]
 async fn permissions_restrict_and_never_widen() {
@@ -30,7 +45,7 @@ async fn permissions_restrict_and_never_widen() {
     ] {
         let webhook = mutating(handle).with_allowed_paths(paths(own));
         let text = given.to_string();
-        let webhook = webhook.with_permissions(serde_json::from_value(given).unwrap(), None).unwrap();
+        let webhook = webhook.with_permissions(fixed(given), Arc::new(No));
         let answer = ask(webhook, json!({})).await;
         assert_eq!(answer["allowed"], allowed, "{own:?} {text}: {answer}");
     }
@@ -46,9 +61,8 @@ async fn permissions_override_code_and_earlier_permissions() {
         };
         Ok(JsonPatch::from_operations(&json!([{"op": "add", "path": path, "value": "b"}]))?)
     }
-    let permitted = |webhook: Webhook, permissions: Value| {
-        webhook.with_permissions(serde_json::from_value(permissions).unwrap(), None).unwrap()
-    };
+    let permitted =
+        |webhook: Webhook, permissions: Value| webhook.with_permissions(fixed(permissions), Arc::new(No));
     let in_code = |webhook: Webhook| {
         let paths = lucid_webhook::AllowedPaths::parse(["/metadata/labels/a", "/metadata/labels/b"]).unwrap();
         webhook
@@ -82,15 +96,9 @@ async fn live_permissions_apply_from_the_next_request() {
     async fn handle() -> AdmissionResponse {
         AdmissionResponse::deny(403, "Forbidden", "no")
     }
-    struct Granted;
-    impl AccessReview for Granted {
-        fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
-            std::future::ready(Ok(true)).boxed()
-        }
-    }
     let permissions = |selector: Value| serde_json::from_value(json!({"selector": selector})).unwrap();
     let (sender, receiver) = watch::channel(permissions(json!({})));
-    let webhook = validating(handle).with_live_permissions(receiver, Arc::new(Granted));
+    let webhook = validating(handle).with_permissions(receiver, Arc::new(No));
     let router = Router::new().webhook("/", webhook);
     let allowed = async || post(&router, "/", &review(json!({}))).await.2["response"]["allowed"] == true;
     assert!(!allowed().await);
@@ -104,12 +112,6 @@ async fn live_permissions_apply_from_the_next_request() {
 
 #[tokio::test]
 async fn responses_reach_the_function() {
-    struct No;
-    impl AccessReview for No {
-        fn is_allowed<'a>(&'a self, _: &'a Access) -> BoxFuture<'a, Result<bool, BoxError>> {
-            Box::pin(async { Ok(false) })
-        }
-    }
     async fn handle(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
         match &*request.name {
             "fails" => Err("the disk is full".into()),
@@ -156,8 +158,8 @@ async fn responses_reach_the_function() {
         (FORBIDDEN, "allows", false, None),
     ] {
         let webhook = mutating(handle).with_on_response(on_response);
-        let permissions = serde_json::from_str(permissions).unwrap();
-        let webhook = webhook.with_permissions(permissions, Some(Arc::new(No))).unwrap();
+        let permissions = fixed(serde_json::from_str(permissions).unwrap());
+        let webhook = webhook.with_permissions(permissions, Arc::new(No));
         let answer = ask(webhook, json!({"name": name})).await;
         assert_eq!(
             (answer["allowed"].as_bool(), answer["warnings"][0].as_str()),

@@ -10,10 +10,10 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lucid_testbed::Cluster;
 use lucid_webhook::registration::{
-    Configurations, Endpoint, FailurePolicy, MatchPolicy, RegistrationError, ReinvocationPolicy, Rule,
-    RuleScope, WebhookRegistration, parse_selector,
+    Configurations, Endpoint, FailurePolicy, RegistrationError, Rule, RuleScope, WebhookRegistration,
+    parse_selector,
 };
-use lucid_webhook::{AdmissionResponse, Operation, Router, SideEffects, Webhook, WebhookKind};
+use lucid_webhook::{AdmissionResponse, Operation, Router, Webhook, WebhookKind};
 use lucid_webhook_test::ApiServer;
 use serde_json::{Value, json};
 
@@ -46,11 +46,11 @@ fn full() -> WebhookRegistration {
         .with_object_selector(selector(json!({"matchLabels": {"a": "b"}, "matchExpressions": []})))
         .with_match_condition("example.com/second", "true")
         .with_match_condition("first", "request.operation != 'CREATE'")
-        .with_side_effects(SideEffects::NoneOnDryRun)
+        .with_side_effects()
         .with_timeout_seconds(30)
         .with_failure_policy(FailurePolicy::Ignore)
-        .with_match_policy(MatchPolicy::Exact)
-        .with_reinvocation_policy(ReinvocationPolicy::IfNeeded)
+        .with_exact_match()
+        .with_reinvocation()
 }
 
 fn judge() -> WebhookRegistration {
@@ -253,7 +253,7 @@ fn unreachable_webhooks_are_rejected() {
     }
     let again = WebhookRegistration::new(WebhookKind::Validating, "judge.example.com", "/judge")
         .with_rule(pods())
-        .with_reinvocation_policy(ReinvocationPolicy::IfNeeded);
+        .with_reinvocation();
     let error = service().validating([&again]).unwrap_err();
     assert!(error.to_string().contains("has no reinvocationPolicy"), "{error}");
     for pem in ["", "\n"] {

@@ -1,34 +1,44 @@
 //! Load shedding.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Request;
 use http_body_util::Full;
-use lucid_webhook::Server;
-use lucid_webhook::layers::ShedLayer;
-use tower::{Layer, Service, ServiceExt, service_fn};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Server};
+use serde_json::json;
+use tower::{Service, ServiceExt};
 
+use crate::handlers::{review, validating};
 use crate::http::assert_refusal;
-use crate::server::echo;
 use crate::wire::{Authority, Http1};
 
 #[tokio::test]
 async fn requests_above_the_limit_get_429_and_keep_their_connection() {
+    async fn slow(request: AdmissionRequest) -> AdmissionResponse {
+        if request.name == "slow" {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+        }
+        AdmissionResponse::allow()
+    }
     let authority = Authority::new();
     let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = server.local_addr();
-    let service = ShedLayer::new(2).layer(service_fn(echo));
-    tokio::spawn(server.serve(authority.server_config(), service, std::future::pending()));
+    let router = Router::new().webhook("/", validating(slow).with_max_in_flight(2));
+    tokio::spawn(server.serve(authority.server_config(), router, std::future::pending()));
     let connect = async || Http1::connect(address, &authority).await.unwrap();
     let (mut one, mut two, mut three) = (connect().await, connect().await, connect().await);
-    let slow = "POST /millis/1500 HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
-    one.send(slow).await.unwrap();
-    two.send(slow).await.unwrap();
+    let post = |name: &str| {
+        let body = review(json!({"name": name})).to_string();
+        let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: ";
+        format!("{head}{}\r\n\r\n{body}", body.len())
+    };
+    one.send(post("slow")).await.unwrap();
+    two.send(post("slow")).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    for body in [String::new(), "x".repeat(3_000_000)] {
-        let refused = three.post("/", &body).await.unwrap();
+    for name in [String::new(), "x".repeat(3_000_000)] {
+        three.send(post(&name)).await.unwrap();
+        let refused = three.answer().await.unwrap();
         assert_eq!(refused.status, 429);
         assert!(refused.head.contains("\r\nretry-after: 1\r\n") && !refused.closes(), "{}", refused.head);
         let status = serde_json::from_slice(&refused.body).unwrap();
@@ -36,23 +46,29 @@ async fn requests_above_the_limit_get_429_and_keep_their_connection() {
     }
     assert_eq!(one.answer().await.unwrap().status, 200);
     assert_eq!(two.answer().await.unwrap().status, 200);
-    assert_eq!(three.post("/", "a").await.unwrap().body, b"POST / a", "on the same connection");
+    three.send(post("fast")).await.unwrap();
+    assert_eq!(three.answer().await.unwrap().status, 200, "on the same connection");
 }
 
 #[tokio::test]
 async fn clones_share_the_limit() {
-    let never = service_fn(|_: Request<Full<Bytes>>| {
-        std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>()
-    });
-    let request = || Request::new(Full::<Bytes>::default());
-    let layer = ShedLayer::new(1);
-    let (mut first, second) = (layer.layer(never), layer.clone().layer(never));
-    let in_flight = first.call(request());
+    async fn never() -> AdmissionResponse {
+        std::future::pending().await
+    }
+    let request = || {
+        let request = Request::post("/").header("content-type", "application/json");
+        request.body(Full::<Bytes>::from(review(json!({})).to_string())).unwrap()
+    };
+    let router = |limit| Router::new().webhook("/", validating(never).with_max_in_flight(limit));
+    let limited = router(1);
+    let (mut first, second) = (limited.clone(), limited.clone());
+    let mut in_flight = first.call(request());
+    assert!(futures::poll!(&mut in_flight).is_pending());
     for service in [first.clone(), second.clone()] {
         assert_eq!(service.oneshot(request()).await.unwrap().status(), 429);
     }
     drop(in_flight);
     let waits = tokio::time::timeout(Duration::from_millis(50), second.oneshot(request())).await;
     assert!(waits.is_err(), "a cancelled request makes room");
-    assert_eq!(ShedLayer::new(0).layer(never).oneshot(request()).await.unwrap().status(), 429);
+    assert_eq!(router(0).oneshot(request()).await.unwrap().status(), 429);
 }

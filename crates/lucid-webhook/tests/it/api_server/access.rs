@@ -15,11 +15,11 @@ use lucid_webhook::client::{ClusterClient, SubjectAccessReviews};
 use lucid_webhook::guard::{AccessReview, CachedAccessReview, Permissions};
 use lucid_webhook::registration::{Configurations, Endpoint, Rule, WebhookRegistration, parse_selector};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, Changed, Metrics, Object, Operation, Router, SideEffects,
-    Webhook,
+    AdmissionRequest, AdmissionResponse, BoxError, Changed, Metrics, Object, Operation, Router, Webhook,
 };
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::servers::{CA_BUNDLE, serve};
 use super::{Answer, Scene, in_namespace, rule, until};
@@ -143,8 +143,7 @@ async fn check(scene: &Scene, webhook: impl Fn(String) -> Webhook, cases: &[Case
     let router = cases.iter().fold(Router::new(), |router, case| {
         let permissions: Permissions = serde_yaml::from_str(case.permissions).unwrap();
         let webhook = webhook(format!("{}.example.com", case.name))
-            .with_permissions(permissions, Some(Arc::clone(&reviews)))
-            .unwrap()
+            .with_permissions(watch::channel(permissions).1, Arc::clone(&reviews))
             .with_registration(|registration| {
                 registration
                     .with_rule(Rule::of::<ConfigMap>([Operation::Create, Operation::Update]))
@@ -288,11 +287,11 @@ fn registration_and_guard_exclude_kube_system_by_default() {
     in_namespace("system", async |scene| {
         let mut registry = Registry::default();
         let named = "selector: {namespace: [kube-system, system]}";
+        let reviews = Arc::new(SubjectAccessReviews::new(scene.client()));
         let webhook = |name: &str, permissions: &str| {
             let permissions: Permissions = serde_yaml::from_str(permissions).unwrap();
             Webhook::mutating(format!("{name}.example.com"), mark)
-                .with_permissions(permissions, None)
-                .unwrap()
+                .with_permissions(watch::channel(permissions).1, reviews.clone())
                 .with_registration(|registration| {
                     registration
                         .with_rule(Rule::of::<ConfigMap>([Operation::Create]))
@@ -373,19 +372,19 @@ fn a_handler_writes_only_as_its_side_effects_say() {
         Ok(AdmissionResponse::allow().with_warning(note.metadata.name.unwrap_or_default()))
     }
     in_namespace("noting", async |scene| {
-        let webhook = |name: &'static str, side_effects| {
+        let webhook = |name: &'static str| {
             Webhook::validating(format!("{name}.example.com"), note)
                 .with_client(scene.client())
                 .with_registration(|registration| {
                     registration
                         .with_rule(Rule::of::<ConfigMap>([Operation::Create]))
-                        .with_side_effects(side_effects)
                         .with_object_selector(labels(json!({"noting": name})))
                 })
         };
-        let router = Router::new()
-            .webhook("/none", webhook("none", SideEffects::None))
-            .webhook("/none-on-dry-run", webhook("none-on-dry-run", SideEffects::NoneOnDryRun));
+        let router = Router::new().webhook("/none", webhook("none")).webhook(
+            "/none-on-dry-run",
+            webhook("none-on-dry-run").with_registration(WebhookRegistration::with_side_effects),
+        );
         register(scene, router).await;
         for (webhook, dry_run, noted) in [
             ("none", false, false),

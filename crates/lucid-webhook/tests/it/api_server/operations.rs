@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use lucid_webhook::registration::{Configurations, Endpoint};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, FieldErrors, FieldPath, JsonPatch, Object, OldObject,
-    Operation, RawObject, Router, State, Validator, Webhook, WebhookKind, WithState,
+    AdmissionRequest, AdmissionResponse, BoxError, FieldErrors, FieldPath, GroupVersionKind, JsonPatch,
+    Object, OldObject, Operation, RawObject, Router, State, Validator, Webhook, WebhookKind, WithState,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -69,7 +69,8 @@ fn a_creation_is_described_as_the_client_asked_for_it() {
         scene.create("pods", &pod("web", json!({"a": "b"}))).await.stored();
         let request = seen.take_one();
         assert_eq!(request.operation, Operation::Create);
-        assert!(request.kind.is("", "v1", "Pod") && request.request_kind.is("", "v1", "Pod"), "{request:?}");
+        assert_eq!(request.kind, GroupVersionKind::gvk("", "v1", "Pod"));
+        assert_eq!(request.request_kind, request.kind);
         assert_eq!((&*request.resource.resource, &*request.request_resource.resource), ("pods", "pods"));
         assert_eq!((request.namespace.as_deref(), &*request.name), (Some("creation"), "web"));
         assert_eq!(request.user_info.username, "kubernetes-admin");
@@ -233,7 +234,7 @@ fn ephemeral_containers_are_an_update_of_a_subresource() {
         assert_eq!(request.operation, Operation::Update);
         assert_eq!(request.sub_resource.as_deref(), Some("ephemeralcontainers"));
         assert_eq!(request.request_sub_resource.as_deref(), Some("ephemeralcontainers"));
-        assert!(request.kind.is("", "v1", "Pod"), "{}", request.kind);
+        assert_eq!(request.kind, GroupVersionKind::gvk("", "v1", "Pod"));
 
         debug("debugger", "shell").await.refused(403, &format!("{denied}debugger is a shell"));
         let stored = scene.get("pods/web").await.stored();

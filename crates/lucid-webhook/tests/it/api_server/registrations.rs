@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use lucid_webhook::registration::{
-    Configurations, Endpoint, ReinvocationPolicy, Rule, RuleScope, WebhookRegistration, parse_selector,
+    Configurations, Endpoint, Rule, RuleScope, WebhookRegistration, parse_selector,
 };
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, Outcome, Review};
@@ -97,7 +97,6 @@ impl Called {
     fn router(&self) -> Router {
         let tested = || parse_selector("kit=yes").unwrap();
         let create = || Rule::of::<Pod>([Operation::Create]);
-        let again = ReinvocationPolicy::IfNeeded;
         Router::new()
             .webhook(
                 "/v-all",
@@ -128,7 +127,7 @@ impl Called {
             .webhook(
                 "/a",
                 self.mutating("a.example.com", |it| {
-                    it.with_rule(create()).with_namespace_selector(tested()).with_reinvocation_policy(again)
+                    it.with_rule(create()).with_namespace_selector(tested()).with_reinvocation()
                 }),
             )
             .webhook(
@@ -142,7 +141,7 @@ impl Called {
                 self.mutating("c.example.com", |it| {
                     let selector = parse_selector("!skip").unwrap();
                     let it = it.with_rule(create()).with_namespace_selector(tested());
-                    it.with_object_selector(selector).with_reinvocation_policy(again)
+                    it.with_object_selector(selector).with_reinvocation()
                 }),
             )
             // The label exists once another webhook has patched the object.
