@@ -71,7 +71,7 @@ impl Injector {
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
             .with_allowed_paths(AllowedPaths::parse(WRITTEN).unwrap_or_default())
             .with_overload_denied()
-            .with_permissions(this.cluster.permissions().mutate.subscribe(), this.cluster.reviews())
+            .with_permissions(this.cluster.permissions().mutate.subscribe(), Some(this.cluster.reviews()))
             .with_failure_action(FailureAction::call(move |request, failure| {
                 answer_failure(policy, request, failure, "no auditors")
             }))

@@ -93,7 +93,7 @@ impl Validator {
         let pods = Webhook::validating(VALIDATE_NAME, judge)
             .with_registration(|_| registrations.validating(pod_changed))
             .with_overload_denied()
-            .with_permissions(permissions, this.cluster.reviews())
+            .with_permissions(permissions, Some(this.cluster.reviews()))
             .with_failure_action(failure_action(registrations.validation))
             .with_on_response(move |request, response, failure| {
                 pods_recorder.record(request, response, failure)
@@ -108,7 +108,7 @@ impl Validator {
         };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
             .with_registration(|_| registrations.workloads())
-            .with_permissions(this.cluster.permissions().workloads.subscribe(), this.cluster.reviews())
+            .with_permissions(this.cluster.permissions().workloads.subscribe(), Some(this.cluster.reviews()))
             // Failures only cause warnings: the pods of a workload are evaluated on creation.
             .with_failure_action(failure_action(FailurePolicy::Ignore))
             .with_on_response(move |request, response, failure| {

@@ -11,7 +11,7 @@ use crate::{
 /// injector cannot run.
 ///
 /// The message names the failed operation, and the accepted input if there is a choice. The source is the cause, if
-/// another library reported it.
+/// another library reported it, such as a `webpki::Error` of a certificate that does not verify.
 #[derive(Debug)]
 pub struct Error(Box<dyn error::Error + Send + Sync>);
 

@@ -1,10 +1,8 @@
 //! Failures of handlers, and the actions that handle them.
 
 use std::fmt;
-use std::future::ready;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube_core::response::StatusDetails;
 use serde::Deserialize;
@@ -124,9 +122,8 @@ pub enum FailureAction {
     Call(FailureFunction),
 }
 
-/// Function of [`FailureAction::Call`]. The returned future cannot borrow from its arguments.
-pub(crate) type FailureFunction =
-    Arc<dyn Fn(&AdmissionRequest, &Failure) -> BoxFuture<'static, AdmissionResponse> + Send + Sync>;
+/// Function of [`FailureAction::Call`].
+pub(crate) type FailureFunction = Arc<dyn Fn(&AdmissionRequest, &Failure) -> AdmissionResponse + Send + Sync>;
 
 /// Function of [`Webhook::with_on_response`](crate::Webhook::with_on_response).
 pub(crate) type ResponseFunction = Arc<
@@ -140,7 +137,7 @@ impl FailureAction {
     pub fn call(
         function: impl Fn(&AdmissionRequest, &Failure) -> AdmissionResponse + Send + Sync + 'static,
     ) -> Self {
-        Self::Call(Arc::new(move |request, failure| ready(function(request, failure)).boxed()))
+        Self::Call(Arc::new(function))
     }
 
     pub(crate) const fn is_function(&self) -> bool {

@@ -85,12 +85,17 @@ impl fmt::Debug for RawObject {
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to decode the object{}: {}", at(path), excerpt(&without_text(source))))]
 pub struct DecodeError {
-    /// Location in the object, such as `spec.containers[0].image`; `.` is the object itself.
     pub(crate) path: String,
     pub(crate) source: serde_json::Error,
 }
 
 impl DecodeError {
+    /// Returns the location in the object, such as `spec.containers[0].image`; `.` is the object itself.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The error as a cause of a denial.
     pub(crate) fn cause(&self) -> StatusCause {
         StatusCause {

@@ -50,7 +50,8 @@ pub struct Webhook<Args = ()> {
     recovery_policy: Option<FailureAction>,
     on_response: Option<ResponseFunction>,
     allowed_paths: Vec<AllowedPaths>,
-    permissions: Option<(watch::Receiver<Permissions>, Arc<dyn AccessReview>)>,
+    permissions: Option<watch::Receiver<Permissions>>,
+    review: Option<Arc<dyn AccessReview>>,
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) denies_overload: bool,
     pub(crate) registration: WebhookRegistration,
@@ -139,6 +140,7 @@ impl Webhook {
             on_response: None,
             allowed_paths: Vec::new(),
             permissions: None,
+            review: None,
             args: PhantomData,
         }
     }
@@ -250,7 +252,7 @@ impl Webhook {
 
     /// Sets the administrator's permissions, replacing earlier ones. They may change while the webhook is served, as the
     /// content of a file does, and apply from the next request. `review` checks the RBAC permissions of the service
-    /// account, if one is named.
+    /// account, if one is named. Without it, requests fail while one is named.
     ///
     /// They restrict the settings in code and never widen them: the allowed paths of both have to agree. A failure
     /// action or recovery policy in `permissions` overrides the one in code. Without permissions, only `kube-system` is
@@ -265,16 +267,17 @@ impl Webhook {
     ///
     /// # async fn handler() -> AdmissionResponse { AdmissionResponse::allow() }
     /// fn webhook(permissions: watch::Receiver<Permissions>, review: Arc<dyn AccessReview>) -> Webhook {
-    ///     Webhook::mutating("label.example.com", handler).with_permissions(permissions, review)
+    ///     Webhook::mutating("label.example.com", handler).with_permissions(permissions, Some(review))
     /// }
     /// ```
     #[must_use]
     pub fn with_permissions(
         mut self,
         permissions: watch::Receiver<Permissions>,
-        review: Arc<dyn AccessReview>,
+        review: Option<Arc<dyn AccessReview>>,
     ) -> Self {
-        self.permissions = Some((permissions, review));
+        self.permissions = Some(permissions);
+        self.review = review;
         self
     }
 
@@ -290,7 +293,7 @@ impl Webhook {
             });
             self.handler = BoxCloneSyncService::new(handler);
         }
-        let Some((permissions, review)) = self.permissions.take() else {
+        let Some(permissions) = self.permissions.take() else {
             let guard = Guard::new(Arc::clone(&self.name), self.kind);
             let guard = match self.registration.includes_kube_system() {
                 true => guard.with_selector(Selector::default().with_kube_system()),
@@ -299,7 +302,7 @@ impl Webhook {
             return self.stack(guard, Permissions::default());
         };
         let build = move |permissions: &Permissions| {
-            let guard = permissions.guard(&self.name, self.kind, Arc::clone(&review));
+            let guard = permissions.guard(&self.name, self.kind, self.review.clone());
             self.stack(guard, permissions.clone())
         };
         BoxCloneSyncService::new(live(permissions, build))
@@ -371,7 +374,7 @@ impl fmt::Debug for Webhook {
             .field("kind", &self.kind)
             .field("name", &self.name)
             .field("failure_action", &self.failure_action)
-            .field("permissions", &self.permissions.as_ref().map(|(permissions, _)| permissions))
+            .field("permissions", &self.permissions)
             .finish_non_exhaustive()
     }
 }

@@ -69,7 +69,7 @@ async fn main() -> Result<(), BoxError> {
     let review = Arc::new(CachedAccessReview::new(SubjectAccessReviews::new(client.clone())));
     let selector = parse_selector("team.example.com/enabled=true")?;
     let webhook = Webhook::defaulting::<Pod>(WEBHOOK, [Operation::Create], annotate_team)
-        .with_permissions(permissions, review)
+        .with_permissions(permissions, Some(review))
         .with_registration(|registration| registration.with_namespace_selector(selector));
     let router = Router::new().webhook("/team", webhook);
 

@@ -17,10 +17,9 @@ use crate::{
     bundle::TrustBundle,
     ca::CertificateAuthority,
     chain,
-    error::Error,
     names::ServingNames,
     rotation::{Ca, Shared, SwitchTime},
-    serving::ServingCertificate,
+    serving::{PairError, ServingCertificate},
     source::{Reason, SourceError},
     timing::Timing,
 };
@@ -209,8 +208,7 @@ fn stored(
     (now < issued.renew_at).then_some(issued)
 }
 
-fn failed_to_issue(error: impl Into<Error>) -> SourceError {
-    let error = error.into();
+fn failed_to_issue(error: PairError) -> SourceError {
     SourceError::new(Reason::Malformed, format!("failed to issue a serving certificate: {}", chain(&error)))
 }
 

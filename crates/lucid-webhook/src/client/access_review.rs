@@ -47,7 +47,8 @@ impl AccessReview for SubjectAccessReviews {
             // Not a failed review: RBAC reports bindings to missing roles here, and still decides.
             if let Some(error) = status.evaluation_error.filter(|_| !status.allowed) {
                 tracing::debug!(
-                    ?access,
+                    user = access.user,
+                    attributes = ?access.resource_attributes,
                     "access denied, and some RBAC rules could not be evaluated: {error}"
                 );
             }

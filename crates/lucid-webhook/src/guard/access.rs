@@ -162,15 +162,17 @@ impl<A: AccessReview + ?Sized> AccessReview for Arc<A> {
     }
 }
 
-/// Caches the results of another [`AccessReview`]: by default up to 4096, allowed ones for 60 s and denied ones for 10
-/// s. Concurrent equal requests are coalesced. Errors are not cached.
+/// Maximum number of cached results.
+pub(super) const CAPACITY: usize = 4096;
+
+/// Caches up to 4096 results of another [`AccessReview`]: by default, allowed ones for 60 s and denied ones for 10 s.
+/// Concurrent equal requests are coalesced. Errors are not cached.
 ///
 /// A revoked permission stays effective until the cached result expires.
 pub struct CachedAccessReview {
     inner: Arc<dyn AccessReview>,
     answers: Arc<Mutex<Answers>>,
     lifetimes: Lifetimes,
-    pub(super) capacity: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -191,7 +193,8 @@ enum Answer {
     },
 }
 
-/// Answers by the JSON of the access, in two generations: a full one replaces the older one, so that no insertion searches for answers to evict.
+/// Answers by the JSON of the access, in two generations: a full one replaces the older one, so that no insertion searches
+/// for answers to evict.
 #[derive(Default)]
 struct Answers {
     recent: HashMap<String, Answer>,
@@ -203,8 +206,8 @@ impl Answers {
         self.recent.get(access).or_else(|| self.older.get(access))
     }
 
-    fn insert(&mut self, access: String, answer: Answer, capacity: usize) {
-        if self.recent.len() >= (capacity / 2).max(1) && !self.recent.contains_key(&access) {
+    fn insert(&mut self, access: String, answer: Answer) {
+        if self.recent.len() >= CAPACITY / 2 && !self.recent.contains_key(&access) {
             self.older = std::mem::take(&mut self.recent);
         }
         self.recent.insert(access, answer);
@@ -221,7 +224,7 @@ impl CachedAccessReview {
     #[must_use]
     pub fn new(inner: impl AccessReview) -> Self {
         let lifetimes = Lifetimes { allowed: Duration::from_secs(60), denied: Duration::from_secs(10) };
-        Self { inner: Arc::new(inner), answers: Arc::default(), lifetimes, capacity: 4096 }
+        Self { inner: Arc::new(inner), answers: Arc::default(), lifetimes }
     }
 
     /// Sets how long results are cached.
@@ -245,25 +248,25 @@ impl CachedAccessReview {
         }
         let review = self.review(access.clone(), key.clone());
         if let Some(pending) = review.downgrade() {
-            answers.insert(key, Answer::Pending(pending), self.capacity);
+            answers.insert(key, Answer::Pending(pending));
         }
         Err(review)
     }
 
     fn review(&self, access: SubjectAccessReviewSpec, key: String) -> Review {
         let (inner, answers) = (Arc::clone(&self.inner), Arc::clone(&self.answers));
-        let (lifetimes, capacity) = (self.lifetimes, self.capacity);
+        let lifetimes = self.lifetimes;
         let review = async move {
             let answer = inner.is_allowed(&access).await.map_err(|error| Arc::from(with_causes(&*error)));
             let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
             match answer {
-                Ok(is_allowed) if capacity > 0 => {
+                Ok(is_allowed) => {
                     let lifetime = if is_allowed { lifetimes.allowed } else { lifetimes.denied };
                     if let Some(until) = Instant::now().checked_add(lifetime) {
-                        answers.insert(key, Answer::Known { is_allowed, until }, capacity);
+                        answers.insert(key, Answer::Known { is_allowed, until });
                     }
                 }
-                _ => answers.remove(&key),
+                Err(_) => answers.remove(&key),
             }
             answer
         };
@@ -273,10 +276,7 @@ impl CachedAccessReview {
 
 impl fmt::Debug for CachedAccessReview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachedAccessReview")
-            .field("lifetimes", &self.lifetimes)
-            .field("capacity", &self.capacity)
-            .finish_non_exhaustive()
+        f.debug_struct("CachedAccessReview").field("lifetimes", &self.lifetimes).finish_non_exhaustive()
     }
 }
 

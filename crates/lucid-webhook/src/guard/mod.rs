@@ -34,7 +34,7 @@
 //!     // A sender that is kept changes the permissions while the webhook is served.
 //!     let (_, permissions) = watch::channel(permissions);
 //!     let review = Arc::new(CachedAccessReview::new(review));
-//!     let label = Webhook::mutating("label.example.com", label).with_permissions(permissions, review);
+//!     let label = Webhook::mutating("label.example.com", label).with_permissions(permissions, Some(review));
 //!     Ok(Router::new().webhook("/label", label))
 //! }
 //! ```

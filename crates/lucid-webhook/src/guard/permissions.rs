@@ -1,8 +1,14 @@
 //! Configuration of a guard by the cluster administrator.
 
+use std::future::ready;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use serde::{Deserialize, Deserializer};
+
+use tower::BoxError;
 
 use super::{AccessReview, Guard, Selector, ServiceAccount};
 use crate::failure::FailureAction;
@@ -79,15 +85,31 @@ pub enum Forbidden {
     Deny,
 }
 
+/// Reviews nothing.
+struct NoReview;
+
+impl AccessReview for NoReview {
+    fn is_allowed<'a>(&'a self, _: &'a SubjectAccessReviewSpec) -> BoxFuture<'a, Result<bool, BoxError>> {
+        ready(Err("no access review is configured".into())).boxed()
+    }
+}
+
 impl Permissions {
     /// Creates the guard of `webhook`.
-    pub(crate) fn guard(&self, webhook: &str, kind: WebhookKind, review: Arc<dyn AccessReview>) -> Guard {
+    pub(crate) fn guard(
+        &self,
+        webhook: &str,
+        kind: WebhookKind,
+        review: Option<Arc<dyn AccessReview>>,
+    ) -> Guard {
         let guard =
             Guard::new(webhook, kind).with_selector(self.selector.clone()).with_forbidden(self.forbidden);
         let guard = if self.strict_mode { guard.with_strict_mode() } else { guard };
         match &self.service_account_name {
             None => guard,
-            Some(account) => guard.with_service_account(account.clone(), review),
+            Some(account) => {
+                guard.with_service_account(account.clone(), review.unwrap_or_else(|| Arc::new(NoReview)))
+            }
         }
     }
 }

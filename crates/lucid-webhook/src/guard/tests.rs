@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::{ServiceExt, service_fn};
 
+use super::access::CAPACITY;
 use super::*;
 
 const WEBHOOK: &str = "label.example.com";
@@ -285,7 +286,7 @@ async fn access_is_reviewed_for_the_subject_of_the_request() {
         "resource": {"group": "apps", "version": "v1", "resource": "deployments"}, "subResource": "scale",
     }));
     for kind in [WebhookKind::Mutating, WebhookKind::Validating] {
-        let guard = config.guard(WEBHOOK, kind, recorder.clone());
+        let guard = config.guard(WEBHOOK, kind, Some(recorder.clone()));
         let Scope::Forbidden(access) = guard.check(&scale).await.unwrap() else { panic!("{kind}") };
         let verb = verbs(kind)[0];
         assert_eq!(access.to_string(), format!("{verb} deployments/scale.apps web-1 in namespace shop"));
@@ -414,17 +415,8 @@ async fn cancelling_one_request_keeps_coalesced_ones() {
 #[tokio::test]
 async fn the_cache_is_bounded() {
     let reviewer = Arc::new(Reviewer::default());
-    let mut cached = CachedAccessReview::new(reviewer.clone());
-    cached.capacity = 0;
-    for _ in 0..2 {
-        cached.is_allowed(&access("update")).await.unwrap();
-    }
-    assert_eq!(reviewer.answers.load(Ordering::SeqCst), 2);
-
-    // The latest results are kept.
-    let mut cached = CachedAccessReview::new(reviewer.clone());
-    cached.capacity = 4;
-    let verbs: Vec<_> = (0..100).map(|verb| verb.to_string()).collect();
+    let cached = CachedAccessReview::new(reviewer.clone());
+    let verbs: Vec<_> = (0..2 * CAPACITY).map(|verb| verb.to_string()).collect();
     let is_cached = async |verb: &str| {
         let before = reviewer.answers.load(Ordering::SeqCst);
         cached.is_allowed(&access(verb)).await.unwrap();
@@ -433,7 +425,9 @@ async fn the_cache_is_bounded() {
     for verb in &verbs {
         assert!(!is_cached(verb).await && is_cached(verb).await, "{verb}");
     }
-    assert!(is_cached("98").await && !is_cached("95").await);
+    // The latest results are kept.
+    let [kept, evicted] = [2, CAPACITY + 1].map(|age| verbs[verbs.len() - age].clone());
+    assert!(is_cached(&kept).await && !is_cached(&evicted).await);
 }
 
 #[test]

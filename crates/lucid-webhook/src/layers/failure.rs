@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
 use futures::FutureExt;
@@ -79,7 +79,7 @@ impl FailureLayer {
         answer
     }
 
-    async fn answer(
+    fn answer(
         &self,
         request: Option<&AdmissionRequest>,
         object: Option<&RawObject>,
@@ -92,8 +92,7 @@ impl FailureLayer {
         tracing::error!(?action, "{}", truncate(&failure.redacted(), LONGEST));
         let mut answer = match (action, request) {
             (FailureAction::Call(function), Some(request)) => {
-                let answer =
-                    AssertUnwindSafe(async { function(request, failure).await }).catch_unwind().await;
+                let answer = catch_unwind(AssertUnwindSafe(|| function(request, failure)));
                 let answer = answer.map_err(|_panic| BoxError::from("the failure action panicked"));
                 let answer = answer.and_then(|answer| self.check.check(object, answer));
                 let answer =
@@ -174,7 +173,7 @@ where
             let answer = match answer {
                 Ok(answer) => layer.on_response(kept.as_ref(), answer, None).await,
                 Err(failure) => {
-                    let answer = layer.answer(kept.as_ref(), object.as_ref(), &failure).await;
+                    let answer = layer.answer(kept.as_ref(), object.as_ref(), &failure);
                     layer.on_response(kept.as_ref(), answer, Some(&failure)).await
                 }
             };

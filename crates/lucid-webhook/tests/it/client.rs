@@ -222,11 +222,11 @@ async fn the_webhook_acts_within_the_rbac_of_its_service_account() {
     let router = Router::new()
         .webhook(
             "/m",
-            Webhook::mutating("m.example.com", deny).with_permissions(permissions(), reviews.clone()),
+            Webhook::mutating("m.example.com", deny).with_permissions(permissions(), Some(reviews.clone())),
         )
         .webhook(
             "/v",
-            Webhook::validating("v.example.com", deny).with_permissions(permissions(), reviews.clone()),
+            Webhook::validating("v.example.com", deny).with_permissions(permissions(), Some(reviews.clone())),
         );
     // RBAC takes a moment to observe new roles.
     let pod = request("pods", None, "web", "shop");
@@ -267,7 +267,7 @@ async fn the_webhook_acts_within_the_rbac_of_its_service_account() {
     let mut config = kube::Config::from_custom_kubeconfig(nobody, &Default::default()).await.unwrap();
     config.proxy_url = None;
     let reviews = Arc::new(SubjectAccessReviews::new(Client::try_from(config).unwrap()));
-    let webhook = Webhook::mutating("m.example.com", deny).with_permissions(permissions(), reviews);
+    let webhook = Webhook::mutating("m.example.com", deny).with_permissions(permissions(), Some(reviews));
     let answer = common::post(&Router::new().webhook("/", webhook), "/", &pod).await.2;
     let message = answer["response"]["status"]["message"].as_str().unwrap();
     assert!(message.contains("failed to find out whether") && message.contains("orbidden"), "{message}");

@@ -128,7 +128,7 @@ async fn requests_that_are_not_selected_skip_the_handler() {
         });
         let permissions = fixed(json!({"selector": {"namespace": "team-*"}}));
         calls.store(0, Ordering::Relaxed);
-        let answer = ask_in(namespace, webhook.with_permissions(permissions, Arc::new(No))).await;
+        let answer = ask_in(namespace, webhook.with_permissions(permissions, Some(Arc::new(No)))).await;
         assert_eq!(answer["allowed"], true, "{namespace}");
         assert_eq!(calls.load(Ordering::Relaxed), seen, "{namespace}");
     }

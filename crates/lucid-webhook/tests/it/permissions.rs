@@ -45,7 +45,7 @@ async fn permissions_restrict_and_never_widen() {
     ] {
         let webhook = mutating(handle).with_allowed_paths(paths(own));
         let text = given.to_string();
-        let webhook = webhook.with_permissions(fixed(given), Arc::new(No));
+        let webhook = webhook.with_permissions(fixed(given), None);
         let answer = ask(webhook, json!({})).await;
         assert_eq!(answer["allowed"], allowed, "{own:?} {text}: {answer}");
     }
@@ -61,8 +61,9 @@ async fn permissions_override_code_and_earlier_permissions() {
         };
         Ok(JsonPatch::from_operations(&json!([{"op": "add", "path": path, "value": "b"}]))?)
     }
-    let permitted =
-        |webhook: Webhook, permissions: Value| webhook.with_permissions(fixed(permissions), Arc::new(No));
+    let permitted = |webhook: Webhook, permissions: Value| {
+        webhook.with_permissions(fixed(permissions), Some(Arc::new(No)))
+    };
     let in_code = |webhook: Webhook| {
         let paths = lucid_webhook::AllowedPaths::parse(["/metadata/labels/a", "/metadata/labels/b"]).unwrap();
         webhook
@@ -98,7 +99,7 @@ async fn live_permissions_apply_from_the_next_request() {
     }
     let permissions = |selector: Value| serde_json::from_value(json!({"selector": selector})).unwrap();
     let (sender, receiver) = watch::channel(permissions(json!({})));
-    let webhook = validating(handle).with_permissions(receiver, Arc::new(No));
+    let webhook = validating(handle).with_permissions(receiver, None);
     let router = Router::new().webhook("/", webhook);
     let allowed = async || post(&router, "/", &review(json!({}))).await.2["response"]["allowed"] == true;
     assert!(!allowed().await);
@@ -159,7 +160,7 @@ async fn responses_reach_the_function() {
     ] {
         let webhook = mutating(handle).with_on_response(on_response);
         let permissions = fixed(serde_json::from_str(permissions).unwrap());
-        let webhook = webhook.with_permissions(permissions, Arc::new(No));
+        let webhook = webhook.with_permissions(permissions, Some(Arc::new(No)));
         let answer = ask(webhook, json!({"name": name})).await;
         assert_eq!(
             (answer["allowed"].as_bool(), answer["warnings"][0].as_str()),

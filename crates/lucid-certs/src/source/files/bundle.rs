@@ -88,7 +88,11 @@ mod tests {
         time::{Duration, SystemTime},
     };
 
-    use tokio::time::{sleep, timeout};
+    use tokio::{
+        runtime::Handle,
+        task::yield_now,
+        time::{sleep, timeout},
+    };
 
     use super::*;
     use crate::{ca::CertificateAuthority, names::ServingNames};
@@ -140,5 +144,25 @@ mod tests {
             fs::write(&path, third.to_pem()).unwrap();
             becomes(&third).await;
         }
+    }
+
+    #[tokio::test]
+    async fn watching_ends_with_the_last_receiver() {
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.crt");
+        fs::write(&path, generate().to_pem()).unwrap();
+        let first = watch_bundle(path).await.unwrap();
+        let second = first.clone();
+        drop(first);
+        yield_now().await;
+        assert_eq!(tasks(), 1);
+        drop(second);
+        let end = async {
+            while tasks() > 0 {
+                yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(60), end).await.unwrap();
     }
 }

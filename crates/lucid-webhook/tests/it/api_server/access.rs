@@ -143,7 +143,7 @@ async fn check(scene: &Scene, webhook: impl Fn(String) -> Webhook, cases: &[Case
     let router = cases.iter().fold(Router::new(), |router, case| {
         let permissions: Permissions = serde_yaml::from_str(case.permissions).unwrap();
         let webhook = webhook(format!("{}.example.com", case.name))
-            .with_permissions(watch::channel(permissions).1, Arc::clone(&reviews))
+            .with_permissions(watch::channel(permissions).1, Some(Arc::clone(&reviews) as _))
             .with_registration(|registration| {
                 registration
                     .with_rule(Rule::of::<ConfigMap>([Operation::Create, Operation::Update]))
@@ -291,7 +291,7 @@ fn registration_and_guard_exclude_kube_system_by_default() {
         let webhook = |name: &str, permissions: &str| {
             let permissions: Permissions = serde_yaml::from_str(permissions).unwrap();
             Webhook::mutating(format!("{name}.example.com"), mark)
-                .with_permissions(watch::channel(permissions).1, reviews.clone())
+                .with_permissions(watch::channel(permissions).1, Some(reviews.clone()))
                 .with_registration(|registration| {
                     registration
                         .with_rule(Rule::of::<ConfigMap>([Operation::Create]))
