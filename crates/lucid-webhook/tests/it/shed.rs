@@ -1,5 +1,6 @@
 //! Load shedding.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use http::Request;
 use http_body_util::Full;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Server};
 use serde_json::json;
+use tokio::sync::{Semaphore, mpsc};
 use tower::{Service, ServiceExt};
 
 use crate::handlers::{review, validating};
@@ -15,12 +17,19 @@ use crate::wire::{Authority, Http1};
 
 #[tokio::test]
 async fn requests_above_the_limit_get_429_and_keep_their_connection() {
-    async fn slow(request: AdmissionRequest) -> AdmissionResponse {
-        if request.name == "slow" {
-            tokio::time::sleep(Duration::from_millis(1500)).await;
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let release = Arc::new(Semaphore::new(0));
+    let permits = Arc::clone(&release);
+    let slow = move |request: AdmissionRequest| {
+        let (started, permits) = (started.clone(), Arc::clone(&permits));
+        async move {
+            if request.name == "slow" {
+                started.send(()).unwrap();
+                permits.acquire().await.unwrap().forget();
+            }
+            AdmissionResponse::allow()
         }
-        AdmissionResponse::allow()
-    }
+    };
     let authority = Authority::new();
     let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = server.local_addr();
@@ -30,12 +39,14 @@ async fn requests_above_the_limit_get_429_and_keep_their_connection() {
     let (mut one, mut two, mut three) = (connect().await, connect().await, connect().await);
     let post = |name: &str| {
         let body = review(json!({"name": name})).to_string();
-        let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: ";
+        let head =
+            "POST /?timeout=30s HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: ";
         format!("{head}{}\r\n\r\n{body}", body.len())
     };
     one.send(post("slow")).await.unwrap();
     two.send(post("slow")).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    starts.recv().await.unwrap();
+    starts.recv().await.unwrap();
     for name in [String::new(), "x".repeat(3_000_000)] {
         three.send(post(&name)).await.unwrap();
         let refused = three.answer().await.unwrap();
@@ -44,6 +55,7 @@ async fn requests_above_the_limit_get_429_and_keep_their_connection() {
         let status = serde_json::from_slice(&refused.body).unwrap();
         assert_refusal(&status, 429, "too many concurrent requests");
     }
+    release.add_permits(2);
     assert_eq!(one.answer().await.unwrap().status, 200);
     assert_eq!(two.answer().await.unwrap().status, 200);
     three.send(post("fast")).await.unwrap();

