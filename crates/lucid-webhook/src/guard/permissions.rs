@@ -7,7 +7,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use serde::{Deserialize, Deserializer};
-
 use tower::BoxError;
 
 use super::{AccessReview, Guard, Selector, ServiceAccount};
