@@ -1,6 +1,6 @@
 //! Judges from a configuration file.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use lucid_auditor::{Direction, Judge, Judges, Mode, OnFailure, Policy};
 use serde::Deserialize;
@@ -62,8 +62,21 @@ impl Config {
         if self.judges.is_empty() {
             return Err(OptionsError::found("judges", "none", "at least one"));
         }
-        let mut judges = self.judges.iter().enumerate();
-        judges.try_fold(Judges::new(), |judges, (index, judge)| judge.add_to(judges, index))
+        let mut judges = Judges::new();
+        for (index, judge) in self.judges.iter().enumerate() {
+            let (kind, add) = judge.kind(format_args!("judges[{index}]"))?;
+            let policy = judge.policy(kind);
+            if let Some(name) =
+                policy.name.as_deref().filter(|name| judges.policies().any(|it| it.0 == *name))
+            {
+                let (key, found) =
+                    (format!("judges[{index}].name"), format!("{name:?}, as of another judge"));
+                return Err(OptionsError::found(key, found, "a name of its own, for metrics and log lines"));
+            }
+            judges =
+                add(judges, policy).map_err(|error| error.within(format_args!("judges[{index}].{kind}")))?;
+        }
+        Ok(judges)
     }
 
     /// Returns the files that [`Config::build`] reads once. Build again when one changes.
@@ -108,7 +121,8 @@ pub struct JudgeConfig {
 }
 
 impl JudgeConfig {
-    fn add_to(&self, judges: Judges, index: usize) -> Result<Judges, OptionsError> {
+    /// Checks the judge at `key`, and returns its kind.
+    fn kind(&self, key: fmt::Arguments<'_>) -> Result<(&'static str, Add<'_>), OptionsError> {
         let kinds = [
             kind("phrases", &self.phrases, Phrases::new),
             kind("regex", &self.regex, Regex::new),
@@ -119,18 +133,15 @@ impl JudgeConfig {
             #[cfg(feature = "http")]
             kind("http", &self.http, Http::new),
         ];
-        let mut found: Vec<_> = kinds.into_iter().flatten().collect();
-        let key = format!("judges[{index}]");
         if self.directions.as_ref().is_some_and(Vec::is_empty) {
-            return Err(OptionsError::found(format!("{key}.directions"), "none", "at least one"));
+            return Err(OptionsError::found(format_args!("{key}.directions"), "none", "at least one"));
         }
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(OptionsError::found(format!("{key}.timeout"), "0s", "a duration above 0s"));
+            return Err(OptionsError::found(format_args!("{key}.timeout"), "0s", "a duration above 0s"));
         }
+        let mut found: Vec<_> = kinds.into_iter().flatten().collect();
         match (found.pop(), found.as_slice()) {
-            (Some((kind, add)), []) => {
-                add(judges, self.policy(kind)).map_err(|error| error.within(format_args!("{key}.{kind}")))
-            }
+            (Some(kind), []) => Ok(kind),
             (last, others) => {
                 let names: Vec<_> = others.iter().chain(&last).map(|(kind, _)| *kind).collect();
                 let found = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -206,9 +217,16 @@ mod tests {
                 "judges[0].directions: found none, accepted at least one",
             ),
             ("judges: [{pii: {}, timeout: 0s}]", "judges[0].timeout: found 0s, accepted a duration above 0s"),
+            (
+                "judges: [{pii: {}}, {name: pii, secrets: {}}]",
+                "judges[1].name: found \"pii\", as of another judge, accepted a name of its own",
+            ),
             ("judges: [{}]", "judges[0]: found none, accepted exactly one of phrases, "),
             ("judges: [{regex: {}, pii: {}, phrases: {}}]", "judges[0]: found phrases, regex, pii, accepted"),
-            ("judges: [{pii: {}}, {pii: {entities: [X]}}]", "judges[1].pii.entities: found \"X\", accepted"),
+            (
+                "judges: [{pii: {}}, {name: x, pii: {entities: [X]}}]",
+                "judges[1].pii.entities: found \"X\", accepted",
+            ),
             (
                 "judges: [{regex: {rules: [{name: a, pattern: b, examples: [c]}]}}]",
                 "judges[0].regex.rules[a].examples[0]: the rule does not",
