@@ -49,6 +49,12 @@ pub trait Judge: Send + Sync + 'static {
         128
     }
 
+    /// Number of bytes at the end of `before`, the text that is decided, that precede the new text of a window. At most
+    /// [`Judge::overlap`], which is also the default.
+    fn context(&self, _before: &str) -> usize {
+        self.overlap()
+    }
+
     /// Number of bytes at the end of `text` that may be the beginning of a finding: they are withheld until more text has been
     /// judged, or the answer ends. At most [`Judge::overlap`], which is also the default.
     fn undecided(&self, _text: &str) -> usize {
@@ -396,6 +402,10 @@ impl Member {
         self.judge.overlap()
     }
 
+    pub(crate) fn context(&self, before: &str) -> usize {
+        self.judge.context(before).min(self.judge.overlap())
+    }
+
     pub(crate) fn undecided(&self, text: &str) -> usize {
         self.judge.undecided(text).min(self.judge.overlap())
     }
@@ -409,6 +419,7 @@ impl Member {
 trait DynJudge: Send + Sync {
     fn judge<'a>(&'a self, passage: &'a Passage<'_>) -> BoxFuture<'a, Result<Verdict, JudgeError>>;
     fn overlap(&self) -> usize;
+    fn context(&self, before: &str) -> usize;
     fn undecided(&self, text: &str) -> usize;
     fn stride(&self) -> usize;
 }
@@ -420,6 +431,10 @@ impl<J: Judge> DynJudge for J {
 
     fn overlap(&self) -> usize {
         Judge::overlap(self)
+    }
+
+    fn context(&self, before: &str) -> usize {
+        Judge::context(self, before)
     }
 
     fn undecided(&self, text: &str) -> usize {
@@ -485,6 +500,10 @@ where
 
     fn overlap(&self) -> usize {
         self.judge.overlap()
+    }
+
+    fn context(&self, before: &str) -> usize {
+        self.judge.context(before)
     }
 
     fn undecided(&self, text: &str) -> usize {

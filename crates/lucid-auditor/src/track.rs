@@ -160,7 +160,13 @@ impl Track {
         };
         let is_due = end - seat.judged >= stride.max(1) || is_end && seat.decided < end;
         is_due.then_some(())?;
-        let start = seat.decided.saturating_sub(member.overlap()).max(seat.from).max(self.base);
+        let before = self.tail.get(..seat.decided.saturating_sub(self.base)).unwrap_or_default();
+        let context = match self.is_nested && before.contains('\\') {
+            // Escapes are longer than what they stand for.
+            true => member.overlap(),
+            false => member.context(before),
+        };
+        let start = seat.decided.saturating_sub(context).max(seat.from).max(self.base);
         let start = (self.base + start_of_word(&self.tail, start - self.base)).max(seat.from);
         let text = &self.tail[start - self.base..];
         let (text, offsets, is_cut) = match self.is_nested && text.contains('\\') {

@@ -128,6 +128,10 @@ impl Judge for Phrases {
         self.0.overlap()
     }
 
+    fn context(&self, before: &str) -> usize {
+        self.0.context(before)
+    }
+
     fn undecided(&self, text: &str) -> usize {
         self.0.undecided(text)
     }

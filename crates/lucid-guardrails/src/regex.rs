@@ -96,6 +96,10 @@ impl Judge for Regex {
         self.0.overlap()
     }
 
+    fn context(&self, before: &str) -> usize {
+        self.0.context(before)
+    }
+
     fn undecided(&self, text: &str) -> usize {
         self.0.undecided(text)
     }

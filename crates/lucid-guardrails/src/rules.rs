@@ -179,6 +179,10 @@ impl Rules {
         self.matcher.overlap()
     }
 
+    pub(crate) fn context(&self, before: &str) -> usize {
+        self.matcher.context(before)
+    }
+
     pub(crate) fn undecided(&self, text: &str) -> usize {
         self.matcher.undecided(text)
     }

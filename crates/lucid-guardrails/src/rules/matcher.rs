@@ -23,7 +23,10 @@ pub(super) struct Matcher {
     phrases: Phrases,
     folded: Option<Patterns>,
     exact: Option<Patterns>,
-    overlap: usize,
+    /// Length of the longest finding in folded text.
+    longest_folded: usize,
+    /// Length of the longest finding of an exact pattern.
+    longest_exact: usize,
 }
 
 impl Matcher {
@@ -33,13 +36,25 @@ impl Matcher {
         let exact = Patterns::new(rules, true)?;
         let longest = |patterns: &Option<Patterns>| patterns.as_ref().map_or(0, Patterns::longest);
         let longest_folded = phrases.longest().max(longest(&folded));
-        // The character before a finding decides whether it is a whole word.
-        let overlap = (longest_folded * MAX_SHRINKAGE).max(longest(&exact)) + char::MAX.len_utf8();
-        Ok(Self { phrases, folded, exact, overlap })
+        let longest_exact = longest(&exact);
+        Ok(Self { phrases, folded, exact, longest_folded, longest_exact })
     }
 
+    /// Length of the longest finding, and of the character before it, which decides whether it is a whole word.
     pub(super) fn overlap(&self) -> usize {
-        self.overlap
+        (self.longest_folded * MAX_SHRINKAGE).max(self.longest_exact) + char::MAX.len_utf8()
+    }
+
+    /// Length of the end of `before` that may contain the beginning of a finding: few characters become shorter or
+    /// disappear when they are folded.
+    pub(super) fn context(&self, before: &str) -> usize {
+        let bytes = tail(before, self.overlap()).bytes().rev();
+        let mut kept = 0;
+        let folded = bytes.take_while(|byte| {
+            kept += usize::from(byte.is_ascii_graphic());
+            kept <= self.longest_folded
+        });
+        folded.count().max(self.longest_exact) + char::MAX.len_utf8()
     }
 
     /// Calls `found` for findings until it returns `false`. With `has_more`, other text may follow.
@@ -55,7 +70,7 @@ impl Matcher {
 
     /// Length of the longest end of `text` that may be the beginning of a phrase, or of a pattern to mask.
     pub(super) fn undecided(&self, text: &str) -> usize {
-        let tail = tail(text, self.overlap);
+        let tail = tail(text, self.context(text));
         let normalized = Normalized::new(tail);
         let in_phrases = self.phrases.unfinished(&normalized.text);
         let in_patterns = self.folded.as_ref().and_then(|patterns| patterns.unfinished(&normalized.text));
@@ -63,5 +78,23 @@ impl Matcher {
         let in_folded = in_folded.map(|at| normalized.original(at..at + 1).start);
         let in_exact = self.exact.as_ref().and_then(|patterns| patterns.unfinished(tail));
         in_folded.into_iter().chain(in_exact).min().map_or(0, |at| tail.len() - at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn context_contains_what_folding_shortens() {
+        let matcher = Matcher::new(&[Rule::phrases("a", ["bluebird"])]).unwrap();
+        for (before, context) in [
+            ("the project is called blue", 13),
+            ("the project  is  called  b", 16),
+            (&*"b\u{200b}".repeat(80), 39),
+            (&*"\u{1d41b}".repeat(80), 40),
+        ] {
+            assert_eq!(matcher.context(before), context, "{before}");
+        }
     }
 }
