@@ -144,7 +144,9 @@ impl Panel {
                 }
             }
         };
-        span.record("action", outcome.action());
+        if outcome != Outcome::Allow {
+            span.record("action", outcome.action());
+        }
         outcome
     }
 

@@ -89,6 +89,13 @@ impl Rule {
             let is_short = document.nodes[kind].range.len() <= MAX_KIND;
             (is_short && document.value(kind).contains(self.only)).then_some(())?;
         }
+        // Most rules end in another name.
+        if let Step::Name(name) = &document.nodes[*path.last()?].step
+            && !self.is_structure()
+            && !self.path.ends_with(&**name)
+        {
+            return None;
+        }
         let mut pattern = self.path.split('/');
         for &node in path {
             match (pattern.next()?, &document.nodes[node].step) {
