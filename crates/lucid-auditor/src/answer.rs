@@ -16,6 +16,7 @@ use crate::{
     Direction, Mode, Unjudged,
     auditor::{Asked, Auditor, BLOCKED, Response, as_text, content_type, is_like_ascii},
     body::{Body, Unbuffered, copied, full},
+    format,
     json::Document,
     stream::{Framing, Stream},
     telemetry::Open,
@@ -162,6 +163,11 @@ impl Answered<'_> {
             };
         };
         let document = Document::scan(text);
+        if self.auditor.settings.unjudged == Unjudged::Refuse
+            && let Some(found) = format::media(&document)
+        {
+            return self.failed("unreadable", &format!("the answer has {found}, which cannot be judged"));
+        }
         let rules = self.asked.format.answer;
         match whole::judge(&self.panel, rules, Direction::Completion, content_type, &document).await {
             Ok(None) => Response::from_parts(parts, buffered.into_body()),
@@ -329,7 +335,7 @@ impl Streamed {
     /// already sent, and only an incomplete message shows the caller that something is wrong.
     fn end(&self, denial: &Denial) -> String {
         let document = Document::scan(&self.stream.last);
-        let refusal = crate::format::Refusal {
+        let refusal = format::Refusal {
             auditor: &self.auditor_id,
             kind: if denial.is_failure { "judge_failed" } else { BLOCKED },
             status: StatusCode::FORBIDDEN,

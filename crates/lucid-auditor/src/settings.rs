@@ -37,7 +37,7 @@ pub struct Settings {
     pub lame_duck: Duration,
 }
 
-/// Treatment of content that cannot be judged: bodies that are not UTF-8, token ids, images and files in requests,
+/// Treatment of content that cannot be judged: bodies that are not UTF-8, token ids, images and files in messages,
 /// compressed bodies, gRPC, WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unjudged {

@@ -214,6 +214,11 @@ impl Stream {
     /// Judges the whole texts of an event, and adds its other strings to their tracks.
     async fn json(&mut self, held: &mut Held, touched: &mut BTreeSet<usize>) -> Result<(), Denial> {
         let document = Document::scan(&held.content);
+        if self.unjudged == Unjudged::Refuse
+            && let Some(found) = format::media(&document)
+        {
+            return Err(unreadable(format!("the answer has {found}, which cannot be judged")));
+        }
         let is_rpc = format::is_rpc(&document);
         let mut whole = HashSet::new();
         let mut texts = Vec::new();

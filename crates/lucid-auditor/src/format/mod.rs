@@ -196,11 +196,11 @@ pub(crate) fn of(path: &str, document: &Document<'_>) -> &'static Format {
 /// Returns kind and place of content of a request that cannot be judged.
 pub(crate) fn unjudged(document: &Document<'_>) -> Option<String> {
     let ids = token_ids(document).map(|place| format!("token ids in {place}"));
-    ids.or_else(|| media(document).map(|place| format!("an image, sound or file in {place}")))
+    ids.or_else(|| media(document))
 }
 
-/// Returns the place of an image, sound, video or file in the messages of a request.
-fn media(document: &Document<'_>) -> Option<String> {
+/// Returns kind and place of an image, sound, video or file in messages.
+pub(crate) fn media(document: &Document<'_>) -> Option<String> {
     // Values of `type`. Servers also accept parts without it, by the name of their member.
     const MEDIA: [&str; 17] = [
         "audio",
@@ -229,7 +229,9 @@ fn media(document: &Document<'_>) -> Option<String> {
     let parent = |node: usize| document.nodes[node].parent;
     let is_part = |node: usize| match document.nodes[node].step {
         Step::Index(_) => named(parent(node), &["content", "input", "output"]),
-        Step::Name(_) => named(node, &["content", "output"]) || named(parent(node), &["variables"]),
+        Step::Name(_) => {
+            named(node, &["content", "item", "output", "part"]) || named(parent(node), &["variables"])
+        }
     };
     let is_message = |node: usize| node == 0 || named(parent(node), &["messages"]);
     let is_media = |node: usize| {
@@ -245,6 +247,9 @@ fn media(document: &Document<'_>) -> Option<String> {
             // Ollama, then llama.cpp and SGLang.
             || named(node, &["images"]) && is_message(holder)
             || named(node, &["image_data", "multimodal_data"])
+            // Answers of OpenAI.
+            || named(node, &["audio"]) && named(holder, &["delta", "message"])
+            || named(node, &["b64_json", "partial_image_b64"])
     };
     let is_empty = |node: usize| {
         let value = &document.text[document.nodes[node].range.clone()];
@@ -259,7 +264,7 @@ fn media(document: &Document<'_>) -> Option<String> {
     };
     let nodes = 1..document.nodes.len();
     let found = nodes.into_iter().find(|&node| is_media(node) && !is_empty(node) && !is_argument(node));
-    found.map(|node| document.pointer(node))
+    found.map(|node| format!("an image, sound or file in {}", document.pointer(node)))
 }
 
 /// Returns the place of token ids in a request. Without the model's tokenizer they are no text.

@@ -135,3 +135,31 @@ async fn images_sounds_and_files_of_a_request_cannot_be_judged() {
         assert_eq!(echoed(&[], "/", "application/json", &body).await, (200, body));
     }
 }
+
+#[tokio::test]
+async fn images_sounds_and_files_of_an_answer_cannot_be_judged() {
+    let choice = |part: &str, message: Value| json!({"choices": [{"index": 0, part: message}]});
+    for (answer, is_media) in [
+        (choice("message", json!({"content": null, "audio": {"id": "a", "data": "aGk="}})), true),
+        (choice("delta", json!({"audio": {"id": "a", "data": "aGk="}})), true),
+        (json!({"output": [{"type": "image_generation_call", "result": "aGk="}]}), true),
+        (json!({"type": "x", "item": {"type": "image_generation_call", "result": "aGk="}}), true),
+        (json!({"data": [{"b64_json": "aGk="}]}), true),
+        (json!({"jsonrpc": "2.0", "result": {"content": [{"type": "image", "data": "aGk="}]}}), true),
+        (choice("message", json!({"content": "hi", "audio": null})), false),
+        (json!({"model": "m", "response": "", "done": true, "context": [1, 2, 3]}), false),
+    ] {
+        for (content_type, body) in
+            [("application/json", answer.to_string()), ("text/event-stream", format!("data: {answer}\n\n"))]
+        {
+            let model = serve(streaming(content_type, vec![body.clone()])).await;
+            for (unjudged, refuses) in [("pass", false), ("refuse", is_media)] {
+                let address = auditor_with(model, &[("LUCID_UNJUDGED", unjudged)], both).await;
+                let request = client().post(format!("http://{address}/v1/chat/completions")).json(&json!({}));
+                let told = within(within(request.send()).await.unwrap().text()).await.unwrap_or_default();
+                assert_eq!(told != body, refuses, "{unjudged}: {body}: {told}");
+                assert!(!refuses || !told.contains("aGk="), "{told}");
+            }
+        }
+    }
+}
