@@ -102,10 +102,7 @@ impl Injector {
         let begin = Instant::now();
         let pod = pod_of(&request, object)?;
         let exempt = view.policy.exempt_images(namespace, &pod);
-        // In place of an invalid chain of the namespace, that of the cluster is better than none. In mode `enforce`, `/validate`
-        // denies the pod.
-        let inputs = view.inputs().with_invalid_namespace_chain(None);
-        let inputs = inputs.with_exempt_images(&exempt).with_namespace(namespace);
+        let inputs = view.inputs().with_exempt_images(&exempt).with_namespace(namespace);
         let answer = answer(&pod, plan(&pod, &inputs), &view.problems);
         self.metrics.planned(begin.elapsed());
         let Answer { mut response, result, chain } = answer;

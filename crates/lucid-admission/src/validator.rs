@@ -11,7 +11,7 @@ use lucid_chain::Inputs;
 use lucid_notary::client::Verifier;
 use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
 use lucid_policy::{
-    AuditorContainer, Case, Evaluation, Permission, Policy, Request, Subject, SubjectError, Workload,
+    AuditorContainer, Case, Evaluation, Mode, Permission, Policy, Request, Subject, SubjectError, Workload,
 };
 use lucid_webhook::registration::FailurePolicy;
 use lucid_webhook::{
@@ -159,7 +159,10 @@ impl Validator {
 
         let view = self.cluster.namespace(namespace).await?;
         let catalogues = view.catalogues();
-        let (policy, inputs) = (&view.policy, view.inputs());
+        let policy = &view.policy;
+        // A restarted replica does not know the last valid chain of the namespace, and must not weaken it.
+        let invalid_chain = view.invalid_chain.as_deref().filter(|_| policy.mode == Mode::Enforce);
+        let inputs = view.inputs().with_invalid_namespace_chain(invalid_chain);
         let evaluate = async |inputs: &Inputs<'_>| {
             let case = Case::new(&subject, inputs, &catalogues, view.requires_chain);
             let permission = self.permission(policy, &case, &request);

@@ -31,7 +31,7 @@ use lucid_chain::{
     SkipPolicy, Upstream,
 };
 use lucid_notary::ImageReference;
-use lucid_policy::{Mode, Policy};
+use lucid_policy::Policy;
 use serde::{Deserialize, Serialize};
 use snafu::Snafu;
 
@@ -132,16 +132,12 @@ pub struct NamespaceView {
 }
 
 impl NamespaceView {
-    /// Returns the planner's inputs for a pod of this namespace.
-    ///
-    /// If the chain of the namespace cannot be read, pods get the chain of the cluster, except in mode `enforce`: a restarted
-    /// replica does not know the last valid content and must not weaken the chain.
+    /// Returns the planner's inputs for a pod of this namespace. In place of a chain of the namespace that cannot be read, that
+    /// of the cluster is planned.
     #[must_use]
     pub fn inputs(&self) -> Inputs<'_> {
-        let is_refused = self.policy.mode == Mode::Enforce;
         Inputs::new(&self.configuration)
             .with_namespace_chain(self.namespace_chain.as_deref())
-            .with_invalid_namespace_chain(self.invalid_chain.as_deref().filter(|_| is_refused))
             .with_pod_security(self.pod_security)
             .with_pod_choices(self.pod_choices)
             .with_upstream(self.upstream.as_ref())

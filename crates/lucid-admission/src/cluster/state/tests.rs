@@ -1,0 +1,354 @@
+//! Changes of the configuration, and which content stays in force.
+
+use std::collections::BTreeMap;
+
+use kube::api::DynamicObject;
+use lucid_chain::{PodChoices, PodSecurity};
+use lucid_policy::Mode;
+use serde_json::json;
+
+use super::*;
+
+fn data(key: &str, value: &str) -> Data {
+    [(key.to_owned(), value.to_owned())].into()
+}
+
+impl ClusterConfiguration {
+    fn set_chain(&self, namespace: &str, data: Option<Data>) {
+        let namespace = namespace.to_owned();
+        self.change_chains(match data {
+            Some(data) => Change::Set((namespace, data)),
+            None => Change::Removed((namespace, Data::new())),
+        });
+    }
+
+    fn set_labels(&self, namespace: &str, labels: Labels) {
+        self.change_labels(Change::Set((namespace.to_owned(), labels)));
+    }
+}
+
+/// Creates a state that lacks only the catalogue and the chains.
+fn state(settings: Settings) -> ClusterConfiguration {
+    let state = ClusterConfiguration::new(settings);
+    let labels = ["a", "b"].map(|name| (name.to_owned(), Labels::default()));
+    state.change_labels(Change::All(labels.into()));
+    state.change_auditors(|auditors| auditors.set_all(Vec::new()));
+    state.set_permissions("lucid-system", None);
+    state.set_policy("lucid-system", None, None);
+    state
+}
+
+fn synced() -> ClusterConfiguration {
+    let state = state(Settings::default());
+    state.set_catalogue("lucid-system", None);
+    state.change_chains(Change::All(Vec::new()));
+    state
+}
+
+fn auditor(name: &str, generation: i64, image: &str) -> DynamicObject {
+    serde_json::from_value(json!({
+        "apiVersion": "lucid.computing/v1", "kind": "Auditor",
+        "metadata": {"name": name, "uid": name, "generation": generation},
+        "spec": {"image": image},
+    }))
+    .unwrap()
+}
+
+/// Image of auditor `name` in namespace `b`, which has no ConfigMap.
+fn image(state: &ClusterConfiguration, name: &str) -> Option<String> {
+    let configuration = state.view("b").unwrap().configuration;
+    configuration.catalogue().resolve(name).ok().map(|auditor| auditor.image().to_owned())
+}
+
+fn chain(state: &ClusterConfiguration, namespace: &str) -> Option<Vec<String>> {
+    let chain = state.view(namespace).unwrap().namespace_chain?;
+    Some(chain.chain().iter().map(|auditor| auditor.name().to_owned()).collect())
+}
+
+#[test]
+fn nothing_is_answered_before_everything_was_read() {
+    let state = ClusterConfiguration::new(Settings::default());
+    let reason = || {
+        let error = state.view("a").unwrap_err().to_string();
+        error.strip_prefix("the configuration is not known yet: ").unwrap().to_owned()
+    };
+    assert_eq!(reason(), "ConfigMap lucid-auditors has not been read");
+    state.set_catalogue("lucid-system", None);
+    assert_eq!(reason(), "Auditors have not been listed");
+    state.change_auditors(|auditors| auditors.set_all(Vec::new()));
+    assert_eq!(reason(), "ConfigMaps lucid-auditor-chain have not been listed");
+    state.change_chains(Change::All(Vec::new()));
+    assert_eq!(reason(), "namespaces have not been listed");
+    assert!(!state.is_synced());
+    state.change_labels(Change::All(Vec::new()));
+    assert_eq!(reason(), "ConfigMap lucid-webhooks has not been read");
+    state.set_permissions("lucid-system", None);
+    assert_eq!(reason(), "ConfigMap lucid-policy has not been read");
+    state.set_policy("lucid-system", None, None);
+    assert!(state.is_synced());
+    assert!(state.view("a").unwrap_err().is_unknown_namespace);
+    state.set_labels("a", Labels::default());
+    assert!(state.view("a").is_ok());
+}
+
+#[test]
+fn labels_determine_enforcement_and_enablement() {
+    let state = synced();
+    let labels: BTreeMap<_, _> = [
+        ("pod-security.kubernetes.io/enforce".to_owned(), "baseline".to_owned()),
+        ("lucid.computing/enabled".to_owned(), "true".to_owned()),
+    ]
+    .into();
+    let annotations = BTreeMap::new();
+    state.set_labels("a", Labels::of(&labels, &annotations));
+    let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap());
+    assert_eq!((a.pod_security, a.enabled, a.requires_chain), (PodSecurity::Baseline, true, false));
+    assert_eq!((b.pod_security, b.enabled, b.requires_chain), (PodSecurity::Privileged, false, false));
+    let required: BTreeMap<_, _> = [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
+    for (labels, annotations) in [(&required, &annotations), (&annotations, &required)] {
+        state.set_labels("b", Labels::of(labels, annotations));
+        assert!(state.view("b").unwrap().requires_chain);
+    }
+    state.change_labels(Change::Removed(("a".to_owned(), Labels::default())));
+    assert!(state.view("a").unwrap_err().is_unknown_namespace);
+}
+
+#[test]
+fn invalid_pod_choices_are_reported() {
+    let state = synced();
+    assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::Unset);
+    let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+    let (none, required) = (BTreeMap::new(), map("lucid.computing/require-chain", "true"));
+    state.set_labels("a", Labels::of(&required, &none));
+    assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::None);
+    state.set_labels("a", Labels::of(&required, &map("lucid.computing/pod-choices", "chain")));
+    let view = state.view("a").unwrap();
+    assert_eq!((view.pod_choices, view.problems), (PodChoices::Chain, vec![]));
+    state.set_labels("a", Labels::of(&none, &map("lucid.computing/pod-choices", "some")));
+    let view = state.view("a").unwrap();
+    assert_eq!(view.pod_choices, PodChoices::None);
+    assert!(
+        view.problems[0].starts_with(r#"namespace a, lucid.computing/pod-choices: found "some""#),
+        "{:?}",
+        view.problems
+    );
+}
+
+#[test]
+fn own_images_of_a_namespace_end_with_the_permission_for_them() {
+    let state = synced();
+    let allow = |images: &str| {
+        let annotations = [("lucid.computing/auditor-images".to_owned(), images.to_owned())].into();
+        state.set_labels("a", Labels::of(&BTreeMap::new(), &annotations));
+    };
+    state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: topics, image: own.test/p}]")));
+    assert_eq!(chain(&state, "a"), None);
+    let problems = state.view("a").unwrap().problems;
+    assert!(problems[0].contains("auditor topics: image is not the namespace's to set"), "{problems:?}");
+    assert!(problems[0].ends_with("they get the chain of the cluster"), "{problems:?}");
+    assert_eq!(state.view("a").unwrap().catalogues().len(), 2);
+
+    allow("own.test");
+    allow("own.test/p");
+    assert_eq!(chain(&state, "a"), Some(vec!["topics".to_owned()]));
+    assert!(state.view("a").unwrap().problems.is_empty());
+    assert_eq!(state.view("a").unwrap().catalogues().len(), 3);
+    // The last valid chain stays while the ConfigMap is invalid, but not without the permission.
+    state.set_chain("a", Some(data("auditors.yaml", "chain: 7")));
+    assert_eq!(chain(&state, "a"), Some(vec!["topics".to_owned()]));
+    allow("other.test/p");
+    assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
+}
+
+#[test]
+fn objects_lie_over_the_file_and_the_file_over_what_is_built_in() {
+    let state = synced();
+    let file =
+        "chain: [{name: lucid-toxicity-auditor, image: file/t}, {name: lucid-topics-auditor, image: file/p}]";
+    state.set_catalogue("lucid-system", Some(&data("auditors.yaml", file)));
+    state.change_auditors(|auditors| auditors.set(auditor("topics", 1, "object/p")));
+    assert_eq!(image(&state, "toxicity").as_deref(), Some("file/t"));
+    assert_eq!(image(&state, "topics").as_deref(), Some("object/p"));
+    let annotations = [("lucid.computing/auditor-images".to_owned(), "docker.io/own".to_owned())].into();
+    state.set_labels("a", Labels::of(&BTreeMap::new(), &annotations));
+    state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: topics, image: own/p}]")));
+    let own = state.view("a").unwrap().namespace_chain.unwrap();
+    assert_eq!(own.chain()[0].image(), "own/p");
+    state.change_auditors(|auditors| auditors.remove("topics"));
+    assert_eq!(image(&state, "topics").as_deref(), Some("file/p"));
+}
+
+#[test]
+fn invalid_objects_are_reported_and_block_nothing() {
+    let state = synced();
+    state.change_auditors(|auditors| {
+        auditors.set(auditor("topics", 1, "object/p"));
+        auditors.set(auditor("bad", 1, "No Image"));
+    });
+    assert_eq!(image(&state, "topics").as_deref(), Some("object/p"));
+    let problems = state.view("a").unwrap().problems;
+    assert!(problems.len() == 1 && problems[0].starts_with("Auditor bad: spec.image"), "{problems:?}");
+    state.change_auditors(|auditors| auditors.remove("bad"));
+    assert!(state.view("a").unwrap().problems.is_empty());
+}
+
+#[test]
+fn invalid_permissions_and_policies_leave_the_last_valid_ones_in_force() {
+    let state = synced();
+    let strict = "webhooks: {mutate.lucid.computing: {strictMode: true}}";
+    state.set_permissions("lucid-system", Some(&data("webhooks.yaml", strict)));
+    state.set_policy("lucid-system", Some(&data("mode", "enforce")), Some("kubectl-patch".to_owned()));
+    let enforced = ModeInForce { mode: Mode::Enforce, manager: Some("kubectl-patch".to_owned()) };
+    assert_eq!(*state.modes().borrow(), Some(enforced.clone()));
+    state.set_permissions("lucid-system", Some(&data("webhooks.yaml", "webhooks: 7")));
+    state.set_policy("lucid-system", Some(&data("mode", "on")), Some("somebody".to_owned()));
+    let view = state.view("a").unwrap();
+    assert_eq!((view.policy.mode, state.modes().borrow().clone()), (Mode::Enforce, Some(enforced)));
+    assert!(state.permissions().mutate.borrow().strict_mode);
+    let [webhooks, policy] = &*view.problems else { panic!("{:?}", view.problems) };
+    assert!(webhooks.starts_with("ConfigMap lucid-system/lucid-webhooks, webhooks.yaml: "), "{webhooks}");
+    let says =
+        r#"ConfigMap lucid-system/lucid-policy, mode: found "on", accepted are audit and enforce; the last "#;
+    assert!(policy.starts_with(says), "{policy}");
+    state.set_permissions("lucid-system", None);
+    state.set_policy("lucid-system", None, None);
+    let view = state.view("a").unwrap();
+    assert_eq!((view.policy.mode, view.problems.len()), (Mode::Audit, 0));
+    assert!(!state.permissions().mutate.borrow().strict_mode);
+}
+
+#[test]
+fn equivalent_catalogues_are_the_same_configuration() {
+    let state = synced();
+    state.change_auditors(|auditors| auditors.set(auditor("topics", 1, "object/p")));
+    let before = state.view("a").unwrap().configuration;
+    // Changes of status or labels, or an identical write.
+    state.change_auditors(|auditors| auditors.set(auditor("topics", 1, "object/p")));
+    state.change_auditors(|auditors| auditors.set(auditor("topics", 2, "object/p")));
+    assert!(Arc::ptr_eq(&before, &state.view("a").unwrap().configuration));
+}
+
+#[test]
+fn a_broken_chain_leaves_the_last_good_one_in_force_and_says_so() {
+    let state = synced();
+    state.set_chain("a", Some(data("chain", "toxicity")));
+    state.set_chain("a", Some(data("auditors.yaml", "chain:\n  - name: x\n    port: many\n")));
+    assert_eq!(chain(&state, "a"), Some(vec!["lucid-toxicity-auditor".to_owned()]));
+    let problems = state.view("a").unwrap().problems;
+    assert!(
+        problems[0].starts_with("ConfigMap a/lucid-auditor-chain, auditors.yaml: line 3"),
+        "{problems:?}"
+    );
+    assert!(problems[0].contains("chain[0].port"), "{problems:?}");
+    assert!(state.view("b").unwrap().problems.is_empty());
+    state.set_chain("a", Some(data("chain", "injection")));
+    assert_eq!(chain(&state, "a"), Some(vec!["lucid-injection-auditor".to_owned()]));
+    assert!(state.view("a").unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_broken_catalogue_leaves_the_last_good_one_in_force() {
+    let state = synced();
+    let topics = "chain: [{name: lucid-topics-auditor, image: r.test/topics}]";
+    state.set_catalogue("lucid-system", Some(&data("auditors.yaml", topics)));
+    state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
+    let view = state.view("a").unwrap();
+    assert!(view.configuration.catalogue().resolve("topics").is_ok());
+    assert!(view.problems[0].contains("ConfigMap lucid-system/lucid-auditors, auditors.yaml: line 1"));
+    state.set_catalogue("lucid-system", Some(&data("auditors.yml", topics)));
+    assert!(state.view("a").unwrap().problems[0].contains("accepted is auditors.yaml"));
+    state.set_catalogue("lucid-system", None);
+    let view = state.view("a").unwrap();
+    assert!(view.configuration.catalogue().resolve("topics").is_err() && view.problems.is_empty());
+}
+
+#[test]
+fn a_catalogue_that_was_never_valid_keeps_the_replica_unready() {
+    let state = state(Settings::default());
+    state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
+    state.change_chains(Change::All(Vec::new()));
+    let reason = state.view("a").unwrap_err().reason;
+    assert!(reason.starts_with("ConfigMap lucid-system/lucid-auditors, auditors.yaml: line 1"), "{reason}");
+    assert!(!state.is_synced());
+    // An absent ConfigMap is valid, and so is the next content.
+    state.set_catalogue("lucid-system", None);
+    assert!(state.is_synced() && state.view("a").is_ok());
+}
+
+#[test]
+fn a_namespace_chain_is_invalid_if_it_was_never_valid() {
+    let state = synced();
+    let invalid = || state.view("a").unwrap().invalid_chain;
+    state.set_chain("a", Some(data("chain", "toxcity")));
+    assert!(invalid().unwrap().starts_with("ConfigMap a/lucid-auditor-chain, chain: unknown"));
+    // The last valid content stays in force while the replica runs.
+    state.set_chain("a", Some(data("chain", "toxicity")));
+    state.set_chain("a", Some(data("chain", "toxcity")));
+    assert_eq!(invalid(), None);
+}
+
+#[test]
+fn never_valid_auditors_hide_lower_layers() {
+    let state = synced();
+    let file = "chain: [{name: lucid-topics-auditor, image: file/p}]";
+    state.set_catalogue("lucid-system", Some(&data("auditors.yaml", file)));
+    state.change_auditors(|auditors| auditors.set(auditor("topics", 1, "No Image")));
+    assert_eq!(image(&state, "topics"), None);
+    state.change_auditors(|auditors| auditors.set(auditor("topics", 2, "object/p")));
+    state.change_auditors(|auditors| auditors.set(auditor("topics", 3, "No Image")));
+    assert_eq!(image(&state, "topics").as_deref(), Some("object/p"));
+}
+
+#[test]
+fn a_namespace_follows_a_change_of_the_catalogue() {
+    let state = state(Settings::default());
+    state.change_chains(Change::All(vec![("a".to_owned(), data("chain", "topics"))]));
+    state.set_catalogue("s", None);
+    assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
+    state.set_catalogue(
+        "s",
+        Some(&data("auditors.yaml", "chain: [{name: lucid-topics-auditor, image: r.test/topics}]")),
+    );
+    assert_eq!(chain(&state, "a"), Some(vec!["lucid-topics-auditor".to_owned()]));
+    assert!(state.view("a").unwrap().problems.is_empty());
+}
+
+#[test]
+fn unknown_auditors_in_the_operator_chain_are_reported() {
+    let chain = Some(vec!["topics".to_owned()]);
+    let state = state(Settings { chain, ..Settings::default() });
+    state.change_chains(Change::All(Vec::new()));
+    state.set_catalogue("s", None);
+    let reason = state.view("a").unwrap_err().reason;
+    assert!(reason.contains("in the default chain") && reason.contains("topics"), "{reason}");
+    state.set_catalogue(
+        "s",
+        Some(&data("auditors.yaml", "chain: [{name: lucid-topics-auditor, image: r.test/topics}]")),
+    );
+    assert!(state.view("a").is_ok());
+}
+
+#[test]
+fn a_new_list_reads_only_what_changed() {
+    let state = synced();
+    let list = |a: &str, b: &str| {
+        Change::All(vec![("a".to_owned(), data("chain", a)), ("b".to_owned(), data("chain", b))])
+    };
+    state.change_chains(list("toxicity", "toxicity"));
+    let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap().namespace_chain.unwrap());
+    state.change_chains(list("toxicity", "injection"));
+    assert!(Arc::ptr_eq(&a, &state.view("a").unwrap().namespace_chain.unwrap()), "a was read again");
+    assert!(!Arc::ptr_eq(&b, &state.view("b").unwrap().namespace_chain.unwrap()));
+    assert_eq!(chain(&state, "b"), Some(vec!["lucid-injection-auditor".to_owned()]));
+}
+
+#[test]
+fn a_config_map_that_is_gone_after_a_new_list_is_forgotten() {
+    let state = synced();
+    state.set_chain("a", Some(data("chain", "toxicity")));
+    state.set_chain("b", Some(data("chain", "toxicity")));
+    state.change_chains(Change::All(vec![("b".to_owned(), data("chain", "toxicity"))]));
+    assert_eq!((chain(&state, "a"), chain(&state, "b").is_some()), (None, true));
+    state.set_chain("b", None);
+    assert_eq!(chain(&state, "b"), None);
+}
