@@ -1,8 +1,8 @@
 //! Errors of the webhooks.
 
+use kube::core::GroupVersionKind;
 use lucid_chain::PodError;
 use lucid_policy::SubjectError;
-use lucid_webhook::GroupVersionKind;
 use snafu::Snafu;
 
 use crate::cluster::NotSynced;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use kube::core::GroupVersionKind;
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, PodView, plan};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, AllowedPaths, Failure, FailureAction, GroupVersionKind, JsonPatch,
-    Operation, RawObject, Router, Webhook,
+    AdmissionRequest, AdmissionResponse, AllowedPaths, Failure, FailureAction, JsonPatch, Operation,
+    RawObject, Router, Webhook,
 };
 use prometheus_client::registry::Registry;
 use snafu::ensure;
@@ -67,17 +68,18 @@ impl Injector {
         let registration = self.registrations.mutating();
         let injector = Arc::new(self);
         let (this, policy) = (Arc::clone(&injector), injector.registrations.injection);
+        let cluster = injector.cluster.clone();
         let inject = move |request: AdmissionRequest| Arc::clone(&injector).inject(request);
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
             .with_allowed_paths(AllowedPaths::parse(WRITTEN).unwrap_or_default())
             .with_overload_denied()
-            .with_permissions(this.cluster.permissions().mutate.subscribe(), Some(this.cluster.reviews()))
             .with_failure_action(FailureAction::call(move |request, failure| {
                 answer_failure(policy, request, failure, "no auditors")
             }))
             .with_on_response(move |request, response, failure| this.record(request, response, failure))
             .with_registration(|_| registration);
-        router.webhook(MUTATE_PATH, webhook)
+        let permissions = cluster.permissions().mutate.subscribe();
+        router.webhook(MUTATE_PATH, cluster.restrict(webhook, permissions))
     }
 
     fn report(&self, request: &AdmissionRequest, notices: Vec<Notice>) {

@@ -93,12 +93,11 @@ impl Validator {
         let pods = Webhook::validating(VALIDATE_NAME, judge)
             .with_registration(|_| registrations.validating(pod_changed))
             .with_overload_denied()
-            .with_permissions(permissions, Some(this.cluster.reviews()))
             .with_failure_action(failure_action(registrations.validation))
             .with_on_response(move |request, response, failure| {
                 pods_recorder.record(request, response, failure)
             });
-        let router = router.webhook(VALIDATE_PATH, pods);
+        let router = router.webhook(VALIDATE_PATH, this.cluster.restrict(pods, permissions));
         if !registrations.workloads {
             return router;
         }
@@ -108,13 +107,13 @@ impl Validator {
         };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
             .with_registration(|_| registrations.workloads())
-            .with_permissions(this.cluster.permissions().workloads.subscribe(), Some(this.cluster.reviews()))
             // Failures only cause warnings: the pods of a workload are evaluated on creation.
             .with_failure_action(failure_action(FailurePolicy::Ignore))
             .with_on_response(move |request, response, failure| {
                 workloads_recorder.record(request, response, failure)
             });
-        router.webhook(WORKLOADS_PATH, workloads)
+        let permissions = this.cluster.permissions().workloads.subscribe();
+        router.webhook(WORKLOADS_PATH, this.cluster.restrict(workloads, permissions))
     }
 
     /// Records the decision of [`validate`](Self::validate), or else its failure or a denial by the webhook's permissions.

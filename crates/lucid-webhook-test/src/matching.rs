@@ -5,7 +5,8 @@ use std::fmt;
 
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use lucid_webhook::{GroupVersionResource, Operation};
+use kube_core::gvk::GroupVersionResource;
+use lucid_webhook::Operation;
 use serde_json::Value;
 
 use crate::outcome::Mismatch;

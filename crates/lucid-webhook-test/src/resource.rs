@@ -1,6 +1,6 @@
 //! Maps kinds to resources.
 
-use lucid_webhook::{GroupVersionKind, GroupVersionResource};
+use kube_core::gvk::{GroupVersionKind, GroupVersionResource};
 
 /// Returns the resource and subresource that serve a kind. Core kinds of subresources are known; other kinds are
 /// pluralized.

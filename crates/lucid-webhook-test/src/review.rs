@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lucid_webhook::{AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation};
+use kube_core::gvk::{GroupVersionKind, GroupVersionResource};
+use lucid_webhook::{AdmissionRequest, Operation};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;

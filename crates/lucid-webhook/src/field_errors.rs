@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::fmt::{self, Display};
 
+use kube_core::gvk::GroupVersionKind;
 use kube_core::response::{StatusCause, StatusDetails};
 use serde::Serialize;
 use tower::BoxError;
 
 use crate::handler::IntoResponse;
 use crate::response::{AdmissionResponse, no_details};
-use crate::review::{AdmissionRequest, GroupVersionKind};
+use crate::review::AdmissionRequest;
 
 /// Path of a field, such as `spec.containers[0].image`.
 ///

@@ -247,7 +247,7 @@
 //!   requests for 5 s, while the endpoint is removed, and waits up to 20 s for requests in flight. A
 //!   `terminationGracePeriodSeconds` of 30 is sufficient. [`operator`] lists all steps of start and shutdown.
 //! - Set `timeoutSeconds` to 5 to 10: it bounds the delay of every matching user request.
-//! - [`Metrics`] count requests by outcome. Alert on `errored`, `panicked`, `timed_out` and `shed`.
+//! - [`Router::with_metrics`] counts requests by outcome. Alert on `errored`, `panicked`, `timed_out` and `shed`.
 //! - Each request to a webhook runs in a span `admission` of level INFO and target `lucid_webhook::layers::trace`, with
 //!   fields `webhook`, `uid`, `group`, `version`, `kind`, `namespace`, `name`, `operation`, `dry_run` and `outcome`, and
 //!   `trace_id` and `parent_id` if the API server sent a `traceparent`.
@@ -336,15 +336,12 @@ pub use handler::{
     State, Validator, WithState,
 };
 pub use kind::WebhookKind;
-pub use metrics::Metrics;
 pub use patch::{AllowedPath, AllowedPaths, JsonPatch, PatchError};
 pub use peer_certificate::PeerCertificate;
 pub use raw_object::{DecodeError, RawObject};
 pub use readiness::{Condition, Readiness};
 pub use response::AdmissionResponse;
-pub use review::{
-    AdmissionRequest, GroupVersionKind, GroupVersionResource, Operation, ReviewError, UserInfo,
-};
+pub use review::{AdmissionRequest, Operation, ReviewError, UserInfo};
 pub use router::Router;
 pub use server::{BindError, RequestBody, Server, Tls};
 pub use shutdown::shutdown_signal;

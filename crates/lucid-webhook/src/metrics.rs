@@ -124,22 +124,9 @@ struct WebhookLabels {
 const BUCKETS: [f64; 15] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// The metrics of all webhooks of a process.
-///
-/// | metric | labels | |
-/// |---|---|---|
-/// | `admission_requests_total` | webhook, operation, outcome | answered requests |
-/// | `admission_request_duration_seconds` | webhook | time from the arrival of the headers to the response |
-/// | `admission_requests_in_flight` | webhook | |
-/// | `admission_cut_total` | webhook, what | warnings and audit annotations that were changed or dropped for the API server |
-///
-/// Operations are `CREATE`, `UPDATE`, `DELETE`, `CONNECT`, `CONVERT`, and empty if unknown. Outcomes are `allowed`,
-/// `patched`, `denied`, `skipped` (by the [`guard`](crate::guard)), `converted`, `errored`, `panicked`, `timed_out`,
-/// `cancelled` (the caller disconnected), `shed` and `bad_request`. A response of a failure action counts as the
-/// failure. Cardinality is bounded: webhooks are those of the router, the other labels are fixed sets, and no label
-/// comes from an object.
+/// Metrics of a router: see [`Router::with_metrics`](crate::Router::with_metrics).
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<WebhookLabels, Histogram>,
     in_flight: Family<WebhookLabels, Gauge>,
@@ -155,7 +142,7 @@ struct CutLabels {
 impl Metrics {
     /// Registers the metrics.
     #[must_use]
-    pub fn new(registry: &mut Registry) -> Self {
+    pub(crate) fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             requests: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),

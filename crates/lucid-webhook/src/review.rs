@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::Extensions;
-pub use kube_core::gvk::{GroupVersionKind, GroupVersionResource};
+use kube_core::gvk::{GroupVersionKind, GroupVersionResource};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use snafu::{OptionExt, Snafu};

@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Body;
+use prometheus_client::registry::Registry;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service};
 
@@ -149,9 +150,23 @@ impl Router {
         self
     }
 
-    /// Records the metrics of all webhooks in `metrics`.
+    /// Registers the metrics of all webhooks.
+    ///
+    /// | metric | labels | |
+    /// |---|---|---|
+    /// | `admission_requests_total` | webhook, operation, outcome | answered requests |
+    /// | `admission_request_duration_seconds` | webhook | time from the arrival of the headers to the response |
+    /// | `admission_requests_in_flight` | webhook | |
+    /// | `admission_cut_total` | webhook, what | warnings and audit annotations that were changed or dropped for the API server |
+    ///
+    /// Operations are `CREATE`, `UPDATE`, `DELETE`, `CONNECT`, `CONVERT`, and empty if unknown. Outcomes are `allowed`,
+    /// `patched`, `denied`, `skipped` (by the [`guard`](crate::guard)), `converted`, `errored`, `panicked`, `timed_out`,
+    /// `cancelled` (the caller disconnected), `shed` and `bad_request`. A response of a failure action counts as the
+    /// failure. Cardinality is bounded: webhooks are those of the router, the other labels are fixed sets, and no label
+    /// comes from an object.
     #[must_use]
-    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+    pub fn with_metrics(mut self, registry: &mut Registry) -> Self {
+        let metrics = Metrics::new(registry);
         for route in Arc::make_mut(&mut self.routes) {
             route.count(&metrics);
         }

@@ -13,6 +13,8 @@ use tower::{BoxError, ServiceBuilder, ServiceExt, service_fn};
 
 use crate::budget::LARGE;
 #[cfg(feature = "client")]
+use crate::client::access_review::{CachedAccessReview, SubjectAccessReviews};
+#[cfg(feature = "client")]
 use crate::client::{self, ClusterClient};
 use crate::failure::{Failure, FailureAction, ResponseFunction};
 use crate::guard::{AccessReview, Guard, Permissions, Selector};
@@ -51,6 +53,7 @@ pub struct Webhook<Args = ()> {
     on_response: Option<ResponseFunction>,
     allowed_paths: Vec<AllowedPaths>,
     permissions: Option<watch::Receiver<Permissions>>,
+    /// Reviews access for the permissions.
     review: Option<Arc<dyn AccessReview>>,
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) denies_overload: bool,
@@ -246,38 +249,36 @@ impl Webhook {
     #[must_use]
     pub fn with_client(mut self, client: kube::Client) -> Self {
         let dry_run = client::dry_run(&client);
+        let review = SubjectAccessReviews::new(client.clone());
+        self.review = Some(Arc::new(CachedAccessReview::new(Arc::new(review))));
         self.clients = Some([client, dry_run]);
         self
     }
 
     /// Sets the administrator's permissions, replacing earlier ones. They may change while the webhook is served, as the
-    /// content of a file does, and apply from the next request. `review` checks the RBAC permissions of the service
-    /// account, if one is named. Without it, requests fail while one is named.
+    /// content of a file does, and apply from the next request.
+    ///
+    /// The RBAC permissions of the service account, if one is named, are checked with the client of `with_client`, which
+    /// has to be allowed to `create` `subjectaccessreviews.authorization.k8s.io` (ClusterRole `system:auth-delegator`).
+    /// Allowed access is remembered for 60 s, denied one for 10 s. Without a client, requests fail while one is named.
     ///
     /// They restrict the settings in code and never widen them: the allowed paths of both have to agree. A failure
     /// action or recovery policy in `permissions` overrides the one in code. Without permissions, only `kube-system` is
     /// excluded, unless the registration requests it.
     ///
     /// ```
-    /// use std::sync::Arc;
-    ///
-    /// use lucid_webhook::guard::{AccessReview, Permissions};
+    /// use lucid_webhook::guard::Permissions;
     /// use lucid_webhook::{AdmissionResponse, Webhook};
     /// use tokio::sync::watch;
     ///
     /// # async fn handler() -> AdmissionResponse { AdmissionResponse::allow() }
-    /// fn webhook(permissions: watch::Receiver<Permissions>, review: Arc<dyn AccessReview>) -> Webhook {
-    ///     Webhook::mutating("label.example.com", handler).with_permissions(permissions, Some(review))
+    /// fn webhook(permissions: watch::Receiver<Permissions>) -> Webhook {
+    ///     Webhook::mutating("label.example.com", handler).with_permissions(permissions)
     /// }
     /// ```
     #[must_use]
-    pub fn with_permissions(
-        mut self,
-        permissions: watch::Receiver<Permissions>,
-        review: Option<Arc<dyn AccessReview>>,
-    ) -> Self {
+    pub fn with_permissions(mut self, permissions: watch::Receiver<Permissions>) -> Self {
         self.permissions = Some(permissions);
-        self.review = review;
         self
     }
 

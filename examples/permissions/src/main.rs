@@ -6,15 +6,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use lucid_certs::{Certificates, ServerTls, ServingNames};
-use lucid_webhook::client::SubjectAccessReviews;
-use lucid_webhook::guard::{CachedAccessReview, Permissions};
+use lucid_webhook::guard::Permissions;
 use lucid_webhook::operator::Registration;
 use lucid_webhook::registration::{Configurations, Endpoint, parse_selector};
 use lucid_webhook::{BoxError, Changed, Object, Operation, Router, Server, Webhook, shutdown_signal};
@@ -66,10 +64,10 @@ async fn main() -> Result<(), BoxError> {
 
     let (sender, permissions) = watch::channel(Permissions::default());
     tokio::spawn(follow(client.clone(), sender));
-    let review = Arc::new(CachedAccessReview::new(SubjectAccessReviews::new(client.clone())));
     let selector = parse_selector("team.example.com/enabled=true")?;
     let webhook = Webhook::defaulting::<Pod>(WEBHOOK, [Operation::Create], annotate_team)
-        .with_permissions(permissions, Some(review))
+        .with_client(client.clone())
+        .with_permissions(permissions)
         .with_registration(|registration| registration.with_namespace_selector(selector));
     let router = Router::new().webhook("/team", webhook);
 

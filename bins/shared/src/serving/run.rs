@@ -15,7 +15,7 @@ use lucid_admission::{
 };
 use lucid_notary::client::Metrics as VerifierMetrics;
 use lucid_webhook::operator::Registration;
-use lucid_webhook::{AdminServer, Metrics, Readiness, Router, Server, shutdown_signal};
+use lucid_webhook::{AdminServer, Readiness, Router, Server, shutdown_signal};
 use prometheus_client::registry::Registry;
 
 use crate::Error;
@@ -61,7 +61,7 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     let validation_metrics = ValidationMetrics::new(&mut registry);
 
     let shutdown = shutdown_signal().map_err(Error::with_context("failed to listen for signals"))?;
-    let metrics = Metrics::new(&mut registry);
+    let mut router = Router::new().with_metrics(&mut registry);
     let missing_permissions = MissingPermissions::new(&mut registry);
     let certificates = Serving::new(program, serving, &mut registry).await?;
     let watches = Watches::default();
@@ -91,7 +91,6 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     tokio::spawn(admin.serve(readiness.clone(), registry));
     let synced = cluster.start(client.clone(), &serving.namespace, readiness.condition("configuration"));
 
-    let mut router = Router::new();
     if let Some(metrics) = injection_metrics {
         cluster.report_auditor_status(client.clone(), verifier.clone());
         let (registrations, cluster) = (registrations.clone(), cluster.clone());
@@ -109,7 +108,7 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
         validator = validator.with_break_glass_review(BreakGlassReview::new(client.clone()));
     }
     let mut router = audit.mount(validator.serve(router));
-    router = router.with_metrics(metrics).with_body_limit(BODY_LIMIT);
+    router = router.with_body_limit(BODY_LIMIT);
     router = router.service("/healthz", tower::service_fn(healthy));
     if serving.certificates.client_ca.is_some() {
         router = router.with_client_certificates();

@@ -18,7 +18,6 @@ mod generations;
 mod namespaces;
 mod permissions;
 mod policy;
-mod reviews;
 mod state;
 mod watch;
 

@@ -1,10 +1,13 @@
 //! The state of the cluster, shared by concurrent readers and one writer. No I/O.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use kube::Client;
 use lucid_chain::{Configuration, NamespaceChain, keys};
 use lucid_policy::Policy;
+use lucid_webhook::Webhook;
+use lucid_webhook::guard::Permissions;
 use tokio::sync::watch;
 
 use crate::cluster::auditors::{AuditorObject, Auditors};
@@ -14,7 +17,6 @@ use crate::cluster::generations::{self, Generations};
 use crate::cluster::namespaces::{ByNamespace, Chain, Change, Data, Labels};
 use crate::cluster::permissions::{self, WebhookPermissions, Webhooks};
 use crate::cluster::policy::{self, ModeInForce, PolicyData};
-use crate::cluster::reviews::Reviews;
 use crate::cluster::{ClusterConfiguration, NamespaceView, NotSynced, Settings};
 
 /// Shared state of [`ClusterConfiguration`]. Only the watches write to it.
@@ -26,7 +28,8 @@ pub(super) struct State {
     permissions: WebhookPermissions,
     /// The admission mode; `None` until it is known.
     modes: watch::Sender<Option<ModeInForce>>,
-    reviews: Arc<Reviews>,
+    /// Client that the configuration is started with.
+    client: OnceLock<Client>,
     /// Settings of this replica with all defaults, and their identifier.
     pub(super) published: Settings,
     pub(super) generation: String,
@@ -71,7 +74,7 @@ impl State {
             auditors: watch::Sender::default(),
             permissions: WebhookPermissions::default(),
             modes: watch::Sender::default(),
-            reviews: Arc::default(),
+            client: OnceLock::new(),
         }
     }
 
@@ -222,9 +225,17 @@ impl ClusterConfiguration {
         self.state.modes.subscribe()
     }
 
-    /// Returns the access review of the cluster.
-    pub(crate) fn reviews(&self) -> Arc<Reviews> {
-        Arc::clone(&self.state.reviews)
+    pub(super) fn set_client(&self, client: Client) {
+        self.state.client.get_or_init(|| client);
+    }
+
+    /// Returns `webhook` with the administrator's permissions, for which the cluster is asked.
+    pub(crate) fn restrict(&self, webhook: Webhook, permissions: watch::Receiver<Permissions>) -> Webhook {
+        let webhook = webhook.with_permissions(permissions);
+        match self.state.client.get() {
+            Some(client) => webhook.with_client(client.clone()),
+            None => webhook,
+        }
     }
 
     /// Returns the settings in ConfigMap `lucid-webhooks` that leave pods without auditors, or unchecked.

@@ -1,10 +1,9 @@
-//! Clients of the cluster for handlers, and access reviews for the guard.
+//! Clients of the cluster for handlers.
 //!
 //! [`ClusterClient`] is the argument of a handler of a webhook built with
-//! [`Webhook::with_client`](crate::Webhook::with_client). [`SubjectAccessReviews`] check the service accounts of
-//! [guards](crate::guard).
+//! [`Webhook::with_client`](crate::Webhook::with_client).
 
-mod access_review;
+pub(crate) mod access_review;
 mod dry_run;
 
 use std::fmt;
@@ -14,7 +13,6 @@ use kube::Client;
 use crate::handler::{FromRequest, Rejection};
 use crate::review::AdmissionRequest;
 
-pub use access_review::SubjectAccessReviews;
 pub(crate) use dry_run::dry_run;
 
 /// Argument of handlers: the client given by [`Webhook::with_client`](crate::Webhook::with_client).

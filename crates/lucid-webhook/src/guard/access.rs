@@ -1,17 +1,12 @@
 //! Access checks of service accounts against the cluster's RBAC.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-use futures::FutureExt;
-use futures::future::{BoxFuture, Shared, WeakShared, ready};
+use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReviewSpec};
 use serde::de::{Deserialize, Deserializer, Error};
 use tower::BoxError;
 
-use crate::causes::with_causes;
 use crate::names::{is_dns_label, is_dns_subdomain};
 use crate::review::AdmissionRequest;
 
@@ -125,25 +120,8 @@ impl fmt::Display for Access {
     }
 }
 
-/// Checks access of users. The feature `client` has an implementation that queries the cluster.
-///
-/// ```
-/// use futures::future::{BoxFuture, FutureExt};
-/// use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
-/// use lucid_webhook::BoxError;
-/// use lucid_webhook::guard::AccessReview;
-///
-/// /// For tests.
-/// struct OnlyPods;
-///
-/// impl AccessReview for OnlyPods {
-///     fn is_allowed<'a>(&'a self, access: &'a SubjectAccessReviewSpec) -> BoxFuture<'a, Result<bool, BoxError>> {
-///         let resource = access.resource_attributes.as_ref().and_then(|it| it.resource.as_deref());
-///         async move { Ok(resource == Some("pods")) }.boxed()
-///     }
-/// }
-/// ```
-pub trait AccessReview: Send + Sync + 'static {
+/// Checks access of users.
+pub(crate) trait AccessReview: Send + Sync + 'static {
     /// Returns `true` if the access is allowed.
     ///
     /// # Errors
@@ -151,148 +129,4 @@ pub trait AccessReview: Send + Sync + 'static {
     /// Any error if the access could not be determined. A failed check is not a denial.
     fn is_allowed<'a>(&'a self, access: &'a SubjectAccessReviewSpec)
     -> BoxFuture<'a, Result<bool, BoxError>>;
-}
-
-impl<A: AccessReview + ?Sized> AccessReview for Arc<A> {
-    fn is_allowed<'a>(
-        &'a self,
-        access: &'a SubjectAccessReviewSpec,
-    ) -> BoxFuture<'a, Result<bool, BoxError>> {
-        (**self).is_allowed(access)
-    }
-}
-
-/// Maximum number of cached results.
-pub(super) const CAPACITY: usize = 4096;
-
-/// Caches up to 4096 results of another [`AccessReview`]: by default, allowed ones for 60 s and denied ones for 10 s.
-/// Concurrent equal requests are coalesced. Errors are not cached.
-///
-/// A revoked permission stays effective until the cached result expires.
-pub struct CachedAccessReview {
-    inner: Arc<dyn AccessReview>,
-    answers: Arc<Mutex<Answers>>,
-    lifetimes: Lifetimes,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Lifetimes {
-    allowed: Duration,
-    denied: Duration,
-}
-
-/// Coalesced requests share the error.
-type Review = Shared<BoxFuture<'static, Result<bool, Arc<str>>>>;
-
-enum Answer {
-    /// Ends with its last caller.
-    Pending(WeakShared<BoxFuture<'static, Result<bool, Arc<str>>>>),
-    Known {
-        is_allowed: bool,
-        until: Instant,
-    },
-}
-
-/// Answers by the JSON of the access, in two generations: a full one replaces the older one, so that no insertion searches
-/// for answers to evict.
-#[derive(Default)]
-struct Answers {
-    recent: HashMap<String, Answer>,
-    older: HashMap<String, Answer>,
-}
-
-impl Answers {
-    fn get(&self, access: &str) -> Option<&Answer> {
-        self.recent.get(access).or_else(|| self.older.get(access))
-    }
-
-    fn insert(&mut self, access: String, answer: Answer) {
-        if self.recent.len() >= CAPACITY / 2 && !self.recent.contains_key(&access) {
-            self.older = std::mem::take(&mut self.recent);
-        }
-        self.recent.insert(access, answer);
-    }
-
-    fn remove(&mut self, access: &str) {
-        self.recent.remove(access);
-        self.older.remove(access);
-    }
-}
-
-impl CachedAccessReview {
-    /// Caches the results of `inner`.
-    #[must_use]
-    pub fn new(inner: impl AccessReview) -> Self {
-        let lifetimes = Lifetimes { allowed: Duration::from_secs(60), denied: Duration::from_secs(10) };
-        Self { inner: Arc::new(inner), answers: Arc::default(), lifetimes }
-    }
-
-    /// Sets how long results are cached.
-    #[must_use]
-    pub fn with_ttl(self, allowed: Duration, denied: Duration) -> Self {
-        Self { lifetimes: Lifetimes { allowed, denied }, ..self }
-    }
-
-    /// Returns the cached result, or the review to wait for.
-    fn answer(&self, access: &SubjectAccessReviewSpec, key: String) -> Result<bool, Review> {
-        let now = Instant::now();
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        match answers.get(&key) {
-            Some(Answer::Known { is_allowed, until }) if now < *until => return Ok(*is_allowed),
-            Some(Answer::Pending(review)) => {
-                if let Some(review) = review.upgrade() {
-                    return Err(review);
-                }
-            }
-            _ => {}
-        }
-        let review = self.review(access.clone(), key.clone());
-        if let Some(pending) = review.downgrade() {
-            answers.insert(key, Answer::Pending(pending));
-        }
-        Err(review)
-    }
-
-    fn review(&self, access: SubjectAccessReviewSpec, key: String) -> Review {
-        let (inner, answers) = (Arc::clone(&self.inner), Arc::clone(&self.answers));
-        let lifetimes = self.lifetimes;
-        let review = async move {
-            let answer = inner.is_allowed(&access).await.map_err(|error| Arc::from(with_causes(&*error)));
-            let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-            match answer {
-                Ok(is_allowed) => {
-                    let lifetime = if is_allowed { lifetimes.allowed } else { lifetimes.denied };
-                    if let Some(until) = Instant::now().checked_add(lifetime) {
-                        answers.insert(key, Answer::Known { is_allowed, until });
-                    }
-                }
-                Err(_) => answers.remove(&key),
-            }
-            answer
-        };
-        review.boxed().shared()
-    }
-}
-
-impl fmt::Debug for CachedAccessReview {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachedAccessReview").field("lifetimes", &self.lifetimes).finish_non_exhaustive()
-    }
-}
-
-impl AccessReview for CachedAccessReview {
-    fn is_allowed<'a>(
-        &'a self,
-        access: &'a SubjectAccessReviewSpec,
-    ) -> BoxFuture<'a, Result<bool, BoxError>> {
-        let key = match serde_json::to_string(access) {
-            Ok(key) => key,
-            Err(error) => return ready(Err(error.into())).boxed(),
-        };
-        // If the caller that runs the review is cancelled, the next waiting one takes over.
-        match self.answer(access, key) {
-            Ok(is_allowed) => ready(Ok(is_allowed)).boxed(),
-            Err(review) => async move { review.await.map_err(|error| error.to_string().into()) }.boxed(),
-        }
-    }
 }

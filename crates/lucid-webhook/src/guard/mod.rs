@@ -8,15 +8,13 @@
 //!    `lucid.computing/can-mutate`, `lucid.computing/can-validate`) lists the webhook. The annotations of a pod are those of
 //!    its controller's template. Strict mode makes webhooks opt-in: do not use it for policies that owners of objects
 //!    might want to avoid.
-//! 3. The service account that the webhook acts for has the RBAC permission ([`AccessReview`]). A mutating webhook needs
+//! 3. The service account that the webhook acts for has the RBAC permission (SubjectAccessReview). A mutating webhook needs
 //!    one of the verbs `update` and `mutate` on the request's resource and subresource, a validating one `get` or `validate`.
 //!
 //! [`Permissions`] configure them:
 //!
 //! ```
-//! use std::sync::Arc;
-//!
-//! use lucid_webhook::guard::{AccessReview, CachedAccessReview, Permissions};
+//! use lucid_webhook::guard::Permissions;
 //! use lucid_webhook::{AdmissionResponse, Router, Webhook};
 //! use tokio::sync::watch;
 //!
@@ -24,17 +22,15 @@
 //!     AdmissionResponse::allow()
 //! }
 //!
-//! fn router(review: impl AccessReview) -> Result<Router, Box<dyn std::error::Error>> {
+//! fn router() -> Result<Router, Box<dyn std::error::Error>> {
 //!     let permissions: Permissions = serde_json::from_str(r#"{
 //!         "selector": {"namespace": "team-*"},
 //!         "strictMode": true,
-//!         "serviceAccountName": "policies/labeller",
 //!         "allowedPaths": ["/metadata/labels"]
 //!     }"#)?;
 //!     // A sender that is kept changes the permissions while the webhook is served.
 //!     let (_, permissions) = watch::channel(permissions);
-//!     let review = Arc::new(CachedAccessReview::new(review));
-//!     let label = Webhook::mutating("label.example.com", label).with_permissions(permissions, Some(review));
+//!     let label = Webhook::mutating("label.example.com", label).with_permissions(permissions);
 //!     Ok(Router::new().webhook("/label", label))
 //! }
 //! ```
@@ -65,7 +61,8 @@ use crate::truncate::excerpt;
 use metadata::Metadata;
 
 use access::Access;
-pub use access::{AccessReview, CachedAccessReview, ServiceAccount};
+pub(crate) use access::AccessReview;
+pub use access::ServiceAccount;
 pub use permissions::{Forbidden, Permissions};
 pub(crate) use selector::KUBE_SYSTEM;
 pub use selector::Selector;

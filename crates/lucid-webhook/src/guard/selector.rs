@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use kube_core::gvk::GroupVersionKind;
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, Deserializer, IntoDeserializer, SeqAccess, Visitor};
@@ -12,7 +13,7 @@ use snafu::ensure;
 use super::labels::{InvalidSelector, InvalidSelectorSnafu, Labels, MatchExpression};
 use super::metadata::Metadata;
 use crate::raw_object::DecodeError;
-use crate::review::{AdmissionRequest, GroupVersionKind};
+use crate::review::AdmissionRequest;
 
 /// Namespace of the control plane; a failing webhook there can break the cluster.
 pub(crate) const KUBE_SYSTEM: &str = "kube-system";

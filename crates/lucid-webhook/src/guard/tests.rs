@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::{ServiceExt, service_fn};
 
-use super::access::CAPACITY;
 use super::*;
+use crate::client::access_review::{CAPACITY, CachedAccessReview};
 
 const WEBHOOK: &str = "label.example.com";
 

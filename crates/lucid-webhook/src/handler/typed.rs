@@ -3,12 +3,13 @@
 use std::future::ready;
 
 use kube_core::Resource;
+use kube_core::gvk::GroupVersionKind;
 use serde::de::DeserializeOwned;
 use tower::BoxError;
 
 use super::{FromRequest, Handler, HandlerService, IntoResponse, Object, OldObject, ServiceArgs};
 use crate::response::AdmissionResponse;
-use crate::review::{AdmissionRequest, GroupVersionKind, Operation, describe};
+use crate::review::{AdmissionRequest, Operation, describe};
 
 /// A [`Handler`] whose first argument is [`Object<T>`](Object), with or without state.
 #[diagnostic::on_unimplemented(

@@ -17,7 +17,7 @@ use tower::{BoxError, Service, ServiceExt, service_fn};
 
 use super::Registration;
 use crate::registration::{Configurations, Endpoint};
-use crate::{AdminServer, Metrics, Readiness, RequestBody, Router, Server};
+use crate::{AdminServer, Readiness, RequestBody, Router, Server};
 
 /// An operator that serves the webhooks of a router, with its own certificate authority, and keeps them registered.
 /// Any number of replicas run the same one.
@@ -155,7 +155,7 @@ impl Operator {
         let authority = certificates.self_managed(client, &namespace, &format!("{name}-ca"))?;
         let authority = authority.with_reporter(name.into());
         let tls = ServerTls::new(certificates.resolver()).build()?;
-        let app = app(router.with_metrics(Metrics::new(&mut registry)), fallback);
+        let app = app(router.with_metrics(&mut registry), fallback);
         let admin = AdminServer::bind(self.admin_listen).await?;
         let server = Server::bind(self.listen).await?.with_readiness(readiness.clone());
         tracing::info!(webhooks = %server.local_addr(), admin = %admin.local_addr(), "listening");

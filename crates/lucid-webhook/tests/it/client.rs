@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    SelfSubjectAccessReview, SubjectAccessReview, SubjectAccessReviewSpec,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
 use lucid_testbed::Cluster;
-use lucid_webhook::client::{ClusterClient, SubjectAccessReviews};
-use lucid_webhook::guard::{AccessReview, CachedAccessReview};
+use lucid_webhook::client::ClusterClient;
 use lucid_webhook::{AdmissionResponse, Router, Webhook};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -46,6 +47,12 @@ fn request(resource: &str, subresource: Option<&str>, name: &str, namespace: &st
         "uid": "1", "operation": "UPDATE", "name": name, "namespace": namespace, "subResource": subresource,
         "resource": {"group": "", "version": "v1", "resource": resource},
     }))
+}
+
+async fn is_allowed(client: &Client, access: &SubjectAccessReviewSpec) -> bool {
+    let review = SubjectAccessReview { spec: access.clone(), ..SubjectAccessReview::default() };
+    let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await.unwrap();
+    answer.status.unwrap().allowed
 }
 
 fn access(user: Value, groups: Value, verb: &str, resource: &str, name: &str) -> SubjectAccessReviewSpec {
@@ -128,9 +135,8 @@ async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
         object(json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}));
     let review = Api::all(dry.clone()).create(&post, &review).await.unwrap();
     assert!(review.status.unwrap().allowed);
-    let allowed = SubjectAccessReviews::new(dry);
     let access = access(json!("system:serviceaccount:a:b"), json!([]), "get", "pods", "p");
-    assert!(!allowed.is_allowed(&access).await.unwrap());
+    assert!(!is_allowed(&dry, &access).await);
 
     before.delete("old", &delete).await.unwrap();
     assert!(before.get_opt("old").await.unwrap().is_none());
@@ -216,26 +222,19 @@ async fn the_webhook_acts_within_the_rbac_of_its_service_account() {
         bindings.create(&post, &binding(name, subject)).await.unwrap();
     }
     let (counted, count) = counting(&client);
-    let reviews = Arc::new(CachedAccessReview::new(SubjectAccessReviews::new(counted)));
     let deny = async || AdmissionResponse::deny(403, "Forbidden", "handled");
     let permissions = || fixed(json!({"serviceAccountName": "policies:labeller"}));
+    let restricted = |webhook: Webhook| webhook.with_client(counted.clone()).with_permissions(permissions());
     let router = Router::new()
-        .webhook(
-            "/m",
-            Webhook::mutating("m.example.com", deny).with_permissions(permissions(), Some(reviews.clone())),
-        )
-        .webhook(
-            "/v",
-            Webhook::validating("v.example.com", deny).with_permissions(permissions(), Some(reviews.clone())),
-        );
+        .webhook("/m", restricted(Webhook::mutating("m.example.com", deny)))
+        .webhook("/v", restricted(Webhook::validating("v.example.com", deny)));
     // RBAC takes a moment to observe new roles.
     let pod = request("pods", None, "web", "shop");
-    let direct = SubjectAccessReviews::new(client.clone());
     let user = json!("system:serviceaccount:policies:labeller");
     let groups = json!(["system:serviceaccounts", "system:serviceaccounts:policies"]);
     for (resource, name) in [("pods", "web"), ("configmaps", "settings")] {
         let access = access(user.clone(), groups.clone(), "update", resource, name);
-        while !direct.is_allowed(&access).await.unwrap() {
+        while !is_allowed(&client, &access).await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -266,8 +265,9 @@ async fn the_webhook_acts_within_the_rbac_of_its_service_account() {
     let nobody = kube::config::Kubeconfig::from_yaml(&kubeconfig).unwrap();
     let mut config = kube::Config::from_custom_kubeconfig(nobody, &Default::default()).await.unwrap();
     config.proxy_url = None;
-    let reviews = Arc::new(SubjectAccessReviews::new(Client::try_from(config).unwrap()));
-    let webhook = Webhook::mutating("m.example.com", deny).with_permissions(permissions(), Some(reviews));
+    let nobody = Client::try_from(config).unwrap();
+    let webhook =
+        Webhook::mutating("m.example.com", deny).with_client(nobody).with_permissions(permissions());
     let answer = common::post(&Router::new().webhook("/", webhook), "/", &pod).await.2;
     let message = answer["response"]["status"]["message"].as_str().unwrap();
     assert!(message.contains("failed to find out whether") && message.contains("orbidden"), "{message}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use lucid_webhook::{BoxError, Converter, Metrics, Router};
+use lucid_webhook::{BoxError, Converter, Router};
 use lucid_webhook_test::round_trip::{self, RoundTripError};
 use prometheus_client::registry::Registry;
 use proptest::prelude::*;
@@ -69,7 +69,7 @@ fn router(converter: &Converter) -> Router {
 /// Outcome, as counted, and response.
 async fn ask_within(converter: &Converter, query: &str, body: impl Into<Bytes>) -> (String, Value) {
     let mut registry = Registry::default();
-    let router = router(converter).with_metrics(Metrics::new(&mut registry));
+    let router = router(converter).with_metrics(&mut registry);
     let (status, mut review) = send(router, query, body).await;
     assert_eq!(status, 200, "{review}");
     assert_eq!(review["apiVersion"], "apiextensions.k8s.io/v1");

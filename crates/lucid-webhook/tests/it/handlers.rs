@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube_core::DynamicObject;
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Changed, DecodeError, Failure, FailureAction, FieldErrors,
-    FieldPath, Handler, JsonPatch, Metrics, Object, OldObject, Operation, PatchError, RawObject, Router,
-    State, UserInfo, Webhook, WithState,
+    FieldPath, Handler, JsonPatch, Object, OldObject, Operation, PatchError, RawObject, Router, State,
+    UserInfo, Webhook, WithState,
 };
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
@@ -369,7 +369,7 @@ async fn a_service_that_is_never_ready_is_late() {
 async fn outcomes_are_counted() {
     let mut registry = Registry::default();
     let webhook = Webhook::validating("alone", fail_as_named);
-    let router = Router::new().with_metrics(Metrics::new(&mut registry)).webhook("/", webhook);
+    let router = Router::new().with_metrics(&mut registry).webhook("/", webhook);
     for (name, denied) in [
         ("none", json!(null)),
         ("late", json!("the webhook timed out")),
@@ -395,8 +395,7 @@ async fn truncated_parts_are_counted() {
             .with_audit_annotation("fine", "yes")
     }
     let mut registry = Registry::default();
-    let metrics = Metrics::new(&mut registry);
-    let router = Router::new().with_metrics(metrics).webhook("/", validating(handle));
+    let router = Router::new().with_metrics(&mut registry).webhook("/", validating(handle));
     let (_, _, answer) = post(&router, "/", &review(json!({}))).await;
     assert_eq!(answer["response"]["warnings"], json!(["two lines"]));
     assert_eq!(answer["response"]["auditAnnotations"], json!({"fine": "yes"}));
@@ -465,9 +464,8 @@ async fn a_webhook_with_a_limit_sheds_what_is_beyond_it() {
         AdmissionResponse::allow()
     }
     let mut registry = Registry::default();
-    let router = Router::new()
-        .with_metrics(Metrics::new(&mut registry))
-        .webhook("/", validating(slow).with_max_in_flight(2));
+    let router =
+        Router::new().with_metrics(&mut registry).webhook("/", validating(slow).with_max_in_flight(2));
     let review = review(json!({}));
     let call = || post(&router, "/", &review);
     let answers = futures::future::join_all([call(), call(), call()]).await;
@@ -535,7 +533,7 @@ async fn a_failing_guard_blocks_patches() {
             true => patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap(),
         };
         mutating(allow)
-            .with_permissions(fixed(json!({"serviceAccountName": "a/b"})), None)
+            .with_permissions(fixed(json!({"serviceAccountName": "a/b"})))
             .with_failure_action(FailureAction::call(action))
     };
     let answer = ask(with(true), json!({})).await;
@@ -581,8 +579,8 @@ fn a_label_is_required_or_added_in_less_than_30_lines() {
 async fn skipped_and_cancelled_are_outcomes() {
     let mut registry = Registry::default();
     let router = Router::new()
-        .with_metrics(Metrics::new(&mut Registry::default()))
-        .with_metrics(Metrics::new(&mut registry))
+        .with_metrics(&mut Registry::default())
+        .with_metrics(&mut registry)
         .webhook("/", validating(hang));
     let call = async |namespace: &str| post(&router, "/", &review(json!({"namespace": namespace}))).await.0;
     assert_eq!(call("kube-system").await, 200);

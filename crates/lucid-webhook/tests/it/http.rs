@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::time::Duration;
 
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, Metrics, Router, Webhook};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, Router, Webhook};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
@@ -235,7 +235,7 @@ async fn shutdown_completes_requests_in_flight_and_closes_connections() {
 #[tokio::test]
 async fn metrics_tell_outcomes_apart() {
     let mut registry = Registry::default();
-    let server = TestServer::start(router().with_metrics(Metrics::new(&mut registry))).await;
+    let server = TestServer::start(router().with_metrics(&mut registry)).await;
     let client = server.client();
     for path in ["/allow", "/deny", "/patch", "/fail", "/panic", "/hang?timeout=1s"] {
         client.post(server.url(path)).json(&create()).send().await.unwrap();
@@ -286,7 +286,7 @@ async fn a_body_may_be_as_long_as_the_limit_and_not_a_byte_longer() {
 #[tokio::test]
 async fn duration_buckets_range_from_half_a_millisecond_to_30_s() {
     let mut registry = Registry::default();
-    let _router = router().with_metrics(Metrics::new(&mut registry));
+    let _router = router().with_metrics(&mut registry);
     let text = exposed(&registry);
     let bounds: Vec<&str> = text
         .lines()
@@ -305,7 +305,7 @@ async fn duration_buckets_range_from_half_a_millisecond_to_30_s() {
 async fn calls_in_flight_are_counted_while_they_last() {
     const CALLS: usize = 7;
     let mut registry = Registry::default();
-    let server = TestServer::start(router().with_metrics(Metrics::new(&mut registry))).await;
+    let server = TestServer::start(router().with_metrics(&mut registry)).await;
     let in_flight = |calls: usize| {
         let line = format!("admission_requests_in_flight{{webhook=\"hang.example.com\"}} {calls}\n");
         exposed(&registry).contains(&line)
@@ -332,7 +332,7 @@ async fn calls_in_flight_are_counted_while_they_last() {
 #[tokio::test]
 async fn no_request_creates_a_series() {
     let mut registry = Registry::default();
-    let router = router().with_metrics(Metrics::new(&mut registry));
+    let router = router().with_metrics(&mut registry);
     let series = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
     let before = exposed(&registry);
     for number in 0..50 {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Written, another_subscriber, patch, post};
 use crate::handlers::{ask, mutating, review, validating};
-use crate::permissions::{No, fixed};
+use crate::permissions::fixed;
 
 /// Fails in namespace `broken`, denies in `denied`, and sets a label in all others.
 async fn label(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
@@ -128,7 +128,7 @@ async fn requests_that_are_not_selected_skip_the_handler() {
         });
         let permissions = fixed(json!({"selector": {"namespace": "team-*"}}));
         calls.store(0, Ordering::Relaxed);
-        let answer = ask_in(namespace, webhook.with_permissions(permissions, Some(Arc::new(No)))).await;
+        let answer = ask_in(namespace, webhook.with_permissions(permissions)).await;
         assert_eq!(answer["allowed"], true, "{namespace}");
         assert_eq!(calls.load(Ordering::Relaxed), seen, "{namespace}");
     }

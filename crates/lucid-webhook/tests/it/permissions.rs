@@ -1,11 +1,9 @@
 //! Permissions of an administrator, and responses that are not the handler's.
 
-use std::sync::Arc;
-
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
-use lucid_webhook::guard::{AccessReview, Permissions};
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use lucid_webhook::guard::Permissions;
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Failure, FailureAction, JsonPatch, PatchError, Router,
     Webhook,
@@ -16,13 +14,14 @@ use tokio::sync::watch;
 use crate::common::{patch, post};
 use crate::handlers::{ask, mutating, review, validating};
 
-/// Grants nothing.
-pub(crate) struct No;
-
-impl AccessReview for No {
-    fn is_allowed<'a>(&'a self, _: &'a SubjectAccessReviewSpec) -> BoxFuture<'a, Result<bool, BoxError>> {
-        std::future::ready(Ok(false)).boxed()
-    }
+/// A client of a cluster that grants nothing.
+pub(crate) fn denying() -> Client {
+    let service = tower::service_fn(async |_: Request<Body>| {
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {}, "status": {"allowed": false}});
+        Ok::<_, BoxError>(Response::new(Body::from(review.to_string().into_bytes())))
+    });
+    Client::new(service, "default")
 }
 
 /// Permissions that do not change.
@@ -45,7 +44,7 @@ async fn permissions_restrict_and_never_widen() {
     ] {
         let webhook = mutating(handle).with_allowed_paths(paths(own));
         let text = given.to_string();
-        let webhook = webhook.with_permissions(fixed(given), None);
+        let webhook = webhook.with_permissions(fixed(given));
         let answer = ask(webhook, json!({})).await;
         assert_eq!(answer["allowed"], allowed, "{own:?} {text}: {answer}");
     }
@@ -62,7 +61,7 @@ async fn permissions_override_code_and_earlier_permissions() {
         Ok(JsonPatch::from_operations(&json!([{"op": "add", "path": path, "value": "b"}]))?)
     }
     let permitted = |webhook: Webhook, permissions: Value| {
-        webhook.with_permissions(fixed(permissions), Some(Arc::new(No)))
+        webhook.with_client(denying()).with_permissions(fixed(permissions))
     };
     let in_code = |webhook: Webhook| {
         let paths = lucid_webhook::AllowedPaths::parse(["/metadata/labels/a", "/metadata/labels/b"]).unwrap();
@@ -99,7 +98,7 @@ async fn live_permissions_apply_from_the_next_request() {
     }
     let permissions = |selector: Value| serde_json::from_value(json!({"selector": selector})).unwrap();
     let (sender, receiver) = watch::channel(permissions(json!({})));
-    let webhook = validating(handle).with_permissions(receiver, None);
+    let webhook = validating(handle).with_permissions(receiver);
     let router = Router::new().webhook("/", webhook);
     let allowed = async || post(&router, "/", &review(json!({}))).await.2["response"]["allowed"] == true;
     assert!(!allowed().await);
@@ -160,7 +159,7 @@ async fn responses_reach_the_function() {
     ] {
         let webhook = mutating(handle).with_on_response(on_response);
         let permissions = fixed(serde_json::from_str(permissions).unwrap());
-        let webhook = webhook.with_permissions(permissions, Some(Arc::new(No)));
+        let webhook = webhook.with_client(denying()).with_permissions(permissions);
         let answer = ask(webhook, json!({"name": name})).await;
         assert_eq!(
             (answer["allowed"].as_bool(), answer["warnings"][0].as_str()),

@@ -1,8 +1,6 @@
 //! Guards and permissions with a real API server: from the YAML of a configuration and the cluster's RBAC to the stored
 //! objects.
 
-use std::sync::Arc;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::join_all;
@@ -11,11 +9,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_webhook::client::{ClusterClient, SubjectAccessReviews};
-use lucid_webhook::guard::{AccessReview, CachedAccessReview, Permissions};
+use lucid_webhook::client::ClusterClient;
+use lucid_webhook::guard::Permissions;
 use lucid_webhook::registration::{Configurations, Endpoint, Rule, WebhookRegistration, parse_selector};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, Changed, Metrics, Object, Operation, Router, Webhook,
+    AdmissionRequest, AdmissionResponse, BoxError, Changed, Object, Operation, Router, Webhook,
 };
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -138,12 +136,11 @@ fn case(name: &'static str, permissions: &'static str, outcome: Outcome) -> Case
 
 /// Registers a webhook and creates an object for each case.
 async fn check(scene: &Scene, webhook: impl Fn(String) -> Webhook, cases: &[Case]) {
-    let reviews = CachedAccessReview::new(SubjectAccessReviews::new(scene.client()));
-    let reviews: Arc<dyn AccessReview> = Arc::new(reviews);
     let router = cases.iter().fold(Router::new(), |router, case| {
         let permissions: Permissions = serde_yaml::from_str(case.permissions).unwrap();
         let webhook = webhook(format!("{}.example.com", case.name))
-            .with_permissions(watch::channel(permissions).1, Some(Arc::clone(&reviews) as _))
+            .with_client(scene.client())
+            .with_permissions(watch::channel(permissions).1)
             .with_registration(|registration| {
                 registration
                     .with_rule(Rule::of::<ConfigMap>([Operation::Create, Operation::Update]))
@@ -287,11 +284,11 @@ fn registration_and_guard_exclude_kube_system_by_default() {
     in_namespace("system", async |scene| {
         let mut registry = Registry::default();
         let named = "selector: {namespace: [kube-system, system]}";
-        let reviews = Arc::new(SubjectAccessReviews::new(scene.client()));
         let webhook = |name: &str, permissions: &str| {
             let permissions: Permissions = serde_yaml::from_str(permissions).unwrap();
             Webhook::mutating(format!("{name}.example.com"), mark)
-                .with_permissions(watch::channel(permissions).1, Some(reviews.clone()))
+                .with_client(scene.client())
+                .with_permissions(watch::channel(permissions).1)
                 .with_registration(|registration| {
                     registration
                         .with_rule(Rule::of::<ConfigMap>([Operation::Create]))
@@ -306,7 +303,7 @@ fn registration_and_guard_exclude_kube_system_by_default() {
                 .with_object_selector(labels(json!({"case": "by-name"})))
         });
         let registered = Router::new()
-            .with_metrics(Metrics::new(&mut registry))
+            .with_metrics(&mut registry)
             .webhook("/by-name", by_name)
             .webhook("/usual", webhook("usual", "{}"))
             .webhook("/half-named", webhook("half-named", named))
@@ -315,7 +312,7 @@ fn registration_and_guard_exclude_kube_system_by_default() {
                 webhook("named", named).with_registration(WebhookRegistration::with_kube_system),
             );
         let by_hand = Router::new()
-            .with_metrics(Metrics::new(&mut registry))
+            .with_metrics(&mut registry)
             .webhook("/unselective", webhook("unselective", "{}"))
             .webhook("/unselective-named", webhook("unselective-named", named));
         let server = serve(by_hand).await;

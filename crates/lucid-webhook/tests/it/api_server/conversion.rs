@@ -9,7 +9,7 @@ use http::Method;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, WatchEvent, WatchParams};
-use lucid_webhook::{BoxError, Converter, Metrics, Router};
+use lucid_webhook::{BoxError, Converter, Router};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
@@ -42,8 +42,7 @@ impl<'a> CronTabs<'a> {
         limit: Option<usize>,
     ) -> Self {
         let mut registry = Registry::default();
-        let mut router =
-            Router::new().convert("/convert", converter).with_metrics(Metrics::new(&mut registry));
+        let mut router = Router::new().convert("/convert", converter).with_metrics(&mut registry);
         if let Some(limit) = limit {
             router = router.with_conversion_limit(limit);
         }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use lucid_webhook::{
-    AdmissionResponse, BoxError, FailureAction, JsonPatch, Metrics, Object, PatchError, Router, Webhook,
-    WebhookKind,
+    AdmissionResponse, BoxError, FailureAction, JsonPatch, Object, PatchError, Router, Webhook, WebhookKind,
 };
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -271,7 +270,7 @@ fn a_call_that_was_shed_is_made_again() {
     in_namespace("shed", async |scene| {
         let mut registry = Registry::default();
         let webhook = Webhook::validating("slow.example.com", slow).with_max_in_flight(1);
-        let router = Router::new().webhook("/", webhook).with_metrics(Metrics::new(&mut registry));
+        let router = Router::new().webhook("/", webhook).with_metrics(&mut registry);
         let fields = json!({"name": "slow.example.com"});
         scene.register(WebhookKind::Validating, [registration(&serve(router).await, "/", fields)]).await;
         let pods = [pod("one", json!(null)), pod("two", json!(null))];

@@ -3,10 +3,11 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::core::GroupVersionKind;
 use lucid_webhook::registration::{Configurations, Endpoint};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, FieldErrors, FieldPath, GroupVersionKind, JsonPatch,
-    Object, OldObject, Operation, RawObject, Router, State, Validator, Webhook, WebhookKind, WithState,
+    AdmissionRequest, AdmissionResponse, BoxError, FieldErrors, FieldPath, JsonPatch, Object, OldObject,
+    Operation, RawObject, Router, State, Validator, Webhook, WebhookKind, WithState,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
