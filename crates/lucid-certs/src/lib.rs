@@ -108,7 +108,7 @@
 //! - **The CA has expired**, and with it every certificate that it issued: a new CA signs immediately.
 //! - **The CA is compromised** ([`RotationRequest::Urgent`]): steps 1 to 4 run as
 //!   usual, then trust in all earlier CAs ends after twice the sum of the settle time and the check interval of [`Timing`], four minutes by
-//!   default. Calls to
+//!   default, about five in all. Calls to
 //!   replicas that cannot reach the API server for that long fail.
 //!
 //! # Assumptions

@@ -255,7 +255,7 @@
 //! # Features
 //!
 //! None is enabled by default.
-//! - `client`: clients for handlers, SubjectAccessReviews for the guard.
+//! - `client`: clients for handlers, and for SubjectAccessReviews of [permissions](guard).
 //! - `operator`: [`operator::Registration`], which heals, and [`operator::Operator`], a whole program; adds `lucid-certs`.
 //! - `opentelemetry`: spans continue the API server's trace for `tracing-opentelemetry`.
 //!

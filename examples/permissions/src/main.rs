@@ -11,11 +11,10 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use lucid_certs::{Certificates, ServerTls, ServingNames};
 use lucid_webhook::guard::Permissions;
-use lucid_webhook::operator::Registration;
-use lucid_webhook::registration::{Configurations, Endpoint, parse_selector};
-use lucid_webhook::{BoxError, Changed, Object, Operation, Router, Server, Webhook, shutdown_signal};
+use lucid_webhook::operator::Operator;
+use lucid_webhook::registration::{Endpoint, parse_selector};
+use lucid_webhook::{BoxError, Changed, Object, Operation, Router, Webhook, shutdown_signal};
 use serde::Deserialize;
 use tokio::sync::watch;
 
@@ -71,15 +70,9 @@ async fn main() -> Result<(), BoxError> {
         .with_registration(|registration| registration.with_namespace_selector(selector));
     let router = Router::new().webhook("/team", webhook);
 
-    let configurations = Configurations::new(NAME, Endpoint::url(format!("https://{address}")));
-    let registration = Registration::new(client.clone(), configurations, &router)?;
-    let names = ServingNames::for_services(NAMESPACE, &[NAME])?.with_host(&address.ip().to_string())?;
-    let certificates = Certificates::new(names).with_targets(registration.targets());
-    let tls = ServerTls::new(certificates.resolver()).build()?;
-    let server = Server::bind(address).await?;
-    let shutdown = shutdown_signal()?;
-    let authority = certificates.self_managed(client, NAMESPACE, "team-ca")?;
-    tokio::spawn(certificates.run(authority, shutdown.clone()));
-    server.serve(tls, router, shutdown).await;
-    Ok(())
+    Operator::new(NAME, NAMESPACE, router)
+        .with_endpoint(Endpoint::url(format!("https://{address}")))
+        .with_addresses(address, SocketAddr::new(address.ip(), 0))
+        .run(client, shutdown_signal()?)
+        .await
 }

@@ -133,7 +133,10 @@ impl DrivenTarget {
                 }
                 if is_healing {
                     let owners = reading.other_owners.join(", ");
-                    warn!(target = name, owners, "changed by another manager; restored");
+                    match reading.version() {
+                        Some(_) => warn!(target = name, owners, "changed by another manager; restored"),
+                        None => warn!(target = name, "deleted; restored"),
+                    }
                 } else {
                     let authorities = bundle.into_iter().flat_map(TrustBundle::fingerprints);
                     let authorities: Vec<_> = authorities.map(|it| it.to_string()).collect();

@@ -143,8 +143,8 @@ impl<H: 'static> ConverterBuilder<H> {
     /// Fields required by the schema may be missing, see [partial objects](Converter#partial-objects).
     /// `lucid_webhook_test::round_trip::partial` tests that such objects are converted.
     ///
-    /// An object nested more than 127 levels deep does not decode (`serde_json`'s limit), and the API server then fails
-    /// every LIST in another version. The definition's schema should therefore limit nesting, which
+    /// One object that cannot be converted fails every LIST in another version. So accept what users can write into
+    /// annotations. An object nested more than 127 levels deep does not decode (`serde_json`'s limit). The definition's schema should therefore limit nesting, which
     /// `x-kubernetes-preserve-unknown-fields` and `type: object` without listed fields do not.
     pub fn spoke<S>(mut self, to_hub: impl ConversionFn<S, H>, from_hub: impl ConversionFn<H, S>) -> Self
     where

@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Body;
 use kube::Client;
-use lucid_certs::{Certificates, ServerTls, ServingNames, Timing};
+use lucid_certs::{Certificates, ServerTls, Timing};
 use prometheus_client::registry::Registry;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt, service_fn};
@@ -82,6 +82,12 @@ impl Operator {
         }
     }
 
+    /// Registers `endpoint` in place of the Service, such as `Endpoint::url("https://10.0.0.9:8443")` for a process that runs
+    /// outside of the cluster during development. The certificate is for its name.
+    pub fn with_endpoint(self, endpoint: Endpoint) -> Self {
+        Self { configurations: self.configurations.with_endpoint(endpoint), ..self }
+    }
+
     /// Sets the addresses of the webhooks and of `/healthz`, `/readyz` and `/metrics`.
     pub fn with_addresses(self, listen: SocketAddr, admin_listen: SocketAddr) -> Self {
         Self { listen, admin_listen, ..self }
@@ -147,8 +153,9 @@ impl Operator {
     ) -> Result<(), BoxError> {
         let Self { configurations, namespace, router, fallback, timing, readiness, mut registry, .. } = self;
         let name = configurations.name().to_owned();
+        let names = configurations.serving_names();
         let registration = Registration::new(client.clone(), configurations, &router)?;
-        let certificates = Certificates::new(ServingNames::for_services(&namespace, &[&name])?)
+        let certificates = Certificates::new(names?)
             .with_timing(timing)
             .with_targets(registration.targets())
             .with_metrics(&mut registry);

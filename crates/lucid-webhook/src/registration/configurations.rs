@@ -46,6 +46,17 @@ impl Configurations {
         &self.name
     }
 
+    #[cfg(feature = "operator")]
+    pub(crate) fn with_endpoint(self, endpoint: Endpoint) -> Self {
+        Self { endpoint, ..self }
+    }
+
+    /// Returns the names of the serving certificate.
+    #[cfg(feature = "operator")]
+    pub(crate) fn serving_names(&self) -> Result<lucid_certs::ServingNames, lucid_certs::Error> {
+        self.endpoint.serving_names()
+    }
+
     /// Excludes the namespace of the webhook server from webhooks of built-in resources, unless their selector names it.
     #[cfg(feature = "operator")]
     pub(crate) fn without_namespace(mut self, namespace: impl Into<String>) -> Self {

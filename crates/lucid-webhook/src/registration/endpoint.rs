@@ -1,6 +1,8 @@
 //! Endpoints of webhook servers.
 
 use http::Uri;
+#[cfg(feature = "operator")]
+use lucid_certs::ServingNames;
 use snafu::ensure;
 
 use super::{RegistrationError, RegistrationSnafu};
@@ -37,6 +39,19 @@ impl Endpoint {
             *port = number;
         }
         self
+    }
+
+    /// Returns the name that the API server calls.
+    #[cfg(feature = "operator")]
+    pub(super) fn serving_names(&self) -> Result<ServingNames, lucid_certs::Error> {
+        match &self.0 {
+            Address::Service { namespace, name, .. } => ServingNames::for_services(namespace, &[name]),
+            Address::Url(url) => {
+                let uri = url.parse::<Uri>().unwrap_or_default();
+                let host = uri.host().unwrap_or(url);
+                ServingNames::for_hosts(&[host.trim_matches(['[', ']'])])
+            }
+        }
     }
 
     pub(super) fn validate(&self) -> Result<(), RegistrationError> {

@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, Shared};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::ClusterResourceScope;
@@ -20,7 +20,7 @@ use lucid_certs::{Certificates, ServingNames, Timing};
 use lucid_testbed::Cluster;
 use lucid_webhook::operator::{Operator, Registration};
 use lucid_webhook::registration::{Configurations, Endpoint, FailurePolicy, Rule};
-use lucid_webhook::{AdmissionResponse, Operation, Readiness, Router, Webhook};
+use lucid_webhook::{AdmissionResponse, JsonPatch, Operation, Readiness, Router, Webhook};
 use rcgen::ExtendedKeyUsagePurpose;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -157,6 +157,39 @@ impl Replicas {
         let is_ready = |readiness: &Readiness| readiness.missing().is_empty();
         eventually("ready", async || self.readiness.iter().all(is_ready).then_some(())).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_outside_of_the_cluster_is_called_by_url() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listen = TcpListener::bind(any).unwrap().local_addr().unwrap();
+    let readiness = Readiness::default();
+    let (_running, stopped) = oneshot::channel::<()>();
+    let label = async || {
+        JsonPatch::from_operations(
+            &json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": "yes"}}]),
+        )
+    };
+    let webhook = Webhook::mutating("mutate.example.com", label)
+        .with_registration(|it| it.with_rule(Rule::of::<ConfigMap>([Operation::Create])));
+    let operator = Operator::new(NAME, NAMESPACE, Router::new().webhook("/mutate", webhook))
+        .with_endpoint(Endpoint::url(format!("https://{listen}")))
+        .with_addresses(listen, any)
+        .with_readiness(readiness.clone());
+    let shutdown: Shared<BoxFuture<'static, ()>> = stopped.map(drop).boxed().shared();
+    tokio::spawn(operator.run(client.clone(), shutdown));
+    let webhooks = eventually("registered", async || mutating(&client).await).await;
+    assert_eq!(webhooks[0]["clientConfig"]["url"], format!("https://{listen}/mutate"));
+    eventually("ready", async || readiness.missing().is_empty().then_some(())).await;
+    let called = async || {
+        let map = serde_json::from_value(json!({"metadata": {"generateName": "a-"}})).unwrap();
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
+        let created = maps.create(&PostParams::default(), &map).await;
+        created.is_ok_and(|map| map.labels().contains_key("seen")).then_some(())
+    };
+    eventually("called", called).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
