@@ -11,8 +11,8 @@ use bench_common::Arguments;
 use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
 use lucid_webhook::{
-    AdminServer, AdmissionResponse, DecodeError, Metrics, Object, RawObject, Readiness, Router, Server,
-    State, Webhook, WithState,
+    AdminServer, AdmissionResponse, DecodeError, Object, RawObject, Readiness, Router, Server, State,
+    Webhook, WithState,
 };
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
@@ -75,7 +75,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let router = Router::new()
         .webhook("/view", Webhook::validating("view.example.com", view.with_state(hold)))
         .webhook("/typed", Webhook::validating("typed.example.com", typed.with_state(hold)))
-        .with_metrics(Metrics::new(&mut registry));
+        .with_metrics(&mut registry);
 
     let readiness = Readiness::default();
     let serving = readiness.condition("serving");
