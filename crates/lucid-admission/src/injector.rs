@@ -62,7 +62,12 @@ impl Injector {
         Self { events: Some(events), ..self }
     }
 
-    /// Adds the webhook to `router`, at [`MUTATE_PATH`].
+    /// Adds the webhook to `router`, at [`MUTATE_PATH`]. Start the cluster's configuration before: `serviceAccountName` in
+    /// ConfigMap `lucid-webhooks` needs its client.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
     #[must_use]
     pub fn serve(self, router: Router) -> Router {
         let registration = self.registrations.mutating();

@@ -70,7 +70,8 @@ impl Validator {
     }
 
     /// Adds the webhooks to `router`: the one that evaluates pods, and, if it is registered, the one that warns about
-    /// workloads.
+    /// workloads. Start the cluster's configuration before: `serviceAccountName` in ConfigMap `lucid-webhooks` needs its
+    /// client.
     ///
     /// # Panics
     ///

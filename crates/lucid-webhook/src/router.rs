@@ -150,7 +150,7 @@ impl Router {
         self
     }
 
-    /// Registers the metrics of all webhooks.
+    /// Registers the metrics of all webhooks. Each router needs a registry of its own.
     ///
     /// | metric | labels | |
     /// |---|---|---|
