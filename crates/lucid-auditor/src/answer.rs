@@ -17,7 +17,7 @@ use crate::{
     auditor::{Asked, Auditor, BLOCKED, Response, as_text, content_type, is_like_ascii},
     body::{Body, Unbuffered, copied, full},
     format,
-    json::Document,
+    json::{Document, is_json},
     stream::{Framing, Stream},
     telemetry::Open,
     verdict::{Denial, Panel},
@@ -164,6 +164,7 @@ impl Answered<'_> {
         };
         let document = Document::scan(text);
         if self.auditor.settings.unjudged == Unjudged::Refuse
+            && is_json(text)
             && let Some(found) = format::media(&document)
         {
             return self.failed("unreadable", &format!("the answer has {found}, which cannot be judged"));

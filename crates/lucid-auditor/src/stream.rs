@@ -214,7 +214,9 @@ impl Stream {
     /// Judges the whole texts of an event, and adds its other strings to their tracks.
     async fn json(&mut self, held: &mut Held, touched: &mut BTreeSet<usize>) -> Result<(), Denial> {
         let document = Document::scan(&held.content);
+        let is_json = is_json(held.content.trim_start_matches(SEPARATORS));
         if self.unjudged == Unjudged::Refuse
+            && is_json
             && let Some(found) = format::media(&document)
         {
             return Err(unreadable(format!("the answer has {found}, which cannot be judged")));
@@ -259,7 +261,6 @@ impl Stream {
         }
         let whole = (0..document.nodes.len()).filter(|node| whole.contains(node));
         texts.extend(texts_of(&document, whole, self.format.answer, Direction::Completion));
-        let is_json = is_json(held.content.trim_start_matches(SEPARATORS));
         if !is_json {
             texts.push(Text::plain(Direction::Completion, &held.content));
         }

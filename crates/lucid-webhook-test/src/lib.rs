@@ -10,7 +10,7 @@
 //!
 //! # Fidelity to kube-apiserver
 //!
-//! Checks, their order, retries and messages follow the sources of kube-apiserver 1.37, and tests compare them with 1.36
+//! Checks, their order, retries and messages follow the sources of kube-apiserver 1.37
 //! (`apiserver/pkg/admission/plugin/webhook`, `client-go/rest`, `apiextensions-apiserver/pkg/apiserver/conversion`).
 //! There are these differences:
 //!

@@ -260,7 +260,7 @@ impl Webhook {
     ///
     /// The RBAC permissions of the service account, if one is named, are checked with the client of `with_client`, which
     /// has to be allowed to `create` `subjectaccessreviews.authorization.k8s.io` (ClusterRole `system:auth-delegator`).
-    /// Allowed access is remembered for 60 s, denied one for 10 s. Without a client, requests fail while one is named.
+    /// Allowed access is remembered for 60 s, denied access for 10 s. Without a client, requests fail while one is named.
     ///
     /// They restrict the settings in code and never widen them: the allowed paths of both have to agree. A failure
     /// action or recovery policy in `permissions` overrides the one in code. Without permissions, only `kube-system` is

@@ -230,10 +230,15 @@ pub(crate) fn media(document: &Document<'_>) -> Option<String> {
     let is_part = |node: usize| match document.nodes[node].step {
         Step::Index(_) => named(parent(node), &["content", "input", "output"]),
         Step::Name(_) => {
-            named(node, &["content", "item", "output", "part"]) || named(parent(node), &["variables"])
+            named(node, &["content", "output"])
+                || named(parent(node), &["variables"])
+                // Events of OpenAI.
+                || parent(node) == 0 && named(node, &["item", "part"])
         }
     };
-    let is_message = |node: usize| node == 0 || named(parent(node), &["messages"]);
+    let is_message =
+        |node: usize| node == 0 || named(parent(node), &["messages"]) || named(node, &["delta", "message"]);
+    let is_object = |node: usize| document.text[document.nodes[node].range.clone()].starts_with('{');
     let is_media = |node: usize| {
         let Node { kind, range, .. } = &document.nodes[node];
         let is_type = *kind == Kind::String && range.len() <= MAX_KIND && named(node, &["type"]);
@@ -243,23 +248,23 @@ pub(crate) fn media(document: &Document<'_>) -> Option<String> {
             // Anthropic.
             || named(holder, &["source"]) && is_part(parent(holder)) && is(&["base64", "file", "url"])
             // MCP.
-            || named(holder, &["resource"]) && named(node, &["blob"])
+            || named(node, &["blob"]) && (named(holder, &["resource"]) || named(parent(holder), &["contents"]))
             // Ollama, then llama.cpp and SGLang.
             || named(node, &["images"]) && is_message(holder)
-            || named(node, &["image_data", "multimodal_data"])
+            || named(node, &["image_data", "multimodal_data"]) && !is_object(node)
             // Answers of OpenAI.
             || named(node, &["audio"]) && named(holder, &["delta", "message"])
-            || named(node, &["b64_json", "partial_image_b64"])
+            || named(node, &["b64_json", "partial_image_b64"]) && !is_object(node)
     };
     let is_empty = |node: usize| {
         let value = &document.text[document.nodes[node].range.clone()];
         matches!(value.trim_matches(|c: char| "[]{}".contains(c) || c.is_whitespace()), "" | "null")
     };
-    // Arguments of tools have any names.
+    // Arguments and results of tools have any names.
     let is_argument = |node: usize| {
-        let is_object = |node: usize| document.text[document.nodes[node].range.clone()].starts_with('{');
-        let arguments =
-            |&node: &usize| named(node, &["arguments"]) || named(node, &["input"]) && is_object(node);
+        let arguments = |&node: &usize| {
+            named(node, &["arguments", "structuredContent"]) || named(node, &["input"]) && is_object(node)
+        };
         document.path(node).iter().any(arguments)
     };
     let nodes = 1..document.nodes.len();

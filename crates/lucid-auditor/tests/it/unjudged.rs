@@ -145,6 +145,15 @@ async fn images_sounds_and_files_of_an_answer_cannot_be_judged() {
         (json!({"output": [{"type": "image_generation_call", "result": "aGk="}]}), true),
         (json!({"type": "x", "item": {"type": "image_generation_call", "result": "aGk="}}), true),
         (json!({"data": [{"b64_json": "aGk="}]}), true),
+        (choice("message", json!({"images": [{"image_url": {"url": "data:image/png;base64,aGk="}}]})), true),
+        (json!({"jsonrpc": "2.0", "result": {"contents": [{"uri": "a", "blob": "aGk="}]}}), true),
+        (
+            json!({"jsonrpc": "2.0", "result": {"tools": [{"inputSchema": {"properties": {
+            "image_data": {"type": "string"}, "b64_json": {"type": "string"}}}}]}}),
+            false,
+        ),
+        (json!({"jsonrpc": "2.0", "result": {"structuredContent": {"content": [{"type": "file"}]}}}), false),
+        (json!({"predictions": [{"item": {"id": 7, "type": "video"}}]}), false),
         (json!({"jsonrpc": "2.0", "result": {"content": [{"type": "image", "data": "aGk="}]}}), true),
         (choice("message", json!({"content": "hi", "audio": null})), false),
         (json!({"model": "m", "response": "", "done": true, "context": [1, 2, 3]}), false),
