@@ -234,7 +234,12 @@ impl ClusterConfiguration {
         let webhook = webhook.with_permissions(permissions);
         match self.state.client.get() {
             Some(client) => webhook.with_client(client.clone()),
-            None => webhook,
+            None => {
+                tracing::error!(
+                    "webhooks are added before the configuration is started: serviceAccountName fails"
+                );
+                webhook
+            }
         }
     }
 

@@ -51,7 +51,7 @@ impl AccessReview for SubjectAccessReviews {
 /// Maximum number of cached results.
 pub(crate) const CAPACITY: usize = 4096;
 
-/// Caches up to 4096 results of another [`AccessReview`]: by default, allowed ones for 60 s and denied ones for 10 s.
+/// Caches up to 4096 results of another [`AccessReview`]: allowed ones for 60 s and denied ones for 10 s.
 /// Concurrent equal requests are coalesced. Errors are not cached.
 ///
 /// A revoked permission stays effective until the cached result expires.

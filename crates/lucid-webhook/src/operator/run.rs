@@ -84,6 +84,7 @@ impl Operator {
 
     /// Registers `endpoint` in place of the Service, such as `Endpoint::url("https://10.0.0.9:8443")` for a process that runs
     /// outside of the cluster during development. The certificate is for its name.
+    /// Objects in the operator's namespace stay excluded.
     pub fn with_endpoint(self, endpoint: Endpoint) -> Self {
         Self { configurations: self.configurations.with_endpoint(endpoint), ..self }
     }
