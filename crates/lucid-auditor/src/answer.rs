@@ -17,7 +17,7 @@ use crate::{
     auditor::{Asked, Auditor, BLOCKED, Response, as_text, content_type, is_like_ascii},
     body::{Body, Unbuffered, copied, full},
     format,
-    json::{Document, is_json},
+    json::Document,
     stream::{Framing, Stream},
     telemetry::Open,
     verdict::{Denial, Panel},
@@ -164,10 +164,9 @@ impl Answered<'_> {
         };
         let document = Document::scan(text);
         if self.auditor.settings.unjudged == Unjudged::Refuse
-            && is_json(text)
-            && let Some(found) = format::media(&document)
+            && let Some(message) = format::unjudged_answer(&document)
         {
-            return self.failed("unreadable", &format!("the answer has {found}, which cannot be judged"));
+            return self.failed("unreadable", &message);
         }
         let rules = self.asked.format.answer;
         match whole::judge(&self.panel, rules, Direction::Completion, content_type, &document).await {

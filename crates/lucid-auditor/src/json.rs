@@ -11,6 +11,9 @@ use serde::de::IgnoredAny;
 /// Depth from which containers have no node of their own. The strings in them belong to the one at this depth.
 const MAX_DEPTH: usize = 64;
 
+/// Characters before a document: a byte order mark, and the separator of JSON text sequences (RFC 7464).
+pub(crate) const SEPARATORS: [char; 2] = ['\u{feff}', '\u{1e}'];
+
 /// Names of members that protocols look up.
 const MARKS: [&str; 16] = [
     "role",

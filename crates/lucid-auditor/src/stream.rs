@@ -16,7 +16,7 @@ use crate::{
     Direction, Passage, Unjudged,
     auditor::as_text,
     format::{self, Event, Format, Rule},
-    json::{Document, Kind, Node, Step, is_json},
+    json::{Document, Kind, Node, SEPARATORS, Step, is_json},
     text::{self, Edit, Source, Text, apply, texts_of},
     track::Track,
     verdict::{Denial, Outcome, Panel},
@@ -30,9 +30,6 @@ const MAX_TRACKS: usize = 1024;
 
 /// An event in which nothing can be replaced.
 const MALFORMED: &str = "an event that is not well-formed";
-
-/// Characters before a document: a byte order mark, and the separator of JSON text sequences (RFC 7464).
-const SEPARATORS: [char; 2] = ['\u{feff}', '\u{1e}'];
 
 /// Division of a stream into events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,12 +211,10 @@ impl Stream {
     /// Judges the whole texts of an event, and adds its other strings to their tracks.
     async fn json(&mut self, held: &mut Held, touched: &mut BTreeSet<usize>) -> Result<(), Denial> {
         let document = Document::scan(&held.content);
-        let is_json = is_json(held.content.trim_start_matches(SEPARATORS));
         if self.unjudged == Unjudged::Refuse
-            && is_json
-            && let Some(found) = format::media(&document)
+            && let Some(message) = format::unjudged_answer(&document)
         {
-            return Err(unreadable(format!("the answer has {found}, which cannot be judged")));
+            return Err(unreadable(message));
         }
         let is_rpc = format::is_rpc(&document);
         let mut whole = HashSet::new();
@@ -261,6 +256,7 @@ impl Stream {
         }
         let whole = (0..document.nodes.len()).filter(|node| whole.contains(node));
         texts.extend(texts_of(&document, whole, self.format.answer, Direction::Completion));
+        let is_json = is_json(held.content.trim_start_matches(SEPARATORS));
         if !is_json {
             texts.push(Text::plain(Direction::Completion, &held.content));
         }

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::{
     Direction,
-    json::{Document, Kind, Node, Step},
+    json::{Document, Kind, Node, SEPARATORS, Step, is_json},
 };
 
 /// Maximum length of a `type` or `method` of a protocol.
@@ -199,8 +199,14 @@ pub(crate) fn unjudged(document: &Document<'_>) -> Option<String> {
     ids.or_else(|| media(document))
 }
 
+/// Returns why an answer cannot be judged. Prose may contain JSON as an example, so only whole documents count.
+pub(crate) fn unjudged_answer(document: &Document<'_>) -> Option<String> {
+    let found = media(document).filter(|_| is_json(document.text.trim_start_matches(SEPARATORS)))?;
+    Some(format!("the answer has {found}, which cannot be judged"))
+}
+
 /// Returns kind and place of an image, sound, video or file in messages.
-pub(crate) fn media(document: &Document<'_>) -> Option<String> {
+fn media(document: &Document<'_>) -> Option<String> {
     // Values of `type`. Servers also accept parts without it, by the name of their member.
     const MEDIA: [&str; 17] = [
         "audio",

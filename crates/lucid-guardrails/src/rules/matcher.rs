@@ -40,7 +40,8 @@ impl Matcher {
         Ok(Self { phrases, folded, exact, longest_folded, longest_exact })
     }
 
-    /// Length of the longest finding before it is folded, and of the character before it, which decides whether it is a whole word.
+    /// Length of the longest finding before it is folded, and of the character before it, which decides whether it is a
+    /// whole word.
     pub(super) fn overlap(&self) -> usize {
         (self.longest_folded * MAX_SHRINKAGE).max(self.longest_exact) + char::MAX.len_utf8()
     }

@@ -144,7 +144,8 @@ impl<H: 'static> ConverterBuilder<H> {
     /// `lucid_webhook_test::round_trip::partial` tests that such objects are converted.
     ///
     /// One object that cannot be converted fails every LIST in another version. So accept what users can write into
-    /// annotations. An object nested more than 127 levels deep does not decode (`serde_json`'s limit). The definition's schema should therefore limit nesting, which
+    /// annotations. An object nested more than 127 levels deep does not decode (`serde_json`'s limit). The
+    /// definition's schema should therefore limit nesting, which
     /// `x-kubernetes-preserve-unknown-fields` and `type: object` without listed fields do not.
     pub fn spoke<S>(mut self, to_hub: impl ConversionFn<S, H>, from_hub: impl ConversionFn<H, S>) -> Self
     where
