@@ -100,6 +100,11 @@ pub const FILES_VOLUME: &str = "lucid-files-";
 /// Environment variable of auditors: the auditor's name, by which its container is recognized.
 pub const AUDITOR_ID_ENV: &str = "LUCID_AUDITOR_ID";
 
+/// Environment variable of auditors that [serve routes](crate::Auditor::serves_routes): port to listen on and port of the
+/// next hop for each of several model ports, such as `8090=8093,8091=8094`. The first pair is the auditor's own port and
+/// its next hop.
+pub const ROUTES_ENV: &str = "LUCID_ROUTES";
+
 /// Environment variable of [`INIT_CONTAINER`]: the JSON form of a [`Redirect`](crate::redirect::Redirect).
 pub const REDIRECT_ENV: &str = "LUCID_REDIRECT";
 

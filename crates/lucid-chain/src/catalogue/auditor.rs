@@ -26,6 +26,7 @@ pub(super) struct Entry {
     pub(super) probes: Probes,
     pub(super) security_context: SecurityContext,
     pub(super) service_account_token: bool,
+    pub(super) serves_routes: bool,
 }
 
 impl From<Entry> for Auditor {
@@ -103,6 +104,12 @@ impl Auditor {
     /// Returns `true` if the container may read the pod's ServiceAccount token.
     pub fn service_account_token(&self) -> bool {
         self.0.service_account_token
+    }
+
+    /// Returns `true` if the program listens on one port for each of several model ports; see
+    /// [`ROUTES_ENV`](crate::keys::ROUTES_ENV).
+    pub fn serves_routes(&self) -> bool {
+        self.0.serves_routes
     }
 
     /// Returns the security context of the container.

@@ -39,6 +39,7 @@ pub(super) static ENTRY: Shape = Shape::Map(&Fields {
         ("probes", Shape::Map(&probes::FIELDS)),
         ("securityContext", Shape::Map(&security_context::FIELDS)),
         ("serviceAccountToken", Shape::Scalar(scalars::boolean)),
+        ("routes", Shape::Scalar(scalars::boolean)),
     ],
     refused: &[],
     finish: |entry, context| {
@@ -70,16 +71,18 @@ pub(super) struct WrittenEntry {
     probes: Option<Probes>,
     security_context: Option<SecurityContext>,
     service_account_token: Option<bool>,
+    routes: Option<bool>,
 }
 
 impl WrittenEntry {
     /// Returns the auditor, which inherits omitted keys from the entry of `base` with an equivalent name.
     pub(super) fn over(self, base: &Catalogue) -> Result<Auditor, String> {
         let base = base.find(&self.name);
-        // The token is granted to an image, so an entry that sets an image does not inherit the grant.
-        let token = self
-            .service_account_token
-            .unwrap_or_else(|| self.image.is_none() && base.is_some_and(Auditor::service_account_token));
+        // Both are said of an image: an entry that sets an image inherits neither.
+        let base_of_image = base.filter(|_| self.image.is_none());
+        let of_image = |of: fn(&Auditor) -> bool| base_of_image.is_some_and(of);
+        let token = self.service_account_token.unwrap_or_else(|| of_image(Auditor::service_account_token));
+        let serves_routes = self.routes.unwrap_or_else(|| of_image(Auditor::serves_routes));
         let image = or_inherited(self.image, base, Auditor::image);
         Ok(Auditor::from(Entry {
             reference: image.parse().map_err(|error: ReferenceError| error.to_string())?,
@@ -95,6 +98,7 @@ impl WrittenEntry {
             probes: or_inherited(self.probes, base, Auditor::probes),
             security_context: or_inherited(self.security_context, base, Auditor::security_context),
             service_account_token: token,
+            serves_routes,
         }))
     }
 }

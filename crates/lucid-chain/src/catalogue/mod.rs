@@ -41,7 +41,7 @@ pub use yaml::CatalogueError;
 pub const DEFAULT_PORT: NonZeroU16 = port::known(8080);
 
 /// Environment variables that Lucid sets on every auditor and that a catalogue may not set.
-pub const RESERVED_ENV: [&str; 8] = [
+pub const RESERVED_ENV: [&str; 9] = [
     crate::keys::AUDITOR_ID_ENV,
     "LUCID_CHAIN_NEXT",
     "AUDITOR_URL",
@@ -49,6 +49,7 @@ pub const RESERVED_ENV: [&str; 8] = [
     "PORT",
     "LUCID_AUDIT_MODE",
     "LUCID_PROBE_PATHS",
+    crate::keys::ROUTES_ENV,
     crate::keys::EGRESS_ENV,
 ];
 
@@ -144,6 +145,7 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
             probes: Probes::default(),
             security_context: SecurityContext::default(),
             service_account_token: false,
+            serves_routes: name != EGRESS_CONTAINER,
         }))
     };
     Catalogue::new(auditors.into_iter().filter_map(entry).collect(), Defaults::default())

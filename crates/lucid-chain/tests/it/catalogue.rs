@@ -1,6 +1,6 @@
 //! Parsing of catalogues and lookups in them.
 
-use lucid_chain::{Catalogue, Configuration, DEFAULT_PORT, RESERVED_ENV, Resources};
+use lucid_chain::{Auditor, Catalogue, Configuration, DEFAULT_PORT, RESERVED_ENV, Resources};
 use serde_json::json;
 
 use crate::common::*;
@@ -89,6 +89,26 @@ fn a_catalogue_may_not_set_reserved_variables() {
         let error = Catalogue::parse("auditors.yaml", &yaml).unwrap_err();
         assert!(error.to_string().contains(&format!("found {name}, which Lucid sets itself")), "{error}");
     }
+}
+
+#[test]
+fn routes_are_served_by_built_in_images_and_where_an_entry_says_so() {
+    let builtin = Catalogue::builtin();
+    assert!(builtin.auditors().iter().all(Auditor::serves_routes));
+    assert!(!builtin.egress().unwrap().serves_routes());
+    for (entry, expected) in [
+        ("name: own, image: own", false),
+        ("name: own, image: own, routes: true", true),
+        ("name: pii, port: 9000", true),
+        ("name: pii, routes: false", false),
+        ("name: pii, image: own", false),
+        ("name: pii, image: own, routes: true", true),
+    ] {
+        let found = parsed(&format!("chain: [{{{entry}}}]")).auditors()[0].serves_routes();
+        assert_eq!(found, expected, "{entry}");
+    }
+    let error = refusal("chain: [{name: own, image: own, routes: yes}]");
+    assert!(error.contains("chain[0].routes: found yes, accepted true or false"), "{error}");
 }
 
 #[test]

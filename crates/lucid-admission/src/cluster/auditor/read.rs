@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use snafu::Snafu;
 
 /// Keys of a catalogue entry that an Auditor has in `spec.container`.
-const CONTAINER: [&str; 6] = ["port", "env", "files", "resources", "securityContext", "probes"];
+const CONTAINER: [&str; 7] = ["port", "env", "files", "resources", "securityContext", "probes", "routes"];
 
 /// An Auditor cannot be used. The message names the object, the field, the value found and the values accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
@@ -109,6 +109,7 @@ chain:
     resources: {requests: {cpu: 1, memory: 64Mi}}
     probes: {readiness: {}, startup: {path: /up, periodSeconds: 2}}
     securityContext: {runAsGroup: 3000, seccompProfile: {type: Localhost, localhostProfile: a.json}}
+    routes: true
 "#;
         let spec = json!({
             "description": "Finds \"names\": äöü", "image": "registry.example/topics:1.0", "labels": {"tier": "core"},
@@ -129,6 +130,7 @@ chain:
                 "securityContext": {
                     "runAsGroup": 3000, "seccompProfile": {"type": "Localhost", "localhostProfile": "a.json"},
                 },
+                "routes": true,
             },
         });
         let of_file = Catalogue::parse("auditors.yaml", file).unwrap();
