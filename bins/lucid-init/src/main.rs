@@ -44,9 +44,10 @@ fn install() -> Result<String, Error> {
         true => "",
         false => "; older connections are not reset, since this kernel matches no TCP flags",
     };
+    let ports: Vec<_> = redirect.first_ports().map(|port| port.to_string()).collect();
+    let (s, ports) = (if ports.len() == 1 { "" } else { "s" }, ports.join(", "));
     Ok(format!(
-        "rules installed by {tool}: {connections} connections of this pod reached port {} as they should{lacking}",
-        redirect.first_port()
+        "rules installed by {tool}: {connections} connections of this pod reached port{s} {ports} as they should{lacking}"
     ))
 }
 

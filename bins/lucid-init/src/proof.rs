@@ -33,19 +33,21 @@ const EXTERNAL_HOSTS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
 /// Connects to every guarded port on every address of the pod and to the outbound ports of an external host, and
-/// checks that each connection arrives at the first auditor's port. Listens on that port if no auditor does yet.
-/// Returns the number of connections.
+/// checks that each connection arrives at the first auditor's port of its route. Listens on that port if no auditor
+/// does yet. Returns the number of connections.
 pub(crate) fn prove(redirect: &Redirect) -> Result<usize, NotProven> {
-    let first = redirect.first_port();
-    let listeners = [listener(AddressFamily::INET, first)?, listener(AddressFamily::INET6, first)?];
-    let listeners: Vec<_> = listeners.into_iter().flatten().collect();
+    let mut listeners = Vec::new();
+    for first in redirect.first_ports() {
+        let families = [listener(AddressFamily::INET, first)?, listener(AddressFamily::INET6, first)?];
+        listeners.extend(families.into_iter().flatten().map(|listener| (first, listener)));
+    }
     let deadline = Instant::now() + DEADLINE;
 
     let (own, external) = (own_targets(redirect), external_targets(redirect));
     let mut proven = 0;
     // The pod's own addresses come first: if the rules have no effect at all, no traffic leaves the pod.
     for targets in own.chunks(MAX_CONCURRENT).chain(external.chunks(MAX_CONCURRENT)) {
-        proven += arrive(targets, &listeners, first, deadline)?;
+        proven += arrive(targets, &listeners, deadline)?;
     }
     Ok(proven)
 }
@@ -54,6 +56,8 @@ pub(crate) fn prove(redirect: &Redirect) -> Result<usize, NotProven> {
 #[derive(Debug, Clone, Copy)]
 struct Target {
     address: SocketAddr,
+    /// Port of the first auditor at which the connection has to arrive.
+    first: NonZeroU16,
     /// `true` for an address of this pod. External addresses may be unreachable: then no traffic can leave and no
     /// rule is needed.
     own: bool,
@@ -61,21 +65,24 @@ struct Target {
 
 fn own_targets(redirect: &Redirect) -> Vec<Target> {
     let (addresses, guarded) = (addresses::all(), redirect.guarded());
-    let address = |ip| guarded.iter().map(move |port| SocketAddr::new(ip, port.get()));
-    addresses.into_iter().flat_map(address).map(|address| Target { address, own: true }).collect()
+    let of_address = |ip| {
+        let address = move |port: &NonZeroU16| SocketAddr::new(ip, port.get());
+        guarded.iter().map(move |(port, first)| Target { address: address(port), first: *first, own: true })
+    };
+    addresses.into_iter().flat_map(of_address).collect()
 }
 
 fn external_targets(redirect: &Redirect) -> Vec<Target> {
     let address = |port: NonZeroU16| EXTERNAL_HOSTS.map(|host| SocketAddr::new(host, port.get()));
-    redirect.outbound().flat_map(address).map(|address| Target { address, own: false }).collect()
+    let first = redirect.first_port();
+    redirect.outbound().flat_map(address).map(|address| Target { address, first, own: false }).collect()
 }
 
-/// Connects to the targets. Returns the number of connections if all that can be established arrive at the port
-/// `first`.
+/// Connects to the targets. Returns the number of connections if all that can be established arrive at the first
+/// auditor.
 fn arrive(
     targets: &[Target],
-    listeners: &[TcpListener],
-    first: NonZeroU16,
+    listeners: &[(NonZeroU16, TcpListener)],
     deadline: Instant,
 ) -> Result<usize, NotProven> {
     let mut proven = 0;
@@ -91,7 +98,7 @@ fn arrive(
                 Err(error) if !target.own && is_unreachable(&error) => {}
                 Err(source) => {
                     let timed_out = source.kind() == io::ErrorKind::TimedOut;
-                    let error = NotProven::Connect { address: target.address, first, source };
+                    let error = NotProven::Connect { address: target.address, first: target.first, source };
                     if timed_out || Instant::now() > deadline {
                         return Err(error);
                     }
@@ -100,18 +107,17 @@ fn arrive(
                 }
             }
         }
-        let missing =
-            |arrived: &HashSet<SocketAddr>| open.iter().any(|(_, _, source)| !arrived.contains(source));
         let mut arrived = accepted(listeners);
-        if missing(&arrived) {
+        if open.iter().any(|(target, _, source)| !arrived.contains(&(target.first, *source))) {
             // The connections may have been accepted by an auditor.
-            arrived.extend(received(first));
+            arrived.extend(received());
         }
         for (target, _, source) in &open {
-            if arrived.contains(source) {
+            if arrived.contains(&(target.first, *source)) {
                 proven += 1;
             } else {
-                failure.get_or_insert(NotProven::Elsewhere { address: target.address, first });
+                let Target { address, first, .. } = *target;
+                failure.get_or_insert(NotProven::Elsewhere { address, first });
                 again.push(*target);
             }
         }
@@ -168,30 +174,30 @@ fn listener(family: AddressFamily, port: NonZeroU16) -> Result<Option<TcpListene
     }
 }
 
-/// Returns the source addresses of connections accepted by the listeners.
-fn accepted(listeners: &[TcpListener]) -> HashSet<SocketAddr> {
+/// Returns the ports and the source addresses of connections accepted by the listeners.
+fn accepted(listeners: &[(NonZeroU16, TcpListener)]) -> HashSet<(NonZeroU16, SocketAddr)> {
     let mut sources = HashSet::new();
-    for listener in listeners {
+    for (port, listener) in listeners {
         while let Ok((_, source)) = listener.accept() {
-            sources.insert(canonical(source));
+            sources.insert((*port, canonical(source)));
         }
     }
     sources
 }
 
-/// Returns the source addresses of all connections to `port` in this network namespace.
-fn received(port: NonZeroU16) -> Vec<SocketAddr> {
+/// Returns the ports and the source addresses of all connections to this network namespace.
+fn received() -> Vec<(NonZeroU16, SocketAddr)> {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
-    tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(|line| peer(line, port)).collect()
+    tables.iter().flat_map(|table| table.lines().skip(1)).filter_map(peer).collect()
 }
 
-/// Parses the remote address from a line of /proc/net/tcp whose local port is `port`. A line has a number, the local
-/// and the remote address: `0: 0100007F:1F9A 0100007F:B5C2 01 …`.
-fn peer(line: &str, port: NonZeroU16) -> Option<SocketAddr> {
+/// Parses the local port and the remote address from a line of /proc/net/tcp. A line has a number, the local and the
+/// remote address: `0: 0100007F:1F9A 0100007F:B5C2 01 …`.
+fn peer(line: &str) -> Option<(NonZeroU16, SocketAddr)> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (own, other) = (socket_address(fields.next()?)?, socket_address(fields.next()?)?);
-    (own.port() == port.get() && other.port() != 0).then_some(canonical(other))
+    (other.port() != 0).then_some((NonZeroU16::new(own.port())?, canonical(other)))
 }
 
 /// Parses an address. Each group of eight digits has 32 bits in host byte order.
@@ -238,8 +244,8 @@ mod tests {
             let port = NonZeroU16::new(listener.local_addr().unwrap().port()).unwrap();
             for host in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
                 let Ok((_stream, source)) = connect(SocketAddr::new(host, port.get())) else { continue };
-                assert!(received(port).contains(&source), "{any} {host}");
-                assert!(!received(NonZeroU16::MIN).contains(&source));
+                assert!(received().contains(&(port, source)), "{any} {host}");
+                assert!(!received().contains(&(NonZeroU16::MIN, source)));
             }
         }
     }

@@ -13,3 +13,4 @@ mod older;
 mod outbound;
 mod paths;
 mod repeat;
+mod routes;

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, ops::RangeInclusive};
 
 use super::Redirect;
 
-/// Chain of the table `nat` that redirects packets to the first auditor.
+/// Chain of the table `nat` that redirects packets to the first auditor, on the route of their port.
 pub const IPTABLES_CHAIN: &str = "LUCID_REDIRECT";
 
 /// Match option of the rules that reset existing connections in which the server sends the next packet; see
@@ -49,13 +49,20 @@ impl Redirect {
 
     fn nat(&self, chain: &str, jumps: &[String]) -> String {
         let first = self.first_port();
-        table("nat", chain, jumps, &format!("{IPTABLES_CHAIN} -p tcp -j REDIRECT --to-ports {first}"))
+        let redirect =
+            |ports: &str, to| format!("{IPTABLES_CHAIN} -p tcp{ports} -j REDIRECT --to-ports {to}");
+        let guarded = self.guarded();
+        let others = guarded.iter().filter(|(_, to)| **to != first);
+        let mut rules: Vec<_> =
+            others.map(|(port, to)| redirect(&format!(" -m tcp --dport {port}"), to)).collect();
+        rules.push(redirect("", &first));
+        table("nat", chain, jumps, &rules)
     }
 
     /// Returns the rules that jump to [`STALE_CHAIN`], written and ordered as by `iptables-save`.
     fn stale_jumps(&self) -> Vec<String> {
         let ports = self.guarded_from_outside();
-        ports.iter().map(|port| jump("INPUT ! -i lo", port, &[], STALE_CHAIN)).collect()
+        ports.keys().map(|port| jump("INPUT ! -i lo", port, &[], STALE_CHAIN)).collect()
     }
 
     /// Returns the rules that jump to [`IPTABLES_CHAIN`], written and ordered as by `iptables-save`. Exempt uids do
@@ -63,28 +70,29 @@ impl Redirect {
     fn jumps(&self) -> Vec<String> {
         let inbound = self.guarded_from_outside();
         let mut jumps: Vec<_> =
-            inbound.iter().map(|port| jump("PREROUTING", port, &[], IPTABLES_CHAIN)).collect();
+            inbound.keys().map(|port| jump("PREROUTING", port, &[], IPTABLES_CHAIN)).collect();
         jumps.extend(self.outbound().map(|port| server_jump("PREROUTING ! -i lo", port)));
-        for port in self.guarded() {
-            let excepted = self.exceptions().filter(|(_, ports)| ports.contains(&port));
-            let uids: Vec<_> = excepted.map(|(uid, _)| uid).collect();
+        let (guarded, exceptions) = (self.guarded(), self.exceptions());
+        for port in guarded.keys() {
+            let excepted = exceptions.iter().filter(|(_, ports)| ports.contains(port));
+            let uids: Vec<_> = excepted.map(|(uid, _)| *uid).collect();
             jumps.push(jump("OUTPUT -o lo", port, &uids, IPTABLES_CHAIN));
         }
-        let uids: Vec<_> = self.chain().map(|hop| hop.uid).collect();
-        jumps.extend(self.outbound().map(|port| jump("OUTPUT ! -o lo", port, &uids, IPTABLES_CHAIN)));
-        jumps.extend(self.guarded().into_iter().map(|port| server_jump("OUTPUT -o lo", port)));
+        jumps.extend(self.outbound().map(|port| jump("OUTPUT ! -o lo", port, &self.uids, IPTABLES_CHAIN)));
+        jumps.extend(guarded.keys().map(|port| server_jump("OUTPUT -o lo", port)));
         jumps
     }
 }
 
-/// Returns the section of a table that creates `chain` and appends `rule` to it.
-fn table(name: &str, chain: &str, jumps: &[String], rule: &str) -> String {
+/// Returns the section of a table that creates `chain` and appends `rules`.
+fn table(name: &str, chain: &str, jumps: &[String], rules: &[String]) -> String {
     let jumps: String = jumps.iter().map(|jump| format!("{jump}\n")).collect();
-    format!("*{name}\n{chain}\n{jumps}-A {rule}\nCOMMIT\n")
+    let rules: String = rules.iter().map(|rule| format!("-A {rule}\n")).collect();
+    format!("*{name}\n{chain}\n{jumps}{rules}COMMIT\n")
 }
 
 fn filter(jumps: &[String]) -> String {
-    table("filter", &create(STALE_CHAIN), jumps, &format!("{STALE_CHAIN} -p tcp -j DROP"))
+    table("filter", &create(STALE_CHAIN), jumps, &[format!("{STALE_CHAIN} -p tcp -j DROP")])
 }
 
 fn create(chain: &str) -> String {

@@ -34,6 +34,17 @@ struct Document {
     /// Absent if the chain ends at the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     exit: Option<Port>,
+    /// Absent with one route, whose ports are those of `chain` and `model`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    routes: Vec<AnotherRoute>,
+}
+
+/// A further route to the model.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnotherRoute {
+    ports: Vec<Port>,
+    model: Port,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -58,8 +69,8 @@ impl<'de> Deserialize<'de> for Port {
 }
 
 impl Redirect {
-    /// Parses the output of [`Redirect::to_json`]. Every member except `exit` is required, may occur only once, and no
-    /// others are accepted.
+    /// Parses the output of [`Redirect::to_json`]. Every member except `exit` and `routes` is required, may occur
+    /// only once, and no others are accepted.
     ///
     /// # Errors
     ///
@@ -82,12 +93,15 @@ impl Redirect {
             }
         );
         let document: Document = read(json)?;
-        let redirect = Self::new(
+        let mut redirect = Self::new(
             document.chain.into_iter().map(|Auditor { uid, port }| Hop::new(uid, port.0)),
             document.model.0,
             document.inbound,
             document.outbound.into_iter().map(|port| port.0),
         )?;
+        for AnotherRoute { ports, model } in document.routes {
+            redirect = redirect.with_route(ports.into_iter().map(|port| port.0), model.0)?;
+        }
         match document.exit {
             Some(exit) => redirect.with_exit(exit.0),
             None => Ok(redirect),
@@ -99,10 +113,18 @@ impl Redirect {
         let document = Document {
             version: VERSION,
             chain: self.chain().map(|Hop { uid, port }| Auditor { uid, port: Port(port) }).collect(),
-            model: Port(self.model),
+            model: Port(self.model()),
             inbound: self.inbound,
             outbound: self.outbound().map(Port).collect(),
             exit: self.exit.map(Port),
+            routes: self
+                .more_routes
+                .iter()
+                .map(|route| AnotherRoute {
+                    ports: route.auditors().map(Port).collect(),
+                    model: Port(route.model),
+                })
+                .collect(),
         };
         // Numbers, booleans and lists cannot fail to serialize.
         serde_json::to_string(&document).unwrap_or_default()

@@ -23,7 +23,9 @@
 //!
 //! # Rules
 //!
-//! The *guarded* ports are the model's port and the ports of all auditors except the first.
+//! The *guarded* ports are the model's port and the ports of all auditors except the first. A model with several
+//! ports has one [route](Redirect::with_route) for each: every auditor listens on one port per route, and calls stay on
+//! their route.
 //!
 //! - A call from outside the pod to a guarded port is redirected to the first auditor. For the model's port, this
 //!   applies only if the chain audits inbound traffic.
@@ -76,15 +78,37 @@ impl Hop {
     }
 }
 
+/// Maximum number of routes of a [`Redirect`].
+pub const MAX_ROUTES: usize = 8;
+
+/// Ports of one route: those of the auditors, in order, and the model's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Route {
+    first: NonZeroU16,
+    later: Vec<NonZeroU16>,
+    model: NonZeroU16,
+}
+
+impl Route {
+    fn auditors(&self) -> impl Iterator<Item = NonZeroU16> + '_ {
+        std::iter::once(self.first).chain(self.later.iter().copied())
+    }
+
+    fn ports(&self) -> impl Iterator<Item = NonZeroU16> + '_ {
+        self.auditors().chain([self.model])
+    }
+}
+
 /// Parameters of the rules that [`lucid-init`](crate::keys::INIT_CONTAINER) installs: the chain, the model and the
 /// audited traffic.
 ///
-/// Holds between 1 and [`MAX_CHAIN`] auditors. No uid is root's, and uids and ports are unique.
+/// Holds between 1 and [`MAX_CHAIN`] auditors, and between 1 and [`MAX_ROUTES`] routes. No uid is root's, and uids and
+/// ports are unique.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
-    first: Hop,
-    later: Vec<Hop>,
-    model: NonZeroU16,
+    uids: Vec<u32>,
+    route: Route,
+    more_routes: Vec<Route>,
     inbound: bool,
     outbound: BTreeSet<NonZeroU16>,
     exit: Option<NonZeroU16>,
@@ -150,8 +174,49 @@ impl Redirect {
                 RedirectSnafu { problem: format!("outbound port {port} comes twice, accepted each once") }
             );
         }
-        let first = hops.remove(0);
-        Ok(Self { first, later: hops, model, inbound, outbound: outbound_ports, exit: None })
+        let uids = hops.iter().map(|hop| hop.uid).collect();
+        let first = hops.remove(0).port;
+        let route = Route { first, later: hops.iter().map(|hop| hop.port).collect(), model };
+        Ok(Self { uids, route, more_routes: Vec::new(), inbound, outbound: outbound_ports, exit: None })
+    }
+
+    /// Adds a route to another port of the model. `ports` are those on which the auditors listen for it, in the order
+    /// of the chain.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`RedirectError`] if there are [`MAX_ROUTES`] routes already, `ports` has not one port for each auditor,
+    /// a port occurs twice, or the redirect has an [exit](Self::with_exit).
+    pub fn with_route(
+        mut self,
+        ports: impl IntoIterator<Item = NonZeroU16>,
+        model: NonZeroU16,
+    ) -> Result<Self, RedirectError> {
+        let number = self.routes().count() + 1;
+        let invalid = |problem: String| RedirectSnafu { problem }.build();
+        if self.exit.is_some() {
+            return Err(invalid(format!("expected one route with an exit, found {number}")));
+        }
+        if number > MAX_ROUTES {
+            return Err(invalid(format!("expected at most {MAX_ROUTES} routes, found more")));
+        }
+        // One more than expected, so that an endless iterator ends.
+        let expected = self.uids.len();
+        let mut later: Vec<_> = ports.into_iter().take(expected + 1).collect();
+        if later.len() != expected {
+            let found = if later.len() > expected { "more".to_owned() } else { later.len().to_string() };
+            return Err(invalid(format!(
+                "expected a port for each of {expected} auditors in route {number}, found {found}"
+            )));
+        }
+        let first = later.remove(0);
+        let route = Route { first, later, model };
+        let mut taken: BTreeSet<_> = self.routes().flat_map(Route::ports).collect();
+        if let Some(port) = route.ports().find(|port| !taken.insert(*port)) {
+            return Err(invalid(format!("expected different ports on all routes, found {port} twice")));
+        }
+        self.more_routes.push(route);
+        Ok(self)
     }
 
     /// Makes the first member of the chain its last hop as well, as [`lucid-egress`](crate::keys::EGRESS_CONTAINER)
@@ -159,9 +224,15 @@ impl Redirect {
     ///
     /// # Errors
     ///
-    /// Returns [`RedirectError`] if `exit` is the port of an auditor or the model.
+    /// Returns [`RedirectError`] if `exit` is the port of an auditor or the model, or the model has several
+    /// [routes](Self::with_route).
     pub fn with_exit(mut self, exit: NonZeroU16) -> Result<Self, RedirectError> {
-        let is_taken = self.model == exit || self.chain().any(|hop| hop.port == exit);
+        let routes = self.routes().count();
+        ensure!(
+            routes == 1,
+            RedirectSnafu { problem: format!("expected one route with an exit, found {routes}") }
+        );
+        let is_taken = self.route.ports().any(|port| port == exit);
         ensure!(
             !is_taken,
             RedirectSnafu {
@@ -172,19 +243,34 @@ impl Redirect {
         Ok(self)
     }
 
-    /// Returns the auditors, in order; at least one.
+    fn routes(&self) -> impl Iterator<Item = &Route> {
+        std::iter::once(&self.route).chain(&self.more_routes)
+    }
+
+    /// Returns the auditors, in order, with their ports on the first route; at least one.
     pub fn chain(&self) -> impl Iterator<Item = Hop> + '_ {
-        std::iter::once(self.first).chain(self.later.iter().copied())
+        self.uids.iter().zip(self.route.auditors()).map(|(uid, port)| Hop::new(*uid, port))
     }
 
-    /// Returns the port of the first auditor, the target of all redirected calls.
+    /// Returns the port of the first auditor on the first route, the target of all redirected calls that have no other
+    /// route.
     pub fn first_port(&self) -> NonZeroU16 {
-        self.first.port
+        self.route.first
     }
 
-    /// Returns the port of the model.
+    /// Returns the port of the first auditor on each route.
+    pub fn first_ports(&self) -> impl Iterator<Item = NonZeroU16> + '_ {
+        self.routes().map(|route| route.first)
+    }
+
+    /// Returns the model's port on the first route.
     pub fn model(&self) -> NonZeroU16 {
-        self.model
+        self.route.model
+    }
+
+    /// Returns the model's port on each route.
+    pub fn models(&self) -> impl Iterator<Item = NonZeroU16> + '_ {
+        self.routes().map(|route| route.model)
     }
 
     /// Returns the ports of other hosts that calls from the pod reach only through the chain, in ascending order.
@@ -193,35 +279,41 @@ impl Redirect {
     }
 
     /// Returns the ports of the pod that calls from inside reach only through the chain: the model's and those of all
-    /// auditors except the first.
-    pub fn guarded(&self) -> BTreeSet<NonZeroU16> {
-        self.later.iter().map(|hop| hop.port).chain([self.model]).chain(self.exit).collect()
+    /// auditors except the first. Calls to each are redirected to the port of the first auditor that it maps to.
+    pub fn guarded(&self) -> BTreeMap<NonZeroU16, NonZeroU16> {
+        let of_route = |route: &Route| {
+            let (first, model) = (route.first, route.model);
+            route.later.clone().into_iter().chain([model]).map(move |port| (port, first))
+        };
+        self.routes().flat_map(of_route).chain(self.exit.map(|exit| (exit, self.route.first))).collect()
     }
 
     /// Returns the ports of the pod that calls from outside reach only through the chain: those of
     /// [`Redirect::guarded`], without the model's if inbound traffic is not
     /// audited.
-    fn guarded_from_outside(&self) -> BTreeSet<NonZeroU16> {
+    fn guarded_from_outside(&self) -> BTreeMap<NonZeroU16, NonZeroU16> {
         let mut ports = self.guarded();
         if !self.inbound {
-            ports.remove(&self.model);
+            ports.retain(|port, _| self.models().all(|model| model != *port));
         }
         ports
     }
 
-    /// Returns the guarded ports that each auditor's uid may connect to: its own port and its next hop. The first
-    /// auditor's port is not guarded.
-    fn exceptions(&self) -> impl Iterator<Item = (u32, BTreeSet<NonZeroU16>)> + '_ {
-        let end = self.exit.unwrap_or(self.model);
-        let next_ports = self.later.iter().map(|hop| hop.port).chain([end]);
-        self.chain().zip(next_ports).map(move |(hop, next_port)| {
-            let mut ports = BTreeSet::from([hop.port, next_port]);
-            ports.remove(&self.first.port);
-            if hop == self.first && self.exit.is_some() {
-                ports.insert(self.model);
+    /// Returns the guarded ports that each auditor's uid may connect to: its own ports and its next hops. The first
+    /// auditor's ports are not guarded.
+    fn exceptions(&self) -> Vec<(u32, BTreeSet<NonZeroU16>)> {
+        let mut exceptions: Vec<_> = self.uids.iter().map(|uid| (*uid, BTreeSet::new())).collect();
+        for route in self.routes() {
+            let next_ports = route.later.iter().copied().chain([self.exit.unwrap_or(route.model)]);
+            for (((_, ports), own), next) in exceptions.iter_mut().zip(route.auditors()).zip(next_ports) {
+                ports.extend([own, next]);
+                ports.remove(&route.first);
             }
-            (hop.uid, ports)
-        })
+        }
+        if let (Some((_, ports)), Some(_)) = (exceptions.first_mut(), self.exit) {
+            ports.insert(self.route.model);
+        }
+        exceptions
     }
 }
 

@@ -1,6 +1,10 @@
 //! `nft` scripts for a [`Redirect`].
 
-use std::{collections::BTreeSet, fmt::Display};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+    num::NonZeroU16,
+};
 
 use super::Redirect;
 
@@ -36,19 +40,26 @@ impl Redirect {
         let (mut prerouting, mut input) = (Vec::new(), Vec::new());
         let outside = self.guarded_from_outside();
         if !outside.is_empty() {
-            let ports = set(&outside);
-            prerouting.push(format!("tcp dport {ports} redirect to :{first}"));
+            let redirects = by_target(&outside).into_iter();
+            prerouting.extend(redirects.map(|(to, ports)| format!("tcp dport {ports} redirect to :{to}")));
+            let ports = set(outside.keys());
             input.push(format!("iifname != \"lo\" tcp dport {ports} reject with tcp reset"));
         }
-        let guarded = set(&self.guarded());
-        let mut output = vec![format!("oifname \"lo\" tcp sport {guarded} {NO_SYN} redirect to :{first}")];
-        let exceptions = self
-            .exceptions()
-            .map(|(uid, ports)| format!("oifname \"lo\" meta skuid {uid} tcp dport {} return", set(&ports)));
-        output.extend(exceptions);
-        output.push(format!("oifname \"lo\" tcp dport {guarded} redirect to :{first}"));
+        let guarded = self.guarded();
+        let ports = set(guarded.keys());
+        let mut output = vec![format!("oifname \"lo\" tcp sport {ports} {NO_SYN} redirect to :{first}")];
+        let exceptions = self.exceptions().into_iter();
+        output.extend(
+            exceptions.map(|(uid, ports)| {
+                format!("oifname \"lo\" meta skuid {uid} tcp dport {} return", set(&ports))
+            }),
+        );
+        let redirects = by_target(&guarded).into_iter();
+        output.extend(
+            redirects.map(|(to, ports)| format!("oifname \"lo\" tcp dport {ports} redirect to :{to}")),
+        );
         if !self.outbound.is_empty() {
-            let uids: BTreeSet<_> = self.chain().map(|hop| hop.uid).collect();
+            let uids: BTreeSet<_> = self.uids.iter().collect();
             output.push(format!("meta skuid {} return", set(&uids)));
             let outbound = set(&self.outbound);
             output.push(format!("oifname != \"lo\" tcp dport {outbound} redirect to :{first}"));
@@ -83,9 +94,16 @@ struct Chain {
     rules: Vec<String>,
 }
 
+/// Groups guarded ports by the port that calls to them are redirected to.
+fn by_target(guarded: &BTreeMap<NonZeroU16, NonZeroU16>) -> BTreeMap<NonZeroU16, String> {
+    let targets: BTreeSet<_> = guarded.values().copied().collect();
+    let ports = |target| guarded.iter().filter(move |(_, to)| **to == target).map(|(port, _)| port);
+    targets.into_iter().map(|target| (target, set(ports(target)))).collect()
+}
+
 /// Formats an anonymous set, or its element if there is only one.
-fn set<T: Display>(elements: &BTreeSet<T>) -> String {
-    let texts: Vec<_> = elements.iter().map(ToString::to_string).collect();
+fn set<T: Display>(elements: impl IntoIterator<Item = T>) -> String {
+    let texts: Vec<_> = elements.into_iter().map(|element| element.to_string()).collect();
     match &*texts {
         [only] => only.clone(),
         _ => format!("{{ {} }}", texts.join(", ")),

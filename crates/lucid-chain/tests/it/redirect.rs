@@ -68,6 +68,97 @@ fn an_invalid_redirect_is_rejected_with_the_problem() {
     }
 }
 
+/// Two auditors in front of a model with two ports.
+const ROUTES: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":8080,"inbound":true,"outbound":[],"routes":[{"ports":[8091,8094],"model":8085}]}"#;
+
+fn ports<const N: usize>(numbers: [u16; N]) -> [NonZeroU16; N] {
+    numbers.map(port)
+}
+
+#[test]
+fn routes_are_written_only_if_there_are_several() {
+    let one = Redirect::new(chain(2), port(8080), true, []).unwrap();
+    assert!(!one.to_json().contains("routes"), "{}", one.to_json());
+    let two = one.with_route(ports([8091, 8094]), port(8085)).unwrap();
+    assert_eq!(two, Redirect::from_json(ROUTES).unwrap());
+    assert_eq!(two.to_json(), ROUTES);
+    assert_eq!(two.first_ports().collect::<Vec<_>>(), ports([8090, 8091]));
+    assert_eq!(two.models().collect::<Vec<_>>(), ports([8080, 8085]));
+    let guarded = [(8080, 8090), (8085, 8091), (8093, 8090), (8094, 8091)];
+    assert_eq!(two.guarded(), guarded.map(|(from, to)| (port(from), port(to))).into());
+}
+
+#[test]
+fn a_route_has_its_own_port_for_every_auditor() {
+    for (to, message) in [
+        (r#""ports":[8091]"#, "expected a port for each of 2 auditors in route 2, found 1"),
+        (r#""ports":[]"#, "expected a port for each of 2 auditors in route 2, found 0"),
+        (r#""ports":[8091,8094,8095]"#, "expected a port for each of 2 auditors in route 2, found more"),
+        (r#""ports":[8090,8094]"#, "expected different ports on all routes, found 8090 twice"),
+        (r#""ports":[8091,8093]"#, "expected different ports on all routes, found 8093 twice"),
+        (r#""ports":[8091,8080]"#, "expected different ports on all routes, found 8080 twice"),
+        (r#""ports":[8091,8091]"#, "expected different ports on all routes, found 8091 twice"),
+        (r#""ports":[8091,8085]"#, "expected different ports on all routes, found 8085 twice"),
+        (r#""ports":[8091,0]"#, r#"routes[0].ports[1]: found "0", accepted a port from 1 to 65535"#),
+        (r#""port":[8091]"#, "routes[0].port: unknown field `port`"),
+    ] {
+        let error =
+            Redirect::from_json(&ROUTES.replace(r#""ports":[8091,8094]"#, to)).unwrap_err().to_string();
+        assert!(error.contains(message), "{to}: {error}");
+    }
+    let same_model = ROUTES.replace("8085", "8080");
+    let error = Redirect::from_json(&same_model).unwrap_err().to_string();
+    assert!(error.ends_with("expected different ports on all routes, found 8080 twice"), "{error}");
+    let with_exit = ROUTES.replace(r#","routes""#, r#","exit":8099,"routes""#);
+    let error = Redirect::from_json(&with_exit).unwrap_err().to_string();
+    assert!(error.ends_with("expected one route with an exit, found 2"), "{error}");
+    let exit = Redirect::new(chain(1), port(8080), true, []).unwrap().with_exit(port(9)).unwrap();
+    let error = exit.with_route(ports([8091]), port(8085)).unwrap_err().to_string();
+    assert!(error.ends_with("expected one route with an exit, found 2"), "{error}");
+}
+
+#[test]
+fn up_to_eight_routes_are_accepted() {
+    let mut redirect = Redirect::new(chain(1), port(1), true, []).unwrap();
+    for number in 2..=8 {
+        redirect = redirect.with_route([port(number + 100)], port(number)).unwrap();
+    }
+    assert_eq!(Redirect::from_json(&redirect.to_json()).unwrap(), redirect);
+    let error = redirect.with_route([port(109)], port(9)).unwrap_err().to_string();
+    assert!(error.ends_with("expected at most 8 routes, found more"), "{error}");
+}
+
+#[test]
+fn each_port_is_redirected_to_the_first_auditor_of_its_route() {
+    let redirect = Redirect::from_json(ROUTES).unwrap();
+    let script = r#"add table inet lucid
+flush table inet lucid
+add chain inet lucid prerouting { type nat hook prerouting priority -100; policy accept; }
+add rule inet lucid prerouting tcp dport { 8080, 8093 } redirect to :8090
+add rule inet lucid prerouting tcp dport { 8085, 8094 } redirect to :8091
+add chain inet lucid input { type filter hook input priority 0; policy accept; }
+add rule inet lucid input iifname != "lo" tcp dport { 8080, 8085, 8093, 8094 } reject with tcp reset
+add chain inet lucid output { type nat hook output priority -100; policy accept; }
+add rule inet lucid output oifname "lo" tcp sport { 8080, 8085, 8093, 8094 } tcp flags & (fin | syn | rst | ack) != syn redirect to :8090
+add rule inet lucid output oifname "lo" meta skuid 20001 tcp dport { 8093, 8094 } return
+add rule inet lucid output oifname "lo" meta skuid 20002 tcp dport { 8080, 8085, 8093, 8094 } return
+add rule inet lucid output oifname "lo" tcp dport { 8080, 8093 } redirect to :8090
+add rule inet lucid output oifname "lo" tcp dport { 8085, 8094 } redirect to :8091
+"#;
+    assert_eq!(redirect.nft_script(), script);
+    let restore = redirect.iptables_restore();
+    let chain = "-A LUCID_REDIRECT -p tcp -m tcp --dport 8085 -j REDIRECT --to-ports 8091
+-A LUCID_REDIRECT -p tcp -m tcp --dport 8094 -j REDIRECT --to-ports 8091
+-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090
+COMMIT
+";
+    assert!(restore.contains(chain), "{restore}");
+    for port in [8080, 8085] {
+        let jump = format!("OUTPUT -o lo -p tcp -m tcp --dport {port} -m owner ! --uid-owner 20002 -j");
+        assert!(restore.contains(&jump), "{restore}");
+    }
+}
+
 #[test]
 fn errors_are_one_short_line() {
     for plan in [
