@@ -1,6 +1,6 @@
 //! Pod annotations as typed settings.
 
-use std::{num::NonZeroU16, str::FromStr};
+use std::str::FromStr;
 
 use crate::{
     catalogue::{Auditor, Catalogue},
@@ -9,7 +9,7 @@ use crate::{
     keys,
     mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode},
     pod::PodView,
-    port,
+    target_ports::{TargetPorts, TargetPortsError},
     text::Excerpt,
     warning::Warning,
 };
@@ -30,7 +30,7 @@ pub struct Annotations<'c> {
     /// [`keys::SKIP_AUDIT`].
     pub skip_audit: bool,
     /// [`keys::TARGET_PORT`].
-    pub target_port: Option<NonZeroU16>,
+    pub target_port: Option<TargetPorts>,
     /// [`keys::DIRECTION`].
     pub direction: Option<Direction>,
     /// [`keys::SIDECAR_MODE`].
@@ -62,7 +62,7 @@ impl<'c> Annotations<'c> {
             audit_mode: reader.read_mode(keys::AUDIT_MODE, AuditMode::ACCEPTED),
             skip_audit: reader.read(keys::SKIP_AUDIT, read_bool).unwrap_or_default(),
             target_port: reader.read(keys::TARGET_PORT, |text| {
-                port::parse(text).ok_or_else(|| accepted("a port from 1 to 65535"))
+                text.parse().map_err(|_: TargetPortsError| accepted(TargetPorts::ACCEPTED))
             }),
             direction: reader.read_mode(keys::DIRECTION, Direction::ACCEPTED),
             sidecar_mode: reader.read_mode(keys::SIDECAR_MODE, SidecarMode::ACCEPTED),

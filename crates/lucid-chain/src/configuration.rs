@@ -11,6 +11,7 @@ use crate::{
     chain::{self, ChainSource},
     mode::{AuditMode, Direction, Intercept, SidecarMode},
     skip::SkipPolicy,
+    target_ports::TargetPorts,
 };
 
 /// Default image of the init container that installs the network rules.
@@ -36,8 +37,8 @@ pub struct ConfigurationError {
 pub struct Overrides {
     /// Reaction of auditors to a finding.
     pub audit_mode: Option<AuditMode>,
-    /// Port that models listen on.
-    pub target_port: Option<NonZeroU16>,
+    /// Ports that models listen on.
+    pub target_port: Option<TargetPorts>,
     /// Direction of the audited traffic.
     pub direction: Option<Direction>,
     /// Kind of container that auditors run as.

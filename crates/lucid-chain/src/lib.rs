@@ -33,7 +33,7 @@
 //! let hops: Vec<_> = plan.containers.iter().map(|c| (c.port.get(), c.next_port.get())).collect();
 //! assert_eq!(hops, [(8090, 8093), (8093, 5000)]);
 //! assert_eq!(plan.source.to_string(), "annotation lucid.computing/auditor-chain");
-//! assert_eq!(plan.model_port.source.to_string(), "port named http of container model");
+//! assert_eq!(plan.model_port.source.to_string(), "the only declared port, of container model");
 //!
 //! // Every setting has a source.
 //! assert_eq!(plan.containers[0].port_reason.explain(plan.containers[0].port), "port 8090 because its own port is free");
@@ -150,6 +150,7 @@ mod quantity;
 pub mod redirect;
 mod setting_source;
 mod skip;
+mod target_ports;
 mod text;
 mod trigger;
 mod uninject;
@@ -179,6 +180,7 @@ pub use pod_security::PodSecurity;
 pub use privileges::Privileges;
 pub use setting_source::SettingSource;
 pub use skip::{SkipPolicy, SkipReason};
+pub use target_ports::{TargetPorts, TargetPortsError};
 pub use trigger::Trigger;
 pub use uninject::uninject;
 pub use volume::MountView;

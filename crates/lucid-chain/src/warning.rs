@@ -7,7 +7,7 @@ use crate::{
     mode::{Intercept, PodChoices, SidecarMode},
     pod_security::PodSecurity,
     setting_source::SettingSource,
-    text::Excerpt,
+    text::{Excerpt, Name},
 };
 
 /// A problem with a pod or its settings that planning or patching worked around.
@@ -91,6 +91,8 @@ pub enum Warning {
     ModelPortAssumed {
         /// The assumed port.
         port: NonZeroU16,
+        /// The ports that could be the model's, each with a container that declares it; at most 8.
+        candidates: Vec<(NonZeroU16, String)>,
     },
     /// The pod contains an auditor that is not part of the chain.
     LeftoverAuditor {
@@ -302,11 +304,22 @@ impl fmt::Display for Warning {
                 f,
                 "container name {name} is in use by a container of another list; the auditor is named {given}"
             ),
-            Self::ModelPortAssumed { port } => write!(
-                f,
-                "no declared port tells where the model listens; {port} is assumed: set the annotation {}",
-                keys::TARGET_PORT
-            ),
+            Self::ModelPortAssumed { port, candidates } => {
+                write!(f, "{port} is assumed to be the model's port")?;
+                if candidates.is_empty() {
+                    f.write_str(", because no declared port or readiness probe names one")?;
+                }
+                write!(
+                    f,
+                    ": set the annotation {}, or target-port under defaults in auditors.yaml",
+                    keys::TARGET_PORT
+                )?;
+                let mut candidates = candidates.iter();
+                if let Some((port, container)) = candidates.next() {
+                    write!(f, ", to one or more of {port} (container {})", Name(container))?;
+                }
+                candidates.try_for_each(|(port, container)| write!(f, ", {port} ({})", Name(container)))
+            }
             Self::LeftoverAuditor { name } => write!(
                 f,
                 "container {} is an auditor that is no part of the chain; nothing is forwarded to it: remove it",

@@ -29,7 +29,17 @@ impl Case<'_> {
             Decision::Planned(_) if !self.requests_chain() => self.missing_chain(findings),
             _ => {}
         }
+        self.model_port_finding(findings);
         self.replacement_findings(findings);
+    }
+
+    /// Reports a new pod whose model may listen on another port than the one that the chain guards.
+    fn model_port_finding(&self, findings: &mut Findings<'_>) {
+        let is_new = self.is_created() || !self.is_pod();
+        let plan = self.plan().filter(|plan| is_new && plan.direction.value.covers_inbound());
+        let Some(warning) = plan.and_then(|plan| plan.model_port.warning()) else { return };
+        let message = text::truncated(&warning.to_string());
+        findings.add(&findings.pod(), Problem::chain(warning.reason(), message));
     }
 
     /// Reports unplanned auditors whose image an update changes.

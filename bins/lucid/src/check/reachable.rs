@@ -105,7 +105,7 @@ fn accepted(
             )
             .action("see the checks endpoints and certificate, and the log of lucid-operator")
         }
-        ChainState::Stale | ChainState::Wrong => {
+        ChainState::AssumedPort | ChainState::Stale | ChainState::Wrong => {
             Check::failed(CHECK, format!("a pod in {namespace} gets an unexpected chain (dry run): {reason}"))
                 .action("compare the operator's options with those assumed here; see the check operator")
         }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use lucid_chain::{AuditMode, Direction, Intercept, Overrides, SidecarMode, SkipPolicy};
+use lucid_chain::{AuditMode, Direction, Intercept, Overrides, SidecarMode, SkipPolicy, TargetPorts};
 use lucid_notary::ImageReference;
 
 use crate::names::{parse_namespace, parse_object_name};
@@ -24,10 +24,10 @@ pub struct InjectionArgs {
     #[arg(long, env = "LUCID_AUDIT_MODE", value_name = "MODE")]
     pub audit_mode: Option<AuditMode>,
 
-    /// Model port of all pods, overriding their annotations. By default the pod's setting, then that of
-    /// `auditors.yaml`, then a port that the pod declares, then 5000.
-    #[arg(long, env = "LUCID_TARGET_PORT", value_name = "PORT", value_parser = parse_port)]
-    pub target_port: Option<NonZeroU16>,
+    /// Model ports of all pods, such as 8080,8085, overriding their annotations. By default the pod's setting, then that
+    /// of `auditors.yaml`, then the port that the pod's declared ports and probes single out, then 5000.
+    #[arg(long, env = "LUCID_TARGET_PORT", value_name = "PORTS")]
+    pub target_port: Option<TargetPorts>,
 
     /// Direction of audited traffic in all pods, overriding their annotations: inbound, outbound or both. By default
     /// the pod's setting, then that of `auditors.yaml`, then inbound.

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     egress::{AllowedHosts, Upstream},
     mode::{AuditMode, Direction, Intercept, SidecarMode},
+    target_ports::TargetPorts,
 };
 
 /// Default settings of an `auditors.yaml`, for the pods of its cluster or namespace. The operator's
@@ -27,8 +28,8 @@ pub struct Defaults {
     pub audit_mode: Option<AuditMode>,
     /// `direction`: direction of the audited traffic.
     pub direction: Option<Direction>,
-    /// `target-port`: port that models listen on.
-    pub target_port: Option<NonZeroU16>,
+    /// `target-port`: ports that models listen on.
+    pub target_port: Option<TargetPorts>,
     /// `sidecar-mode`: kind of container that auditors run as.
     pub sidecar_mode: Option<SidecarMode>,
     /// `intercept`: method that directs traffic to the chain.
@@ -63,7 +64,7 @@ pub(super) const FIELDS: Fields = Fields {
     keys: &[
         ("audit-mode", Shape::Scalar(parsed::<AuditMode>)),
         ("direction", Shape::Scalar(parsed::<Direction>)),
-        ("target-port", Shape::Scalar(scalars::port)),
+        ("target-port", Shape::Scalar(parsed::<TargetPorts>)),
         ("sidecar-mode", Shape::Scalar(parsed::<SidecarMode>)),
         ("intercept", Shape::Scalar(parsed::<Intercept>)),
         ("outbound-port", Shape::Scalar(scalars::port)),

@@ -187,12 +187,10 @@ impl Plan {
 
     /// Returns the index of the init container that is the model, if there is one.
     fn model_sidecar(&self, pod: &PodView<'_>) -> Option<usize> {
-        let model = i32::from(self.model_port.port.get());
         let mut names = self.names();
         names.extend(self.init.as_ref().map(|init| init.name.as_str()));
         let foreign = pod.native_sidecars().filter(|(_, found)| !names.contains(found.name()));
-        let mut models =
-            foreign.filter(|(_, found)| found.ports().any(|port| port.container_port() == Some(model)));
+        let mut models = foreign.filter(|(_, found)| self.model_port.is_declared_by(found));
         models.next().map(|(place, _)| place)
     }
 

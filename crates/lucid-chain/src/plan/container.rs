@@ -5,7 +5,10 @@ use std::num::NonZeroU16;
 use lucid_notary::ImageReference;
 use serde_json::{Map, Value, json};
 
-use super::ports::PortReason;
+use super::{
+    model_port::ModelPort,
+    ports::{Listeners, PortReason},
+};
 use crate::{
     catalogue::{Auditor, EnvValue, Files, Probe, Probes, Resources},
     chain::MAX_CHAIN,
@@ -36,6 +39,9 @@ pub struct PlannedContainer {
     pub port_reason: PortReason,
     /// Port on localhost that the auditor forwards to: the next auditor or the model.
     pub next_port: NonZeroU16,
+    /// Further ports that the auditor listens on, each with the port that it forwards to: one for each further port of the
+    /// model.
+    pub further_routes: Vec<(NonZeroU16, NonZeroU16)>,
     /// Reaction to a finding.
     pub audit_mode: AuditMode,
     /// `true` for a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
@@ -60,6 +66,11 @@ impl PlannedContainer {
         own.chain(self.auditor.env().iter().map(|(name, value)| (name.as_str(), value)))
     }
 
+    /// Iterates over the ports that the auditor listens on, each with the port that it forwards to.
+    pub fn routes(&self) -> impl Iterator<Item = (NonZeroU16, NonZeroU16)> {
+        std::iter::once((self.port, self.next_port)).chain(self.further_routes.iter().copied())
+    }
+
     /// Iterates over name and image reference of the image volumes that the container mounts.
     pub fn image_volumes(&self) -> impl Iterator<Item = (&str, &str)> {
         self.auditor.files().iter().filter_map(|files| Some((files.volume_name(), files.image()?)))
@@ -72,7 +83,7 @@ impl PlannedContainer {
             "name": self.name,
             "image": self.image(),
             "imagePullPolicy": self.image_pull_policy,
-            "ports": [{"containerPort": self.port}],
+            "ports": self.routes().map(|(port, _)| json!({"containerPort": port})).collect::<Vec<_>>(),
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
         });
@@ -119,11 +130,35 @@ impl PlannedContainer {
         probes
     }
 
+    /// Sets the environment variables of Lucid, which precede those of the catalogue.
+    fn with_own_env(self, probe_paths: &str) -> Self {
+        let (own, next) = (self.port.to_string(), local_url(self.next_port));
+        let mut variables = vec![
+            (keys::AUDITOR_ID_ENV, self.name.clone()),
+            ("LUCID_CHAIN_NEXT", next.clone()),
+            ("AUDITOR_URL", next),
+            ("LUCID_AUDITOR_PORT", own.clone()),
+            ("PORT", own),
+            ("LUCID_AUDIT_MODE", self.audit_mode.to_string()),
+        ];
+        if !self.further_routes.is_empty() {
+            let routes: Vec<_> = self.routes().map(|(port, next)| format!("{port}={next}")).collect();
+            variables.push((keys::ROUTES_ENV, routes.join(",")));
+        }
+        if !probe_paths.is_empty() {
+            variables.push((PROBE_PATHS, probe_paths.to_owned()));
+        }
+        variables.extend(self.egress.as_ref().map(|egress| (keys::EGRESS_ENV, egress.to_json())));
+        let own_env = variables.into_iter().map(|(name, value)| (name, EnvValue::Value(value))).collect();
+        Self { own_env, ..self }
+    }
+
     /// Returns this auditor with the ports, the mode and the position in the chain of `found`. If its manifest
     /// matches `found`, an earlier plan from other inputs created `found`. `json` is the whole of `found`.
     pub(crate) fn adapted_to(&self, found: &ContainerView<'_>, json: &Value) -> Option<Self> {
         let port = port::parse(&found.env("LUCID_AUDITOR_PORT")?)?;
         let next_port = local_port(&found.env("LUCID_CHAIN_NEXT")?)?;
+        let further_routes = further_routes(&found.env(keys::ROUTES_ENV).unwrap_or_default())?;
         let audit_mode = found.env("LUCID_AUDIT_MODE")?.parse().ok()?;
         let probe_paths = found.env(PROBE_PATHS).unwrap_or_default();
         let uid = u32::try_from(json["securityContext"]["runAsUser"].as_u64()?).ok()?;
@@ -132,15 +167,9 @@ impl PlannedContainer {
             Some(_) => Some(Egress::from_json(&found.env(keys::EGRESS_ENV)?).ok()?),
             None => None,
         };
-        let own_env = own_env(&self.name, port, next_port, audit_mode, &probe_paths, egress.as_ref());
-        (place <= MAX_CHAIN).then(|| Self {
-            port,
-            next_port,
-            audit_mode,
-            uid,
-            egress,
-            own_env,
-            ..self.clone()
+        (place <= MAX_CHAIN).then(|| {
+            let adapted = Self { port, next_port, further_routes, audit_mode, uid, egress, ..self.clone() };
+            adapted.with_own_env(&probe_paths)
         })
     }
 }
@@ -158,31 +187,34 @@ pub(super) struct SharedSettings<'p> {
 pub(super) fn chain(
     auditors: &[&Auditor],
     names: Vec<String>,
-    ports: Vec<(NonZeroU16, PortReason)>,
-    model_port: NonZeroU16,
+    ports: Vec<Listeners>,
+    model: &ModelPort,
     shared: &SharedSettings<'_>,
 ) -> Vec<PlannedContainer> {
     let &SharedSettings { audit_mode, native, probe_paths, ref egress } = shared;
     let last = auditors.len() - 1;
-    let next_ports: Vec<_> = ports.iter().skip(1).map(|(port, _)| *port).chain([model_port]).collect();
-    let places = auditors.iter().zip(names).zip(ports).zip(next_ports).zip(FIRST_UID..);
+    let end = (model.port, model.further.clone());
+    let next = ports.iter().skip(1).map(|it| (it.port, it.further.clone())).chain([end]);
+    let next: Vec<_> = next.collect();
+    let places = auditors.iter().zip(names).zip(ports).zip(next).zip(FIRST_UID..);
     places
         .enumerate()
-        .map(|(place, ((((auditor, name), (port, port_reason)), next_port), uid))| {
-            let egress = egress.clone().filter(|_| place == last);
-            PlannedContainer {
-                own_env: own_env(&name, port, next_port, audit_mode, probe_paths, egress.as_ref()),
+        .map(|(place, ((((auditor, name), listeners), (next_port, further_next)), uid))| {
+            let planned = PlannedContainer {
                 name,
                 image_pull_policy: image_pull_policy(auditor.image_reference()),
                 auditor: (*auditor).clone(),
-                port,
-                port_reason,
+                port: listeners.port,
+                port_reason: listeners.reason,
                 next_port,
+                further_routes: listeners.further.into_iter().zip(further_next).collect(),
                 audit_mode,
                 native,
                 uid,
-                egress,
-            }
+                egress: egress.clone().filter(|_| place == last),
+                own_env: Vec::new(),
+            };
+            planned.with_own_env(probe_paths)
         })
         .collect()
 }
@@ -190,29 +222,13 @@ pub(super) fn chain(
 /// Environment variable with the paths of the model's HTTP probes.
 const PROBE_PATHS: &str = "LUCID_PROBE_PATHS";
 
-/// Returns the environment variables that Lucid sets; they precede those of the catalogue.
-fn own_env(
-    name: &str,
-    port: NonZeroU16,
-    next_port: NonZeroU16,
-    audit_mode: AuditMode,
-    probe_paths: &str,
-    egress: Option<&Egress>,
-) -> Vec<(&'static str, EnvValue)> {
-    let (own, next) = (port.to_string(), local_url(next_port));
-    let mut variables = vec![
-        (keys::AUDITOR_ID_ENV, name.to_owned()),
-        ("LUCID_CHAIN_NEXT", next.clone()),
-        ("AUDITOR_URL", next),
-        ("LUCID_AUDITOR_PORT", own.clone()),
-        ("PORT", own),
-        ("LUCID_AUDIT_MODE", audit_mode.to_string()),
-    ];
-    if !probe_paths.is_empty() {
-        variables.push((PROBE_PATHS, probe_paths.to_owned()));
-    }
-    variables.extend(egress.map(|egress| (keys::EGRESS_ENV, egress.to_json())));
-    variables.into_iter().map(|(name, value)| (name, EnvValue::Value(value))).collect()
+/// Parses the further routes in a [`ROUTES_ENV`](keys::ROUTES_ENV), which is empty if there is one route.
+fn further_routes(text: &str) -> Option<Vec<(NonZeroU16, NonZeroU16)>> {
+    let routes = text.split(',').skip(1).map(|route| {
+        let (port, next) = route.split_once('=')?;
+        Some((port::parse(port)?, port::parse(next)?))
+    });
+    routes.collect()
 }
 
 /// Returns the API server's default: `Always` for the tag `latest` and for images without tag and digest.

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use snafu::{Snafu, ensure};
 
-use super::{ports::ModelPortSource, settings::Settings};
+use super::{model_port::ModelPort, settings::Settings};
 use crate::{
     catalogue::Auditor,
     is_loopback_name, keys,
@@ -112,6 +112,18 @@ pub enum ImpossibleReason {
         /// Cause.
         source: RedirectError,
     },
+    /// Several ports of the model need auditors with a listener for each.
+    #[snafu(display(
+        "failed to guard the ports {ports} of the model: auditor {auditor} listens on one port; accepted one port in {}, or \
+         routes: true in the entry of the auditor, if it serves LUCID_ROUTES",
+        keys::TARGET_PORT
+    ))]
+    RoutesUnsupported {
+        /// Ports of the model.
+        ports: String,
+        /// Name of the auditor.
+        auditor: String,
+    },
     /// The pod-level `spec.resources` leave no room for the auditors.
     #[snafu(display(
         "failed to fit the auditors into spec.resources of the pod: found {list}.{resource} {found}, accepted at least {needed}{}",
@@ -145,6 +157,7 @@ impl ImpossibleReason {
             Self::UpstreamUnreachable { .. } => "UpstreamUnreachable",
             Self::UpstreamNotAllowed { .. } => "UpstreamNotAllowed",
             Self::Redirect { .. } => "RedirectImpossible",
+            Self::RoutesUnsupported { .. } => "RoutesUnsupported",
             Self::PodResources { .. } => "PodResources",
         }
     }
@@ -162,14 +175,14 @@ pub(super) fn check_pod(pod: &PodView<'_>, intercept: Intercept) -> Result<(), I
 pub(super) fn check_destination(
     pod: &PodView<'_>,
     settings: &Settings,
-    model: &ModelPortSource,
+    is_assumed: bool,
 ) -> Result<(), ImpossibleReason> {
     let upstream = settings.upstream.as_ref().map(|setting| &setting.value);
     let redirects = settings.intercept.value == Intercept::Redirect;
     match (settings.direction.value, upstream) {
         (Direction::Inbound, _) => return Ok(()),
         (Direction::Outbound, None) => {
-            ensure!(redirects || *model != ModelPortSource::Assumed, NoDestinationSnafu);
+            ensure!(redirects || !is_assumed, NoDestinationSnafu);
         }
         (Direction::Both, Some(upstream)) => {
             ensure!(redirects, AmbiguousDestinationSnafu { upstream: upstream.to_string() });
@@ -187,6 +200,16 @@ pub(super) fn check_destination(
             allowed.value.allow_upstream(upstream),
             UpstreamNotAllowedSnafu { upstream: upstream_text, allowed: allowed_text }
         );
+    }
+    Ok(())
+}
+
+/// Fails if the model has several ports and a member of the chain listens on one only.
+pub(super) fn check_routes(model: &ModelPort, chain: &[&Auditor]) -> Result<(), ImpossibleReason> {
+    let single = chain.iter().find(|auditor| !auditor.serves_routes());
+    if let Some(auditor) = single.filter(|_| !model.further.is_empty()) {
+        let ports: Vec<_> = model.ports().map(|port| port.to_string()).collect();
+        return RoutesUnsupportedSnafu { ports: ports.join(","), auditor: auditor.name() }.fail();
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use serde_json::{Value, json};
 
-use super::{PlannedContainer, container::image_pull_policy};
+use super::{PlannedContainer, container::image_pull_policy, model_port::ModelPort};
 use crate::{
     configuration::Configuration,
     keys,
@@ -32,7 +32,7 @@ impl PlannedInit {
         name: String,
         configuration: &Configuration,
         chain: &[PlannedContainer],
-        model: NonZeroU16,
+        model: &ModelPort,
         inbound: bool,
         outbound: Option<NonZeroU16>,
     ) -> Result<Self, RedirectError> {
@@ -41,7 +41,11 @@ impl PlannedInit {
         let egress = chain.iter().find_map(|member| Some((member, member.egress.as_ref()?.intake?)));
         let intake = egress.map(|(egress, intake)| Hop::new(egress.uid, intake));
         let hops = intake.into_iter().chain(auditors.map(|auditor| Hop::new(auditor.uid, auditor.port)));
-        let redirect = Redirect::new(hops, model, inbound, outbound)?;
+        let mut redirect = Redirect::new(hops, model.port, inbound, outbound)?;
+        for (place, model) in model.further.iter().enumerate() {
+            let ports = chain.iter().filter_map(|auditor| auditor.further_routes.get(place));
+            redirect = redirect.with_route(ports.map(|(port, _)| *port), *model)?;
+        }
         let redirect = match egress {
             Some((egress, _)) => redirect.with_exit(egress.port)?,
             None => redirect,

@@ -5,6 +5,7 @@ mod container;
 mod impossible;
 mod init;
 mod inputs;
+mod model_port;
 mod names;
 mod ports;
 mod probes;
@@ -31,7 +32,7 @@ use crate::{
 };
 
 use container::SharedSettings;
-use ports::ModelClues;
+use model_port::ModelClues;
 use settings::Settings;
 
 pub(crate) use container::{begins_with_any, image_pull_policy, local_port, local_url};
@@ -40,7 +41,8 @@ pub use container::{FIRST_UID, PlannedContainer};
 pub use impossible::ImpossibleReason;
 pub use init::PlannedInit;
 pub use inputs::Inputs;
-pub use ports::{DEFAULT_MODEL_PORT, ModelPort, ModelPortSource, PortHolder, PortReason};
+pub use model_port::{DEFAULT_MODEL_PORT, ModelPort, ModelPortSource};
+pub use ports::{PortHolder, PortReason};
 pub use settings::{DEFAULT_OUTBOUND_PORT, Setting};
 
 /// Variables from which SDKs read the base URL of a model.
@@ -93,7 +95,7 @@ pub struct Plan {
     pub containers: Vec<PlannedContainer>,
     /// Init container that installs the network rules; only with [`Intercept::Redirect`].
     pub init: Option<PlannedInit>,
-    /// Port that the last auditor forwards to.
+    /// Ports that the last auditor forwards to.
     pub model_port: ModelPort,
     /// Reaction of auditors to a finding.
     pub audit_mode: Setting<AuditMode>,
@@ -223,11 +225,24 @@ fn make_plan(
     warnings: &mut Vec<Warning>,
 ) -> Result<Plan, ImpossibleReason> {
     let configuration = inputs.configuration;
-    let settings = Settings::resolve(pod, annotations, inputs, catalogue, warnings);
+    let settings = Settings::resolve(annotations, inputs, catalogue, warnings);
     impossible::check_pod(pod, settings.intercept.value)?;
-    let native = settings.sidecar_mode.value == SidecarMode::Native;
     let redirects = settings.intercept.value == Intercept::Redirect;
     let (source, mut chain) = choose_chain(annotations, inputs);
+    let clues = ModelClues {
+        operator: configuration.overrides.target_port,
+        annotation: annotations.target_port,
+        catalogue: catalogue.defaults().target_port,
+        direction: settings.direction.value,
+        pod,
+        auditors: catalogue,
+        last: chain.last().copied(),
+    };
+    let model_port = ModelPort::find(&clues);
+    let model_is_native = model_port.is_native(pod, catalogue);
+    let sidecar_mode =
+        settings::resolve_sidecar_mode(pod, annotations, inputs, catalogue, model_is_native, warnings);
+    let native = sidecar_mode.value == SidecarMode::Native;
     let has_egress = settings.direction.value.covers_outbound() && (redirects || settings.upstream.is_some());
     chain.extend(catalogue.egress().filter(|_| has_egress));
     let mut names = names::Names::from_pod(pod, native);
@@ -250,26 +265,19 @@ fn make_plan(
     let applications: Vec<_> = pod.containers().iter().filter(is_application).collect();
     let sidecars: Vec<_> = pod.native_sidecars().map(|(_, found)| found).filter(is_application).collect();
 
-    let clues = ModelClues {
-        operator: configuration.overrides.target_port,
-        annotation: annotations.target_port,
-        catalogue: catalogue.defaults().target_port,
-        direction: settings.direction.value,
-        has_upstream: settings.upstream.is_some(),
-        applications: &applications,
-        sidecars: &sidecars,
-        forwarded_to: before::forwarded_to(pod, native, &chain, &auditors),
-    };
-    let model_port = ModelPort::find(&clues, warnings);
-    impossible::check_destination(pod, &settings, &model_port.source)?;
     let direction = settings.direction.value;
+    if direction != Direction::Outbound || settings.upstream.is_none() {
+        warnings.extend(model_port.warning());
+    }
+    impossible::check_destination(pod, &settings, model_port.is_assumed())?;
+    impossible::check_routes(&model_port, &chain)?;
     let ports::Ports { chain: ports, intake } =
-        ports::assign(pod, &names, model_port.port, &chain, &auditors, direction, has_egress && redirects)?;
+        ports::assign(pod, &names, &model_port, &chain, &auditors, direction, has_egress && redirects)?;
     let egress = match (&ports[..], has_egress) {
-        ([(first, _), .., (exit, _)], true) => Some(Egress {
+        ([first, .., exit], true) => Some(Egress {
             intake,
-            first: *first,
-            exit: *exit,
+            first: first.port,
+            exit: exit.port,
             model: model_port.port,
             native,
             upstream: settings.upstream.clone().map(|setting| setting.value),
@@ -279,7 +287,7 @@ fn make_plan(
     };
     let inbound = settings.direction.value.covers_inbound();
     let probe_paths = if redirects && inbound {
-        probes::paths(applications.iter().chain(&sidecars).copied(), model_port.port, warnings)
+        probes::paths(applications.iter().chain(&sidecars).copied(), &model_port, warnings)
     } else {
         String::new()
     };
@@ -291,13 +299,13 @@ fn make_plan(
     };
     let shared =
         SharedSettings { audit_mode: settings.audit_mode.value, native, probe_paths: &probe_paths, egress };
-    let containers = container::chain(&chain, auditors, ports, model_port.port, &shared);
+    let containers = container::chain(&chain, auditors, ports, &model_port, &shared);
     let running = pod.containers().iter().chain(pod.native_sidecars().map(|(_, found)| found));
     let others = running.filter(|found| !names.is_planned(found.name()));
     impossible::check_resources(pod, others, containers.iter().map(|planned| &planned.auditor))?;
     let init = init_name.map(|name| -> Result<_, ImpossibleReason> {
         let outbound = settings.direction.value.covers_outbound().then_some(settings.outbound_port.value);
-        Ok(PlannedInit::new(name, configuration, &containers, model_port.port, inbound, outbound)?)
+        Ok(PlannedInit::new(name, configuration, &containers, &model_port, inbound, outbound)?)
     });
     Ok(Plan {
         trigger,
@@ -307,7 +315,7 @@ fn make_plan(
         model_port,
         audit_mode: settings.audit_mode,
         direction: settings.direction,
-        sidecar_mode: settings.sidecar_mode,
+        sidecar_mode,
         intercept: settings.intercept,
         outbound_port: settings.outbound_port,
         upstream: settings.upstream,

@@ -1,20 +1,15 @@
-//! Ports of the model and the auditors.
+//! Ports of the auditors.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU16};
 
-use super::{ImpossibleReason, names::Names};
+use super::{ImpossibleReason, model_port::ModelPort, names::Names};
 use crate::{
     catalogue::Auditor,
-    keys,
     mode::Direction,
     pod::{ContainerView, PodView, PortView},
     port,
     text::Name,
-    warning::Warning,
 };
-
-/// Port of a model for which neither the pod nor the configuration specifies one.
-pub const DEFAULT_MODEL_PORT: NonZeroU16 = port::known(5000);
 
 /// First port for auditors whose own port is taken: 8090, 8093, 8096 and so on.
 const FIRST_SPARE: u16 = 8090;
@@ -26,168 +21,6 @@ const FIRST_OUTBOUND: NonZeroU16 = port::known(8081);
 
 /// First port of the second range, used when the preferred ports are taken.
 const FIRST_UNPRIVILEGED: u16 = 1024;
-
-/// Port that the model listens on, and its source.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ModelPort {
-    /// Port number.
-    pub port: NonZeroU16,
-    /// Source of the port.
-    pub source: ModelPortSource,
-}
-
-/// Source of the model's port. Apart from [`Kept`](Self::Kept), the variants are in descending order of precedence.
-///
-/// A port named `http` and an only port receive calls from outside the pod, so they identify the model only for
-/// [`Direction::Inbound`]. An application that calls a model has such a port as well, and a chain that ended there
-/// would return its own calls to it. The same applies to [`Direction::Both`], because its single chain ends at the
-/// model that the application calls.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ModelPortSource {
-    /// The operator's configuration.
-    Operator,
-    /// The annotation [`keys::TARGET_PORT`].
-    Annotation,
-    /// The `defaults` of an `auditors.yaml`.
-    Catalogue,
-    /// A port named `model` of an application or native sidecar or, for inbound traffic only, a port named `http` of an
-    /// application.
-    NamedPort {
-        /// The application's container.
-        container: String,
-        /// The name of the port.
-        name: &'static str,
-    },
-    /// The only port that the applications declare; inbound traffic only.
-    OnlyPort {
-        /// The application's container.
-        container: String,
-    },
-    /// [`DEFAULT_MODEL_PORT`], which `container` declares among other ports.
-    DeclaredDefault {
-        /// The application's container.
-        container: String,
-    },
-    /// The last auditor is already in the pod and forwards to this declared port; inbound traffic only. Takes
-    /// precedence over `http`, the only port and the default, because another injector may have added containers with
-    /// ports since.
-    Kept {
-        /// The auditor's container.
-        container: String,
-    },
-    /// [`DEFAULT_MODEL_PORT`], which no application declares.
-    Assumed,
-}
-
-impl fmt::Display for ModelPortSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Operator => f.write_str("operator configuration"),
-            Self::Annotation => write!(f, "annotation {}", keys::TARGET_PORT),
-            Self::Catalogue => f.write_str("auditors.yaml"),
-            Self::NamedPort { container, name } => {
-                write!(f, "port named {name} of container {}", Name(container))
-            }
-            Self::OnlyPort { container } => {
-                write!(f, "the only declared port, of container {}", Name(container))
-            }
-            Self::DeclaredDefault { container } => {
-                write!(f, "built-in default, declared by container {}", Name(container))
-            }
-            Self::Kept { container } => write!(f, "what container {container} forwards to already"),
-            Self::Assumed => f.write_str("built-in default"),
-        }
-    }
-}
-
-/// Inputs for finding the model's port.
-pub(super) struct ModelClues<'v, 'a> {
-    pub(super) operator: Option<NonZeroU16>,
-    pub(super) annotation: Option<NonZeroU16>,
-    pub(super) catalogue: Option<NonZeroU16>,
-    pub(super) direction: Direction,
-    pub(super) has_upstream: bool,
-    /// Containers that may be the model.
-    pub(super) applications: &'v [&'v ContainerView<'a>],
-    /// Native sidecars of the pod. Only a port named `model` identifies one as the model, because service meshes run
-    /// their proxies there.
-    pub(super) sidecars: &'v [&'v ContainerView<'a>],
-    /// Name and next hop of the last auditor that is in the pod.
-    pub(super) forwarded_to: Option<(&'v str, NonZeroU16)>,
-}
-
-impl ModelPort {
-    pub(super) fn find(clues: &ModelClues<'_, '_>, warnings: &mut Vec<Warning>) -> Self {
-        if let Some(port) = clues.operator {
-            return Self { port, source: ModelPortSource::Operator };
-        }
-        if let Some(port) = clues.annotation {
-            return Self { port, source: ModelPortSource::Annotation };
-        }
-        if let Some(port) = clues.catalogue {
-            return Self { port, source: ModelPortSource::Catalogue };
-        }
-        let declared = Declared::by(clues.applications);
-        if let Some(found) = declared.named("model").or_else(|| Declared::by(clues.sidecars).named("model")) {
-            return found;
-        }
-        let inbound = clues.direction == Direction::Inbound;
-        let guessed = if inbound { declared.named("http").or_else(|| declared.only()) } else { None };
-        let guessed = guessed.or_else(|| declared.default());
-        let kept = clues.forwarded_to.filter(|&(_, port)| {
-            inbound && declared.has(port) && guessed.as_ref().is_none_or(|guessed| guessed.port != port)
-        });
-        if let Some((container, port)) = kept {
-            return Self { port, source: ModelPortSource::Kept { container: container.to_owned() } };
-        }
-        guessed.unwrap_or_else(|| {
-            let port = DEFAULT_MODEL_PORT;
-            if clues.direction != Direction::Outbound || !clues.has_upstream {
-                warnings.push(Warning::ModelPortAssumed { port });
-            }
-            Self { port, source: ModelPortSource::Assumed }
-        })
-    }
-}
-
-/// TCP ports that applications declare, with the names of container and port.
-struct Declared<'v>(Vec<(&'v str, Option<&'v str>, NonZeroU16)>);
-
-impl<'v> Declared<'v> {
-    fn by(applications: &[&'v ContainerView<'_>]) -> Self {
-        let ports = applications
-            .iter()
-            .flat_map(|container| container.ports().map(move |port| (container.name(), port)))
-            .filter(|(_, port)| port.is_tcp())
-            .filter_map(|(container, port)| Some((container, port.name(), usable(port.container_port())?)));
-        Self(ports.collect())
-    }
-
-    fn has(&self, port: NonZeroU16) -> bool {
-        self.0.iter().any(|&(.., declared)| declared == port)
-    }
-
-    fn named(&self, name: &'static str) -> Option<ModelPort> {
-        let &(container, _, port) = self.0.iter().find(|(_, declared, _)| *declared == Some(name))?;
-        let container = container.to_owned();
-        Some(ModelPort { port, source: ModelPortSource::NamedPort { container, name } })
-    }
-
-    fn only(&self) -> Option<ModelPort> {
-        let &(container, _, port) = self.0.first()?;
-        let only = self.0.iter().all(|&(.., declared)| declared == port);
-        let container = container.to_owned();
-        only.then_some(ModelPort { port, source: ModelPortSource::OnlyPort { container } })
-    }
-
-    fn default(&self) -> Option<ModelPort> {
-        let &(container, _, port) = self.0.iter().find(|&&(.., port)| port == DEFAULT_MODEL_PORT)?;
-        let container = container.to_owned();
-        Some(ModelPort { port, source: ModelPortSource::DeclaredDefault { container } })
-    }
-}
 
 /// Holder of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -246,18 +79,26 @@ impl fmt::Display for PortReason {
     }
 }
 
+/// Ports of an auditor.
+pub(super) struct Listeners {
+    pub(super) port: NonZeroU16,
+    pub(super) reason: PortReason,
+    /// One port for each further port of the model.
+    pub(super) further: Vec<NonZeroU16>,
+}
+
 /// Ports of a chain.
 pub(super) struct Ports {
-    pub(super) chain: Vec<(NonZeroU16, PortReason)>,
+    pub(super) chain: Vec<Listeners>,
     /// Port of the intake of `lucid-egress`.
     pub(super) intake: Option<NonZeroU16>,
 }
 
-/// Assigns a port to each auditor, in chain order, and one more if `intake` is set.
+/// Assigns the ports of each auditor, in chain order, and one more if `intake` is set.
 pub(super) fn assign(
     pod: &PodView<'_>,
     planned: &Names<'_>,
-    model: NonZeroU16,
+    model: &ModelPort,
     chain: &[&Auditor],
     names: &[String],
     direction: Direction,
@@ -271,7 +112,9 @@ pub(super) fn assign(
     for container in pod.init_containers().iter().filter(foreign) {
         declare(&mut taken, container, Holder::InitContainer);
     }
-    taken.entry(model).or_insert(Holder::Model);
+    for port in model.ports() {
+        taken.entry(port).or_insert(Holder::Model);
+    }
 
     // Ports are never released, so the search continues where it stopped.
     let mut spares = spares(direction);
@@ -292,7 +135,18 @@ pub(super) fn assign(
             }
         };
         taken.insert(port, Holder::Auditor(name));
-        ports.push((port, reason));
+        ports.push(Listeners { port, reason, further: Vec::new() });
+    }
+    // Only now, so that no listener takes the preferred port of another auditor.
+    for (listeners, name) in ports.iter_mut().zip(names) {
+        let mut last = listeners.port;
+        for _ in &model.further {
+            let above = (last.get()..=u16::MAX).skip(1).chain(FIRST_UNPRIVILEGED..=u16::MAX);
+            let mut free = above.filter_map(NonZeroU16::new).filter(|port| !taken.contains_key(port));
+            last = free.next().ok_or_else(|| ImpossibleReason::NoFreePort { container: name.clone() })?;
+            taken.insert(last, Holder::Auditor(name));
+            listeners.further.push(last);
+        }
     }
     let intake = intake.then(|| spares.find(|port| !taken.contains_key(port)));
     let container = || names.last().cloned().unwrap_or_default();
@@ -342,6 +196,6 @@ fn spares(direction: Direction) -> impl Iterator<Item = NonZeroU16> {
 }
 
 /// Converts a declared number to a port; the API server rejects invalid ones.
-fn usable(number: Option<i32>) -> Option<NonZeroU16> {
+pub(super) fn usable(number: Option<i32>) -> Option<NonZeroU16> {
     u16::try_from(number?).ok().and_then(NonZeroU16::new)
 }

@@ -3,37 +3,36 @@
 //! Probes pass through the first auditor like any other call. Exempting the node's address would also exempt every
 //! client behind source NAT on the node.
 
-use std::num::NonZeroU16;
-
+use super::model_port::ModelPort;
 use crate::{pod::ContainerView, warning::Warning};
 
 /// Maximum size of the list in bytes; further paths are left out.
 const LONGEST: usize = 1024;
 
-/// Returns the paths of HTTP probes that target the model's port, sorted and separated by commas. Warns of gRPC and
+/// Returns the paths of HTTP probes that target the model's ports, sorted and separated by commas. Warns of gRPC and
 /// HTTPS probes, which reach the first auditor instead of the model.
 pub(super) fn paths<'v, 'a: 'v>(
     applications: impl Iterator<Item = &'v ContainerView<'a>>,
-    model: NonZeroU16,
+    model: &ModelPort,
     warnings: &mut Vec<Warning>,
 ) -> String {
     let mut paths = Vec::new();
     for container in applications {
-        let port_named = |name: &str| container.port_named(name);
         for probe in container.probes() {
-            let http = probe.http_get().filter(|action| action.targets(model.get(), port_named));
-            match http {
-                Some(action) if action.is_https() => {
-                    let container = container.name().to_owned();
-                    warnings.push(Warning::ProbeByHttps { container, port: model });
+            let Some(port) = model.ports().find(|port| probe.port(container) == Some(port.get().into()))
+            else {
+                continue;
+            };
+            let container = || container.name().to_owned();
+            match (probe.http_get(), probe.other()) {
+                (Some(action), _) if action.is_https() => {
+                    warnings.push(Warning::ProbeByHttps { container: container(), port });
                 }
-                _ => paths.extend(http.map(|action| action.path()).filter(|path| is_plain(path))),
-            }
-            if let Some(("grpc", action)) = probe.other()
-                && action.targets(model.get(), port_named)
-            {
-                let container = container.name().to_owned();
-                warnings.push(Warning::ProbeByGrpc { container, port: model });
+                (Some(action), _) => paths.extend(Some(action.path()).filter(|path| is_plain(path))),
+                (None, Some(("grpc", _))) => {
+                    warnings.push(Warning::ProbeByGrpc { container: container(), port });
+                }
+                _ => {}
             }
         }
     }

@@ -2,13 +2,13 @@
 
 use std::num::NonZeroU16;
 
-use super::{inputs::Inputs, names::is_init_name};
+use super::inputs::Inputs;
 use crate::{
     annotations::Annotations,
     catalogue::Catalogue,
     egress::{AllowedHosts, Upstream},
     mode::{AuditMode, Direction, Intercept, SidecarMode},
-    pod::{PodView, PortView},
+    pod::PodView,
     pod_security::PodSecurity,
     port,
     setting_source::SettingSource,
@@ -22,7 +22,6 @@ pub const DEFAULT_OUTBOUND_PORT: NonZeroU16 = port::known(8000);
 pub(super) struct Settings {
     pub(super) audit_mode: Setting<AuditMode>,
     pub(super) direction: Setting<Direction>,
-    pub(super) sidecar_mode: Setting<SidecarMode>,
     pub(super) intercept: Setting<Intercept>,
     pub(super) outbound_port: Setting<NonZeroU16>,
     pub(super) upstream: Option<Setting<Upstream>>,
@@ -31,7 +30,6 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn resolve(
-        pod: &PodView<'_>,
         annotations: &Annotations<'_>,
         inputs: &Inputs<'_>,
         catalogue: &Catalogue,
@@ -41,21 +39,16 @@ impl Settings {
         let defaults = catalogue.defaults();
         let audit_mode = Setting::resolve(overrides.audit_mode, annotations.audit_mode, defaults.audit_mode);
         let direction = Setting::resolve(overrides.direction, annotations.direction, defaults.direction);
-        let sidecar_mode =
-            Setting::resolve(overrides.sidecar_mode, annotations.sidecar_mode, defaults.sidecar_mode);
         let intercept = Setting::resolve(overrides.intercept, annotations.intercept, defaults.intercept);
         let outbound_port = Setting::resolve(overrides.outbound_port, None, defaults.outbound_port);
-        let target_port = overrides.target_port.or(annotations.target_port).or(defaults.target_port);
         let upstream = Setting::resolve(None, annotations.upstream.clone(), None)
             .or_else(|| Some(Setting::new(inputs.upstream?.clone(), SettingSource::Namespace)))
             .or_else(|| Setting::resolve(None, None, defaults.upstream.clone()));
         let allowed_hosts =
             Setting::resolve(None, annotations.allowed_hosts.clone(), defaults.allowed_hosts.clone());
-        let model_is_native = has_native_model(pod, target_port, catalogue);
         Self {
             audit_mode: Setting::or_built_in(audit_mode, AuditMode::default()),
             direction: Setting::or_built_in(direction, Direction::default()),
-            sidecar_mode: resolve_sidecar_mode(sidecar_mode, pod, model_is_native, warnings),
             intercept: resolve_intercept(intercept, inputs.pod_security, warnings),
             outbound_port: Setting::or_built_in(outbound_port, DEFAULT_OUTBOUND_PORT),
             upstream,
@@ -64,27 +57,21 @@ impl Settings {
     }
 }
 
-/// Returns `true` if the model is a native sidecar: one with the configured port or, if none is configured, a port
-/// named `model`. The kubelet starts plain containers only after it, although its probes pass through the chain.
-fn has_native_model(pod: &PodView<'_>, target_port: Option<NonZeroU16>, catalogue: &Catalogue) -> bool {
-    let target_port = target_port.map(|port| i32::from(port.get()));
-    let is_model = |port: &PortView<'_>| match target_port {
-        Some(_) => port.container_port() == target_port,
-        None => port.name() == Some("model"),
-    };
-    // Containers with these names are Lucid's or will be replaced.
-    let ours = |name: &str| catalogue.auditor_of_container(name).is_some() || is_init_name(name);
-    pod.native_sidecars()
-        .filter(|(_, found)| !ours(found.name()))
-        .any(|(_, found)| found.ports().any(|port| port.is_tcp() && is_model(port)))
-}
-
-fn resolve_sidecar_mode(
-    found: Option<Setting<SidecarMode>>,
+/// Resolves the kind of container that auditors run as. The kubelet starts plain containers only after a model that is a
+/// native sidecar, although its probes pass through the chain.
+pub(super) fn resolve_sidecar_mode(
     pod: &PodView<'_>,
+    annotations: &Annotations<'_>,
+    inputs: &Inputs<'_>,
+    catalogue: &Catalogue,
     model_is_native: bool,
     warnings: &mut Vec<Warning>,
 ) -> Setting<SidecarMode> {
+    let found = Setting::resolve(
+        inputs.configuration.overrides.sidecar_mode,
+        annotations.sidecar_mode,
+        catalogue.defaults().sidecar_mode,
+    );
     let runs_for_ever = pod.restart_policy() == "Always";
     match found {
         Some(chosen) if chosen.value != SidecarMode::Auto => {

@@ -85,6 +85,11 @@ impl<'a> ContainerView<'a> {
             .map(|Object(probe)| probe)
     }
 
+    /// `readinessProbe`.
+    pub(crate) fn readiness_probe(&self) -> Option<&RawProbe<'a>> {
+        self.fields.readiness_probe.as_ref().map(|Object(probe)| probe)
+    }
+
     /// Returns the value of an environment variable, which is `""` for a `valueFrom`. The last of several variables
     /// with the same name counts.
     pub fn env(&self, name: &str) -> Option<Cow<'a, str>> {

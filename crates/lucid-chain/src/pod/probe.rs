@@ -7,7 +7,10 @@ use serde::{
     de::{self, Visitor},
 };
 
-use super::json::{Object, Text};
+use super::{
+    ContainerView,
+    json::{Object, Text},
+};
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,6 +27,17 @@ impl<'a> RawProbe<'a> {
     /// `httpGet`.
     pub(crate) fn http_get(&self) -> Option<&Action<'a>> {
         self.http_get.as_ref().map(|Object(action)| action)
+    }
+
+    /// Returns the port of the pod that the probe asks; `None` for another host and for commands.
+    pub(crate) fn port(&self, container: &ContainerView<'_>) -> Option<i64> {
+        let action = self.http_get().or_else(|| Some(self.other()?.1))?;
+        action.port(|name| container.port_named(name))
+    }
+
+    /// Returns the path of an HTTP probe, and an empty text for others.
+    pub(crate) fn path(&self) -> &str {
+        self.http_get().map(Action::path).unwrap_or_default()
     }
 
     /// `tcpSocket` or `grpc`, with the name of the field.
@@ -57,15 +71,16 @@ impl Action<'_> {
         self.scheme.as_deref() == Some("HTTPS")
     }
 
-    /// Returns `true` if the probe targets `port` of the pod. `port_named` resolves the names of the container's ports.
-    pub(crate) fn targets(&self, port: u16, port_named: impl FnOnce(&str) -> Option<i32>) -> bool {
-        let other_host = self.host.as_deref().is_some_and(|host| !host.is_empty());
-        let number = match &self.port {
-            Some(PortReference::Number(number)) => Some(*number),
-            Some(PortReference::Name(name)) => port_named(name).map(i64::from),
-            None => None,
-        };
-        !other_host && number == Some(i64::from(port))
+    /// Returns the port of the pod, or `None` if the probe targets another host. `port_named` resolves the names of the
+    /// container's ports.
+    fn port(&self, port_named: impl FnOnce(&str) -> Option<i32>) -> Option<i64> {
+        if self.host.as_deref().is_some_and(|host| !host.is_empty()) {
+            return None;
+        }
+        match self.port.as_ref()? {
+            PortReference::Number(number) => Some(*number),
+            PortReference::Name(name) => port_named(name).map(i64::from),
+        }
     }
 }
 

@@ -92,7 +92,7 @@ fn catalogue_defaults_override_only_built_in_values() {
     configuration.overrides = Overrides {
         audit_mode: Some(AuditMode::Observe),
         direction: Some(Direction::Outbound),
-        target_port: 7002.try_into().ok(),
+        target_port: "7002".parse().ok(),
         sidecar_mode: Some(SidecarMode::Native),
         intercept: Some(Intercept::Redirect),
         outbound_port: 10.try_into().ok(),

@@ -47,7 +47,7 @@ fn invalid_values() -> Vec<String> {
         "5 000",
         "on",
         "yes",
-        "1,2",
+        "1,,2",
         "TRUE",
         "True",
         "null",

@@ -26,7 +26,7 @@ defaults:
     );
     assert_eq!(all.audit_mode, Some(AuditMode::Observe));
     assert_eq!(all.direction, Some(Direction::Both));
-    assert_eq!(all.target_port.map(u16::from), Some(8000));
+    assert_eq!(all.target_port, "8000".parse().ok());
     assert_eq!(all.sidecar_mode, Some(SidecarMode::Native));
     assert_eq!(all.intercept, Some(Intercept::Env));
     assert_eq!(all.outbound_port.map(u16::from), Some(11434));

@@ -158,8 +158,8 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
         (untold.clone(), named.clone(), 8000, SettingSource::NativeModel),
         (told.clone(), bare.clone(), 8000, SettingSource::NativeModel),
         (told, other.clone(), 8000, SettingSource::RestartPolicy),
-        (untold.clone(), bare, 5000, SettingSource::RestartPolicy),
-        (untold.clone(), other, 5000, SettingSource::RestartPolicy),
+        (untold.clone(), bare, 8000, SettingSource::NativeModel),
+        (untold.clone(), other, 15090, SettingSource::NativeModel),
     ];
     for (annotations, port, model_port, source) in cases {
         let mut pod = pod(annotations, &[]);
@@ -171,7 +171,8 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
             let order = ["download", CHAIN[0], CHAIN[1], "lucid-init", "serve"];
             assert_eq!(names(&patched["spec"]["initContainers"]), order);
             let told = patched["spec"]["initContainers"][1]["env"].to_string();
-            assert!(told.contains(r#"{"name":"LUCID_PROBE_PATHS","value":"/health"}"#), "{told}");
+            let is_probed = told.contains(r#"{"name":"LUCID_PROBE_PATHS","value":"/health"}"#);
+            assert_eq!(is_probed, model_port == 8000, "{told}");
         }
         assert!(patch_in(&patched, &with_rules()).operations.is_empty());
     }

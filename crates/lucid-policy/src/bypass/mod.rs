@@ -122,10 +122,9 @@ impl Case<'_> {
             return Vec::new();
         };
         // In the pods of a template, lucid-init will precede the model if that is a native sidecar, or come last.
-        let model = Some(i32::from(plan.model_port.port.get()));
         let ends = |found: &ContainerView<'_>| match self.is_pod() {
             true => found.name() == init.name,
-            false => found.is_native_sidecar() && found.ports().any(|port| port.container_port() == model),
+            false => found.is_native_sidecar() && plan.model_port.is_declared_by(found),
         };
         let before = self.pod().init_containers().iter().take_while(|found| !ends(found));
         before.filter(|found| found.is_native_sidecar()).collect()

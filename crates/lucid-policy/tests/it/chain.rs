@@ -37,6 +37,45 @@ fn a_namespace_can_require_a_chain() {
 }
 
 #[test]
+fn a_new_pod_whose_model_port_is_assumed_is_refused() {
+    let declaring = |ports: Value| {
+        let mut pod = secured();
+        pod["spec"]["containers"][0]["ports"] = ports;
+        pod
+    };
+    let several = declaring(json!([{"containerPort": 8000}, {"containerPort": 8200}]));
+    for (pod, candidates) in
+        [(declaring(json!([])), ""), (several.clone(), "8000 (container model), 8200 (model)")]
+    {
+        let pod = injected(&pod);
+        let evaluation = Ask::create(&pod).evaluate().unwrap();
+        let denial = evaluation.denial().unwrap();
+        assert!(denial.starts_with("5000 is assumed to be the model's port"), "{denial}");
+        assert!(denial.contains("lucid.computing/target-port") && denial.ends_with(candidates), "{denial}");
+        assert_eq!(Ask::create(&pod).reasons(), ["ModelPortAssumed"]);
+        let audited = Ask::create(&pod).with(|ask| ask.policy.mode = Mode::Audit).evaluate().unwrap();
+        assert!(audited.denial().is_none() && audited.would_deny, "{audited:?}");
+        assert!(audited.warnings()[0].contains(&denial), "{audited:?}");
+    }
+
+    // The way out, a template, and pods that run already.
+    let mut annotated = several.clone();
+    annotated["metadata"]["annotations"] = json!({"lucid.computing/target-port": "8200"});
+    assert_eq!(Ask::create(&injected(&annotated)).reasons(), Vec::<&str>::new());
+    let template = Ask::create(&several).with(|ask| {
+        ask.object = object(Workload::Deployment, &several);
+        ask.workload = Workload::Deployment;
+    });
+    assert_eq!(template.reasons(), ["ModelPortAssumed"]);
+    let running = injected(&several);
+    assert_eq!(Ask::update(&running, &running).reasons(), Vec::<&str>::new());
+    // No inbound traffic is audited.
+    let mut outbound = several;
+    outbound["metadata"]["annotations"] = json!({"lucid.computing/direction": "outbound"});
+    assert_eq!(Ask::create(&injected(&outbound)).reasons(), Vec::<&str>::new());
+}
+
+#[test]
 fn skip_audit_counts_only_where_it_is_allowed() {
     let mut pod = secured();
     pod["metadata"]["annotations"] = json!({"lucid.computing/skip-audit": "true"});

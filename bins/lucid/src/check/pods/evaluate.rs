@@ -25,6 +25,8 @@ pub(in super::super) enum ChainState {
     RequestIgnored,
     /// It opts out of auditing and is allowed to.
     Skipped,
+    /// It has the current chain, in front of a port that nothing names as the model's.
+    AssumedPort,
     /// Its chain is from another configuration.
     Stale,
     /// Its chain is incomplete or was changed after injection.
@@ -198,6 +200,12 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &PodMeta) -> (ChainState, Strin
     match (wrong.is_empty(), stale.is_empty()) {
         (false, _) => (ChainState::Wrong, wrong.join("; ")),
         (true, false) => (ChainState::Stale, stale.join("; ")),
-        (true, true) => (ChainState::Fine, String::new()),
+        (true, true) => {
+            let covers_inbound = plan.direction.value.covers_inbound();
+            match plan.model_port.warning().filter(|_| covers_inbound) {
+                Some(warning) => (ChainState::AssumedPort, warning.to_string()),
+                None => (ChainState::Fine, String::new()),
+            }
+        }
     }
 }

@@ -40,7 +40,9 @@ impl Groups {
         }
         let owner = owner(metadata);
         let action = action.unwrap_or_else(|| match state {
-            ChainState::WithoutChain | ChainState::Stale | ChainState::Wrong => restart(namespace, &owner),
+            ChainState::WithoutChain | ChainState::AssumedPort | ChainState::Stale | ChainState::Wrong => {
+                restart(namespace, &owner)
+            }
             _ => String::new(),
         });
         let name = metadata.name.as_deref().unwrap_or_default();
@@ -75,7 +77,7 @@ impl Groups {
             groups.entry(state).or_default().push(group);
         }
         let mut checks = Vec::new();
-        // Status and text if there are pods, and text if there are none. The last two are reported only with pods.
+        // Status and text if there are pods, and text if there are none. Those without the latter are reported only with pods.
         for (state, name, status, text, none) in [
             (
                 ChainState::WithoutChain,
@@ -83,6 +85,13 @@ impl Groups {
                 Status::Failed,
                 "pods that request a chain and have none",
                 fine.as_str(),
+            ),
+            (
+                ChainState::AssumedPort,
+                "assumed-ports",
+                Status::Failed,
+                "pods whose model may listen on an unguarded port",
+                "",
             ),
             (
                 ChainState::Stale,

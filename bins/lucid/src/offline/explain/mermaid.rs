@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use lucid_chain::{Direction, Intercept, Plan};
 
-use super::{Explanation, Report};
+use super::{Explanation, Report, report::ports};
 
 /// Returns the graph of one report as a fenced block with an empty line, or an empty string without a chain.
 pub(super) fn fenced(report: &Report) -> String {
@@ -30,7 +30,7 @@ fn chain(plan: &Plan, prefix: &str, indent: &str) -> String {
     let mut line = |text: String| {
         let _ = writeln!(lines, "{indent}{text}");
     };
-    let model = plan.model_port.port;
+    let model = ports(plan);
     let redirects = plan.intercept.value == Intercept::Redirect;
     let how = |port: String, by_url: &str| {
         if redirects { format!("{port}, redirected") } else { by_url.to_owned() }

@@ -18,6 +18,11 @@ pub(super) struct Report {
 /// Name, value and source of a setting.
 pub(super) type Row = [String; 3];
 
+/// Returns the ports of the model, separated by commas.
+pub(super) fn ports(plan: &Plan) -> String {
+    plan.model_port.ports().map(|port| port.to_string()).collect::<Vec<_>>().join(",")
+}
+
 /// Returns the settings of a plan.
 pub(super) fn settings(plan: &Plan) -> Vec<Row> {
     let row = |name: &str, value: String, source: String| [name.to_owned(), value, source];
@@ -30,7 +35,7 @@ pub(super) fn settings(plan: &Plan) -> Vec<Row> {
     let mut rows = vec![
         row("injection", "requested".to_owned(), trigger),
         row("chain", chain.join(", "), plan.source.to_string()),
-        row("model port", plan.model_port.port.to_string(), plan.model_port.source.to_string()),
+        row("model port", ports(plan), plan.model_port.source.to_string()),
         row("audit mode", plan.audit_mode.value.to_string(), plan.audit_mode.source.to_string()),
         row("direction", plan.direction.value.to_string(), plan.direction.source.to_string()),
         row("sidecar mode", plan.sidecar_mode.value.to_string(), plan.sidecar_mode.source.to_string()),

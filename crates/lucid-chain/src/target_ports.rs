@@ -1,0 +1,92 @@
+//! Configured ports of a model.
+
+use std::{fmt, num::NonZeroU16, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use snafu::Snafu;
+
+use crate::{port, text::Excerpt};
+
+/// Ports that a model listens on, such as `8080,8085`: between 1 and 8 different ones, in their written order.
+///
+/// ```
+/// let ports: lucid_chain::TargetPorts = "8080, 8085".parse()?;
+/// assert_eq!(ports.iter().map(u16::from).collect::<Vec<_>>(), [8080, 8085]);
+/// assert_eq!(ports.to_string(), "8080,8085");
+/// # Ok::<(), lucid_chain::TargetPortsError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TargetPorts {
+    first: NonZeroU16,
+    further: [Option<NonZeroU16>; Self::MAX - 1],
+}
+
+/// The text is not a list of ports.
+#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
+#[snafu(display("found {}, accepted {}", Excerpt(found), TargetPorts::ACCEPTED))]
+pub struct TargetPortsError {
+    found: String,
+}
+
+impl TargetPorts {
+    /// Maximum number of ports. Each auditor has a listener for each of them.
+    pub const MAX: usize = 8;
+
+    pub(crate) const ACCEPTED: &str = "a port from 1 to 65535, or up to 8 such as 8080,8085";
+
+    /// Iterates over the ports; there is at least one.
+    pub fn iter(&self) -> impl Iterator<Item = NonZeroU16> {
+        let (first, further) = self.split_first();
+        std::iter::once(first).chain(further)
+    }
+
+    pub(crate) fn split_first(&self) -> (NonZeroU16, impl Iterator<Item = NonZeroU16>) {
+        (self.first, self.further.into_iter().flatten())
+    }
+}
+
+impl From<NonZeroU16> for TargetPorts {
+    fn from(first: NonZeroU16) -> Self {
+        Self { first, further: [None; Self::MAX - 1] }
+    }
+}
+
+impl FromStr for TargetPorts {
+    type Err = TargetPortsError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = || TargetPortsError { found: text.to_owned() };
+        let mut items = text.split(',').map(|item| port::parse(item.trim()).ok_or_else(invalid));
+        let mut ports = Self::from(items.next().ok_or_else(invalid)??);
+        for (place, port) in items.enumerate() {
+            let port = port?;
+            if ports.iter().any(|earlier| earlier == port) {
+                return Err(invalid());
+            }
+            *ports.further.get_mut(place).ok_or_else(invalid)? = Some(port);
+        }
+        Ok(ports)
+    }
+}
+
+impl TryFrom<String> for TargetPorts {
+    type Error = TargetPortsError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<TargetPorts> for String {
+    fn from(ports: TargetPorts) -> Self {
+        ports.to_string()
+    }
+}
+
+impl fmt::Display for TargetPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.first.fmt(f)?;
+        self.further.into_iter().flatten().try_for_each(|port| write!(f, ",{port}"))
+    }
+}
