@@ -69,12 +69,27 @@ pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
     );
     let both = [injected(&two, &configuration), injected(&native, &configuration)];
     let any = injected(&asking(json!({})), &configuration);
-    for pod in both.iter().chain([&any]) {
+    let routed = asking(
+        json!({"lucid.computing/auditor-chain": "injection,toxicity", "lucid.computing/target-port": "8000,8001"}),
+    );
+    let routed = injected(&routed, &configuration);
+    for pod in both.iter().chain([&any, &routed]) {
         let answer = dry_run(cluster, "shop", pod).await;
         assert_eq!(answer.status, 201, "{answer:?}");
     }
 
     let chain = "does not have its chain";
+    for (from, to) in [
+        ("8090=8093,8091=8094", "8090=8093,8092=8094"),
+        ("8090=8093,8091=8094", "8090=8000,8091=8094"),
+        ("8090=8093,8091=8094", "8090=8093"),
+    ] {
+        let pod = serde_json::from_str(&routed.to_string().replace(from, to)).unwrap();
+        assert_ne!(pod, routed);
+        let answer = dry_run(cluster, "shop", &pod).await;
+        assert!(answer.refusal().contains(chain), "{to}: {answer:?}");
+    }
+
     let rules = "no init container lucid-init";
     type Change = fn(&mut Value);
     // `auditor` is the first auditor of the chain, and `init` installs the rules.
