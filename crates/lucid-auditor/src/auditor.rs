@@ -10,7 +10,7 @@ use hyper::{
         ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RANGE,
         UPGRADE,
     },
-    http::request::Parts,
+    http::{request::Parts, uri::Authority},
     upgrade::OnUpgrade,
 };
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use crate::{
     answer::Answered,
     body::{Body, Buffered, Room, Unbuffered, copied, discard, full, skip},
     format::{self, Format, Refusal},
-    forward::{self, Next},
+    forward::{self, Forwarder},
     json::Document,
     telemetry::{Metrics, Telemetry},
     verdict::{Denial, Panel},
@@ -47,7 +47,7 @@ pub(crate) const BLOCKED: &str = "blocked";
 pub struct Auditor {
     pub(crate) settings: Settings,
     judges: Source,
-    next: Next,
+    forwarder: Forwarder,
     /// Separate, so that callers who read slowly do not keep requests out.
     requests: Room,
     answers: Room,
@@ -88,10 +88,10 @@ impl Auditor {
         let key = variable("LUCID_HASH_KEY").filter(|key| !key.is_empty());
         let telemetry = Telemetry::new(key.as_deref()).map_err(|_| SettingError::hash_key())?;
         let telemetry = Arc::new(telemetry);
-        let next = Next::new(&settings.next, &settings.id);
+        let forwarder = Forwarder::new(&settings.id);
         let room = || Room::new(settings.max_bytes, MAX_BODIES);
         let (requests, answers) = (room(), room());
-        Ok(Self { settings, judges: Source::Fixed(Judges::new()), next, requests, answers, telemetry })
+        Ok(Self { settings, judges: Source::Fixed(Judges::new()), forwarder, requests, answers, telemetry })
     }
 
     /// Adds a judge with the default policy.
@@ -136,8 +136,13 @@ impl Auditor {
         Panel { judges, telemetry: Arc::clone(&self.telemetry), mode }
     }
 
-    /// Returns the response to a request of `peer`.
-    pub(crate) async fn respond(&self, peer: IpAddr, request: Request<Incoming>) -> Response {
+    /// Returns the response to a request of `peer`, which is forwarded to `next`.
+    pub(crate) async fn respond(
+        &self,
+        peer: IpAddr,
+        next: &Authority,
+        request: Request<Incoming>,
+    ) -> Response {
         let trace_parent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
         // Log lines of a request identify it.
         let span = tracing::info_span!(
@@ -148,13 +153,19 @@ impl Auditor {
         );
         #[cfg(feature = "opentelemetry")]
         continue_trace(&span, request.headers());
-        let response = self.dispatch(peer, request).instrument(span).await.unwrap_or_else(|refused| refused);
+        let response =
+            self.dispatch(peer, next, request).instrument(span).await.unwrap_or_else(|refused| refused);
         self.telemetry.count_request(response.status());
         response
     }
 
     /// Returns the response, or as an error the one that refuses the request.
-    async fn dispatch(&self, peer: IpAddr, mut request: Request<Incoming>) -> Result<Response, Response> {
+    async fn dispatch(
+        &self,
+        peer: IpAddr,
+        next: &Authority,
+        mut request: Request<Incoming>,
+    ) -> Result<Response, Response> {
         let upgrade = forward::is_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
         let (parts, body) = request.into_parts();
         let body = body.map_err(Into::into).boxed_unsync();
@@ -173,7 +184,7 @@ impl Auditor {
             }
             (&Method::POST, "/audit") => self.audit(&parts.headers, body).await,
             // Other methods on these paths belong to the model.
-            _ => self.exchange(peer, parts, body, upgrade).await,
+            _ => self.exchange(peer, next, parts, body, upgrade).await,
         }
     }
 
@@ -229,6 +240,7 @@ impl Auditor {
     async fn exchange(
         &self,
         peer: IpAddr,
+        next: &Authority,
         mut parts: Parts,
         body: Body,
         upgrade: Option<OnUpgrade>,
@@ -250,10 +262,10 @@ impl Auditor {
         let version = parts.version;
         let is_upgrade = upgrade.is_some();
         let response = match upgrade {
-            Some(upgrade) => self.next.tunnel(peer, parts, body, upgrade).await,
-            None => self.next.send(peer, parts, body).await,
+            Some(upgrade) => self.forwarder.tunnel(next, peer, parts, body, upgrade).await,
+            None => self.forwarder.send(next, peer, parts, body).await,
         };
-        let response = response.map_err(|error| self.unreachable(&asked, &error))?;
+        let response = response.map_err(|error| self.unreachable(next, &asked, &error))?;
         if is_upgrade && response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()));
         }
@@ -420,11 +432,16 @@ impl Auditor {
         answered.judge(parts, body).await
     }
 
-    fn unreachable(&self, asked: &Asked, error: &hyper_util::client::legacy::Error) -> Response {
+    fn unreachable(
+        &self,
+        next: &Authority,
+        asked: &Asked,
+        error: &hyper_util::client::legacy::Error,
+    ) -> Response {
         // hyper's own message omits the causes.
         let causes = iter::successors(error.source(), |&cause| cause.source());
         let causes: String = causes.map(|cause| format!(": {cause}")).collect();
-        let message = format!("no answer from {}: {error}{causes}", self.settings.next);
+        let message = format!("no answer from {next}: {error}{causes}");
         self.refuse(asked, StatusCode::BAD_GATEWAY, "next_unreachable", &message)
     }
 

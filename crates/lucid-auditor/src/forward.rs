@@ -24,10 +24,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// model servers wait for 2 s (gunicorn), 5 s (uvicorn, Node.js) or longer.
 const IDLE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The next hop of requests.
+/// Forwards requests to the next hops.
 #[derive(Debug)]
-pub(crate) struct Next {
-    authority: Authority,
+pub(crate) struct Forwarder {
     client: Client<HttpConnector, Body>,
     /// For gRPC, which needs HTTP/2: with prior knowledge.
     http2: Client<HttpConnector, Body>,
@@ -35,8 +34,8 @@ pub(crate) struct Next {
     id: String,
 }
 
-impl Next {
-    pub(crate) fn new(authority: &Authority, id: &str) -> Self {
+impl Forwarder {
+    pub(crate) fn new(id: &str) -> Self {
         let mut connector = HttpConnector::new();
         // Do not delay pieces of a request.
         connector.set_nodelay(true);
@@ -46,18 +45,19 @@ impl Next {
         client.pool_idle_timeout(IDLE_LIMIT).pool_timer(TokioTimer::new());
         let http1 = client.build(connector.clone());
         let http2 = client.http2_only(true).build(connector);
-        Self { authority: authority.clone(), client: http1, http2, id: id.to_owned() }
+        Self { client: http1, http2, id: id.to_owned() }
     }
 
-    /// Forwards a request of `peer` with its method, path, query and headers.
+    /// Forwards a request of `peer` to `next` with its method, path, query and headers.
     pub(crate) async fn send(
         &self,
+        next: &Authority,
         peer: IpAddr,
         parts: Parts,
         body: Body,
     ) -> Result<Response<Incoming>, Error> {
         let is_grpc = is_grpc(&parts);
-        let mut request = self.request(peer, parts, body);
+        let mut request = self.request(next, peer, parts, body);
         if is_grpc {
             *request.version_mut() = Version::HTTP_2;
             for name in [CONNECTION, TRANSFER_ENCODING, HOST] {
@@ -71,13 +71,14 @@ impl Next {
     /// Forwards a request that upgrades to another protocol, such as WebSocket, and connects both sides.
     pub(crate) async fn tunnel(
         &self,
+        next: &Authority,
         peer: IpAddr,
         parts: Parts,
         body: Body,
         upgrade: OnUpgrade,
     ) -> Result<Response<Incoming>, Error> {
         let protocol = parts.headers.get(header::UPGRADE).cloned();
-        let mut request = self.request(peer, parts, body);
+        let mut request = self.request(next, peer, parts, body);
         if let Some(protocol) = protocol {
             request.headers_mut().insert(header::UPGRADE, protocol);
             request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -95,7 +96,7 @@ impl Next {
         Ok(response)
     }
 
-    fn request(&self, peer: IpAddr, parts: Parts, body: Body) -> Request<Body> {
+    fn request(&self, next: &Authority, peer: IpAddr, parts: Parts, body: Body) -> Request<Body> {
         let Parts { method, uri, version, mut headers, .. } = parts;
         let accepts_trailers = listed(&headers, TE).any(|coding| coding.eq_ignore_ascii_case("trailers"));
         // First, so that `Connection: x-forwarded-for` does not remove the address.
@@ -117,7 +118,7 @@ impl Next {
         }
         let mut to = Uri::default().into_parts();
         to.scheme = Some(Scheme::HTTP);
-        to.authority = Some(self.authority.clone());
+        to.authority = Some(next.clone());
         to.path_and_query = uri.into_parts().path_and_query.or(to.path_and_query);
         let mut request = Request::new(body);
         *request.method_mut() = method;

@@ -89,7 +89,7 @@ pub use judge::{
     Direction, Judge, JudgeError, JudgeService, Judges, Layered, OnFailure, Passage, Policy, Span, Verdict,
 };
 pub use serve::{ServeError, Stage, serve, serve_on};
-pub use settings::{SettingError, Settings, Unjudged};
+pub use settings::{Route, SettingError, Settings, Unjudged};
 pub use telemetry::Metrics;
 
 /// Action on a verdict.

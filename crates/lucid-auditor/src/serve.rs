@@ -12,7 +12,6 @@ use hyper::{
     Request, Version,
     body::Incoming,
     header::{CONNECTION, CONTENT_TYPE, HeaderValue},
-    http::uri::Authority,
     server::conn::http1,
     service::service_fn,
 };
@@ -26,11 +25,12 @@ use tokio::{
     net::{TcpListener, TcpStream},
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinSet,
     time::{sleep, timeout},
 };
 use tracing_subscriber::EnvFilter;
 
-use crate::{Auditor, Settings, body::full, telemetry::Metrics};
+use crate::{Auditor, Route, Settings, body::full, telemetry::Metrics};
 
 /// Timeout of an idle connection and of request headers; hyper counts both as one. Longer than callers keep connections,
 /// mostly 60 s or 90 s, because a request that arrives while this side closes is lost.
@@ -39,7 +39,7 @@ const HEAD_LIMIT: Duration = Duration::from_secs(120);
 /// Time in milliseconds after which a connection is closed whose peer reads nothing.
 const UNREAD_LIMIT: u32 = 120_000;
 
-/// Interval at which an auditor that shuts down checks for the next hop.
+/// Interval at which an auditor that shuts down checks for the next hops.
 const NEXT_HOP_POLL: Duration = Duration::from_millis(500);
 
 /// Pause after a failure to accept a connection.
@@ -71,14 +71,14 @@ fn stages(settings: &Settings) -> io::Result<watch::Receiver<Stage>> {
             _ = interrupt.recv() => SignalKind::interrupt(),
         }
     };
-    let (next, lame_duck) = (settings.next.clone(), settings.lame_duck);
+    let (routes, lame_duck) = (settings.routes.clone(), settings.lame_duck);
     let (stage, stages) = watch::channel(Stage::Serving);
     tokio::spawn(async move {
         if next_signal().await == SignalKind::terminate() {
             stage.send_replace(Stage::LameDuck);
             tokio::select! {
                 () = sleep(lame_duck) => {}
-                () = gone(&next) => {}
+                () = gone(&routes) => {}
                 _ = next_signal() => {}
             }
         }
@@ -89,11 +89,13 @@ fn stages(settings: &Settings) -> io::Result<watch::Receiver<Stage>> {
     Ok(stages)
 }
 
-/// Waits until `next` refuses connections.
-async fn gone(next: &Authority) {
+/// Waits until all next hops refuse connections.
+async fn gone(routes: &[Route]) {
     let is_refused = |error: &io::Error| error.kind() == ErrorKind::ConnectionRefused;
-    while !TcpStream::connect(next.as_str()).await.as_ref().is_err_and(is_refused) {
-        sleep(NEXT_HOP_POLL).await;
+    for Route { next, .. } in routes {
+        while !TcpStream::connect(next.as_str()).await.as_ref().is_err_and(is_refused) {
+            sleep(NEXT_HOP_POLL).await;
+        }
     }
 }
 
@@ -128,7 +130,7 @@ pub enum ServeError {
 ///
 /// SIGTERM reaches all containers of a pod at once, and callers learn later that the pod ends. An auditor that stopped at
 /// once would fail their requests, and those that the auditor before it is still reading. So it serves for the lame-duck
-/// period, unless the next hop is gone. SIGINT and a second signal skip that period.
+/// period, unless all next hops are gone. SIGINT and a second signal skip that period.
 ///
 /// # Errors
 ///
@@ -138,15 +140,23 @@ pub async fn serve(auditor: Auditor) -> Result<(), ServeError> {
     // The program's own subscriber has precedence.
     let _ = tracing_subscriber::fmt().json().with_env_filter(filter).try_init();
     let settings = auditor.settings().clone();
-    let listener = listen(settings.port).await?;
+    let mut listeners = Vec::new();
+    for route in &settings.routes {
+        listeners.push(listen(route.port).await?);
+    }
     if let Some(port) = settings.metrics_port {
         let metrics = listen(port.get()).await?;
         tokio::spawn(serve_metrics(metrics, auditor.metrics()));
     }
     let stages = stages(&settings).context(SignalsSnafu)?;
-    let Settings { id, port, next, mode, .. } = &settings;
-    tracing::info!(id, port, %next, ?mode, metrics_port = settings.metrics_port, "ready");
-    serve_on(listener, auditor, stages).await;
+    let Settings { id, routes, mode, metrics_port, .. } = &settings;
+    for Route { port, next } in routes {
+        tracing::info!(id, port, %next, ?mode, metrics_port, "ready");
+    }
+    let auditor = Arc::new(auditor);
+    let serve_on = |listener| serve_on(listener, Arc::clone(&auditor), stages.clone());
+    let servers: JoinSet<()> = listeners.into_iter().map(serve_on).collect();
+    servers.join_all().await;
     Ok(())
 }
 
@@ -198,12 +208,21 @@ async fn serve_metrics(listener: TcpListener, metrics: Metrics) {
 }
 
 /// Serves an auditor on `listener` until [`Stage::Ended`], or until all requests are complete after [`Stage::Draining`].
-pub async fn serve_on(listener: TcpListener, auditor: Auditor, mut stages: watch::Receiver<Stage>) {
+///
+/// Requests are forwarded to the next hop of the [route](Settings::routes) whose port `listener` has; of the first route, if
+/// none has it. Several listeners share an auditor in an [`Arc`].
+pub async fn serve_on(
+    listener: TcpListener,
+    auditor: impl Into<Arc<Auditor>>,
+    mut stages: watch::Receiver<Stage>,
+) {
+    let auditor = auditor.into();
+    let port = listener.local_addr().ok().map(|address| address.port());
+    let next = auditor.settings.next_hop(port).clone();
     let mut server = auto::Builder::new(TokioExecutor::new());
     server.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
     let mut http2 = server.http2();
     http2.timer(TokioTimer::new()).keep_alive_interval(HEAD_LIMIT).max_concurrent_streams(MAX_STREAMS);
-    let auditor = Arc::new(auditor);
     let connections = GracefulShutdown::new();
     loop {
         let (connection, peer) = tokio::select! {
@@ -213,12 +232,12 @@ pub async fn serve_on(listener: TcpListener, auditor: Auditor, mut stages: watch
         // Do not delay pieces of a response, and do not hold one for a caller who reads nothing.
         let _ = connection.set_nodelay(true);
         let _ = set_tcp_user_timeout(&connection, UNREAD_LIMIT);
-        let (auditor, served) = (Arc::clone(&auditor), stages.clone());
+        let (auditor, next, served) = (Arc::clone(&auditor), next.clone(), stages.clone());
         let service = service_fn(move |request: Request<Incoming>| {
-            let (auditor, stages) = (Arc::clone(&auditor), served.clone());
+            let (auditor, next, stages) = (Arc::clone(&auditor), next.clone(), served.clone());
             async move {
                 let version = request.version();
-                let mut response = auditor.respond(peer.ip(), request).await;
+                let mut response = auditor.respond(peer.ip(), &next, request).await;
                 if *stages.borrow() > Stage::Serving && version != Version::HTTP_2 {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }

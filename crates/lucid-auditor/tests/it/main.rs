@@ -3,6 +3,7 @@
 
 mod chain;
 mod protocols;
+mod routes;
 mod streaming;
 mod tool_calls;
 mod unjudged;

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -39,8 +40,16 @@ async fn running(next: SocketAddr, variables: &[(&str, &str)]) -> (Running, u16)
     start(program(), next, variables).await
 }
 
-async fn start(mut program: Command, next: SocketAddr, variables: &[(&str, &str)]) -> (Running, u16) {
-    let port = free_port();
+async fn start(program: Command, next: SocketAddr, variables: &[(&str, &str)]) -> (Running, u16) {
+    start_on(free_port(), program, next, variables).await
+}
+
+async fn start_on(
+    port: u16,
+    mut program: Command,
+    next: SocketAddr,
+    variables: &[(&str, &str)],
+) -> (Running, u16) {
     program.env("LUCID_CHAIN_NEXT", format!("http://{next}")).env("LUCID_AUDITOR_PORT", port.to_string());
     program.envs(variables.iter().copied());
     let auditor = Running(program.spawn().unwrap());
@@ -96,6 +105,36 @@ async fn it_serves_ipv4_and_ipv6_and_drains_at_sigterm() {
 }
 
 #[tokio::test]
+async fn every_route_is_served_and_ends_with_the_auditor() {
+    let name = |name: &'static str| Router::new().fallback(move || async move { name });
+    let (first, second) = (serve(name("first")).await, serve(name("second")).await);
+    let (port, other) = (free_port(), free_port());
+    let routes = format!("{port}={},{other}={}", first.port(), second.port());
+    let variables = [LONG[0], LONG[1], ("LUCID_ROUTES", &routes)];
+    let (mut auditor, _) = start_on(port, program(), first, &variables).await;
+    let loopback = if TcpListener::bind("[::1]:0").is_ok() { "[::1]" } else { "127.0.0.1" };
+    for (port, expected) in [(port, "first"), (other, "second")] {
+        for host in [loopback, "127.0.0.1"] {
+            let answer = client().get(format!("http://{host}:{port}/")).send().await.unwrap();
+            assert_eq!(answer.text().await.unwrap(), expected, "{host}");
+        }
+    }
+    auditor.signal(Signal::TERM);
+    for port in [port, other] {
+        until(async || {
+            let answer = client().get(format!("http://127.0.0.1:{port}/health")).send().await.unwrap();
+            answer.headers().get("connection").is_some_and(|value| value == "close")
+        })
+        .await;
+    }
+    auditor.signal(Signal::TERM);
+    auditor.ends().await;
+    for port in [port, other] {
+        refused(port).await;
+    }
+}
+
+#[tokio::test]
 async fn a_terminating_chain_answers_open_and_new_requests() {
     let (mut second, next) = running(serve(example_model::router()).await, &LONG).await;
     let (mut first, port) = running(SocketAddr::from(([127, 0, 0, 1], next)), &LONG).await;
@@ -134,6 +173,23 @@ async fn a_terminating_chain_answers_open_and_new_requests() {
 async fn one_whose_next_one_is_gone_ends_at_once() {
     let (mut auditor, _) = running(NOBODY.parse().unwrap(), &LONG).await;
     auditor.signal(Signal::TERM);
+    auditor.ends().await;
+}
+
+#[tokio::test]
+async fn it_serves_until_the_last_next_hop_is_gone() {
+    let model = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (nobody, port, other) = (NOBODY.parse::<SocketAddr>().unwrap(), free_port(), free_port());
+    let routes = format!("{port}={},{other}={}", nobody.port(), model.local_addr().unwrap().port());
+    let variables = [LONG[0], LONG[1], ("LUCID_ROUTES", &routes)];
+    let (mut auditor, _) = start_on(port, program(), nobody, &variables).await;
+    auditor.signal(Signal::TERM);
+    until(async || {
+        let answer = client().get(format!("http://127.0.0.1:{other}/health")).send().await.unwrap();
+        answer.headers().get("connection").is_some_and(|value| value == "close")
+    })
+    .await;
+    drop(model);
     auditor.ends().await;
 }
 
@@ -221,5 +277,5 @@ fn without_a_next_one_it_says_what_is_missing_and_ends() {
     let mut told = String::new();
     auditor.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!(status.code(), Some(1));
-    assert_eq!(told, "Error: LUCID_CHAIN_NEXT: found nothing, accepted http://HOST:PORT\n");
+    assert_eq!(told, "Error: LUCID_CHAIN_NEXT: expected http://HOST:PORT, found nothing\n");
 }
