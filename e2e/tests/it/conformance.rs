@@ -108,6 +108,61 @@ async fn a_running_auditor_conforms() {
     }
 }
 
+/// Runs an auditor on the first port of LUCID_ROUTES, and the first argument on the second one.
+const ROUTES: &str = r#"
+second=${LUCID_ROUTES#*,} first_next=$LUCID_CHAIN_NEXT
+unset LUCID_ROUTES
+"$0" &
+first=$!
+export LUCID_AUDITOR_PORT=${second%=*} LUCID_CHAIN_NEXT=http://localhost:${second#*=}
+eval "$1 &"
+trap "kill $first $!" TERM
+wait
+"#;
+
+#[tokio::test]
+async fn every_port_of_the_routes_is_checked() {
+    let auditor = program("example-auditor").unwrap();
+    let auditor = auditor.to_str().unwrap();
+    let two = |second| vec!["sh", "-c", ROUTES, auditor, second];
+    let check = async |options: &[&str], command: Vec<&str>| {
+        let arguments = [&["-o", "json", "--timeout", "3"], options, &["--"], &command].concat();
+        let ran = test(&arguments).await;
+        let report: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
+        report["checks"].as_array().unwrap().iter().find(|it| it["name"] == "routes").unwrap().clone()
+    };
+    for (second, status, key, told) in [
+        (r#""$0""#, "passed", "reason", None),
+        (
+            r#"LUCID_CHAIN_NEXT=$first_next "$0""#,
+            "failed",
+            "expected",
+            Some("the request at the model, with the second port of LUCID_ROUTES"),
+        ),
+        (
+            r#"LUCID_AUDIT_MODE=observe "$0""#,
+            "failed",
+            "expected",
+            Some("no request at the model, with the second port of LUCID_ROUTES"),
+        ),
+        (
+            "true",
+            "skipped",
+            "reason",
+            Some("listens on its first port only; leave `routes` out of its entry"),
+        ),
+    ] {
+        let check = check(&[], two(second)).await;
+        assert_eq!((check["status"].as_str(), check[key].as_str()), (Some(status), told), "{check:#}");
+    }
+    let claimed = check(&["--routes"], two("true")).await;
+    assert_eq!(claimed["status"], "failed");
+    assert!(
+        claimed["expected"].as_str().unwrap().ends_with("the second port of LUCID_ROUTES"),
+        "{claimed:#}"
+    );
+}
+
 #[tokio::test]
 async fn the_skeleton_fails_the_checks_on_its_page() {
     let page = fs::read_to_string(root().join("docs/writing-an-auditor.md")).unwrap();

@@ -40,6 +40,12 @@ pub(crate) fn ensure(holds: bool, expected: impl Into<String>) -> Outcome {
 pub(crate) struct Bench {
     pub(crate) auditor: SocketAddr,
     pub(crate) model: Model,
+    /// Second port of the auditor, if the kit has started it.
+    pub(crate) second_auditor: SocketAddr,
+    /// The model behind `second_auditor`.
+    pub(crate) second_model: Model,
+    /// Whether the auditor has to listen on the second port.
+    pub(crate) needs_routes: bool,
     pub(crate) transcript: Transcript,
     /// The auditor, if the kit has started it.
     pub(crate) process: Option<Process>,
@@ -55,6 +61,12 @@ impl Bench {
     pub(crate) async fn play(&mut self, script: Script) -> Outcome {
         self.transcript.clear();
         Ok(self.model.play(script).await?)
+    }
+
+    /// Exchanges the two ports and the models behind them.
+    pub(crate) fn swap_routes(&mut self) {
+        std::mem::swap(&mut self.auditor, &mut self.second_auditor);
+        std::mem::swap(&mut self.model, &mut self.second_model);
     }
 
     /// Connects to the auditor.

@@ -67,6 +67,10 @@ struct TestArgs {
     #[arg(long, value_name = "TEXT", value_parser = parse_text)]
     masked: Option<String>,
 
+    /// Fail if the auditor ignores LUCID_ROUTES, as an auditor with `routes: true` in the catalogue must not.
+    #[arg(long, conflicts_with = "url")]
+    routes: bool,
+
     /// Maximum number of seconds to wait for each message.
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=600))]
@@ -110,9 +114,13 @@ pub(crate) async fn auditor(args: &AuditorArgs, out: &mut impl Write) -> Result<
     let listen = args.model_listen.unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into());
     let transcript = Transcript::default();
     let model = Model::bind(listen, transcript.clone());
+    let second_model = Model::bind((Ipv4Addr::LOCALHOST, 0).into(), transcript.clone());
     let mut bench = Bench {
         auditor: auditor.unwrap_or(listen),
         model: model.failed_to(format_args!("listen on {listen}")).usage()?,
+        second_auditor: listen,
+        second_model: second_model.failed_to("listen on a second port").usage()?,
+        needs_routes: args.routes,
         transcript,
         process: None,
         refused: args.refused.clone(),
@@ -131,9 +139,10 @@ pub(crate) async fn auditor(args: &AuditorArgs, out: &mut impl Write) -> Result<
         [("enforce", checks::enforce().collect()), ("observe", checks::observe().collect())];
     for (mode, checks) in stages {
         if auditor.is_none() {
-            let (process, address) =
-                Process::start(&args.command, bench.model.address(), mode).await.usage()?;
-            (bench.process, bench.auditor) = (Some(process), address);
+            let models = [bench.model.address(), bench.second_model.address()];
+            let (process, addresses) = Process::start(&args.command, models, mode).await.usage()?;
+            bench.process = Some(process);
+            [bench.auditor, bench.second_auditor] = addresses;
         }
         for check in checks {
             let begin = Instant::now();

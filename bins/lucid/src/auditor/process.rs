@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use lucid_chain::keys::ROUTES_ENV;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -37,19 +38,23 @@ pub(crate) struct Process {
 struct Output(Arc<Mutex<VecDeque<String>>>);
 
 impl Process {
-    /// Starts an auditor in front of `model`, and waits until it listens. Returns its address.
+    /// Starts an auditor in front of `models`, and waits until it listens. Returns its address in front of each.
     pub(crate) async fn start(
         command: &[OsString],
-        model: SocketAddr,
+        models: [SocketAddr; 2],
         mode: &str,
-    ) -> Result<(Self, SocketAddr)> {
+    ) -> Result<(Self, [SocketAddr; 2])> {
         let (program, arguments) = command.split_first().ok_or("the command is empty")?;
-        let port = free_port().failed_to("find a free port")?;
-        let next = format!("http://localhost:{}", model.port());
+        let ports = free_ports().failed_to("find free ports")?;
+        let [port, second] = ports;
+        let [next, second_next] = models.map(|model| model.port());
+        let routes = format!("{port}={next},{second}={second_next}");
+        let next = format!("http://localhost:{next}");
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env("LUCID_CHAIN_NEXT", &next).env("AUDITOR_URL", &next);
         command.env("LUCID_AUDITOR_PORT", port.to_string()).env("PORT", port.to_string());
+        command.env(ROUTES_ENV, routes);
         command.env("LUCID_AUDITOR_ID", "conformance").env("LUCID_AUDIT_MODE", mode);
         command.env("LUCID_PROBE_PATHS", "/ready");
         let mut child = command.spawn().failed_to(format_args!("start {}", program.display()))?;
@@ -61,7 +66,8 @@ impl Process {
             output.collect(stderr);
         }
         let mut process = Self { child, output };
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let addresses = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let [address, _] = addresses;
         let begin = Instant::now();
         while TcpStream::connect(address).await.is_err() {
             let found = match process.ended()? {
@@ -79,7 +85,7 @@ impl Process {
             )
             .into());
         }
-        Ok((process, address))
+        Ok((process, addresses))
     }
 
     pub(crate) fn terminate(&self) -> io::Result<()> {
@@ -152,9 +158,13 @@ impl Output {
     }
 }
 
-/// Returns a port that is free on all addresses.
-fn free_port() -> io::Result<u16> {
-    let all = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
-        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)));
-    Ok(all?.local_addr()?.port())
+/// Returns two ports that are free on all addresses.
+fn free_ports() -> io::Result<[u16; 2]> {
+    let bind = || {
+        TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
+            .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
+    };
+    // Both are bound at once, so that they differ.
+    let (first, second) = (bind()?, bind()?);
+    Ok([first.local_addr()?.port(), second.local_addr()?.port()])
 }

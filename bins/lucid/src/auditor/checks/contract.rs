@@ -26,7 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
     }),
 ];
 
-async fn health(bench: &mut Bench) -> Outcome {
+pub(super) async fn health(bench: &mut Bench) -> Outcome {
     let begin = Instant::now();
     loop {
         bench.play(Script::Down).await?;
@@ -47,7 +47,7 @@ async fn model_down(bench: &mut Bench) -> Outcome {
     ensure((500..600).contains(&answer.status()), "a status from 500 to 599")
 }
 
-async fn audit(bench: &mut Bench) -> Outcome {
+pub(super) async fn audit(bench: &mut Bench) -> Outcome {
     for (text, is_allowed) in [("Hello".to_owned(), true), (bench.refused.clone(), false)] {
         bench.play(Script::Say(answer("text/plain", "the model"))).await?;
         let answer = bench.exchange(post_with("/audit", "Content-Type: text/plain\r\n", text)).await?;
@@ -60,7 +60,7 @@ async fn audit(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-async fn all_addresses(bench: &mut Bench) -> Outcome {
+pub(super) async fn all_addresses(bench: &mut Bench) -> Outcome {
     bench.process()?;
     let mut addresses = vec![bench.auditor.ip()];
     addresses.extend(own_address());

@@ -8,6 +8,7 @@ mod framing;
 mod masks;
 mod observe;
 mod requests;
+mod routes;
 mod shutdown;
 mod streams;
 
@@ -42,6 +43,7 @@ pub(crate) fn enforce() -> impl Iterator<Item = &'static Check> {
         streams::CHECKS,
         masks::CHECKS,
         framing::CHECKS,
+        routes::CHECKS,
         shutdown::CHECKS,
     ];
     checks.into_iter().flatten()

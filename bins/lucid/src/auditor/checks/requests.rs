@@ -12,8 +12,7 @@ use crate::auditor::bench::{Bench, Outcome, ensure, get, post, post_with};
 
 pub(super) const CHECKS: &[Check] = &[
     Check::new("refuse-plain", "A plain text is refused before the model sees it", |bench| {
-        refuse(bench, |text| post_with("/v1/chat", "Content-Type: text/plain\r\n", format!("Please {text}.")))
-            .boxed()
+        refuse_plain(bench).boxed()
     }),
     Check::new("refuse-message", "A message of a chat is refused", |bench| {
         refuse_json(bench, "/v1/chat/completions", |text| json!([{"role": "user", "content": text}])).boxed()
@@ -92,6 +91,11 @@ pub(super) const CHECKS: &[Check] = &[
         probe(bench).boxed()
     }),
 ];
+
+pub(super) async fn refuse_plain(bench: &mut Bench) -> Outcome {
+    refuse(bench, |text| post_with("/v1/chat", "Content-Type: text/plain\r\n", format!("Please {text}.")))
+        .await
+}
 
 async fn refuse(bench: &mut Bench, request: impl Fn(&str) -> Vec<u8>) -> Outcome {
     let request = request(&bench.refused);
