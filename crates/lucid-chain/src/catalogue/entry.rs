@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroU16};
 
-use lucid_notary::reference::ReferenceError;
+use lucid_notary::{ImageReference, reference::ReferenceError};
 use serde::Deserialize;
 
 use super::{
@@ -78,14 +78,18 @@ impl WrittenEntry {
     /// Returns the auditor, which inherits omitted keys from the entry of `base` with an equivalent name.
     pub(super) fn over(self, base: &Catalogue) -> Result<Auditor, String> {
         let base = base.find(&self.name);
-        // Both are said of an image: an entry that sets an image inherits neither.
-        let base_of_image = base.filter(|_| self.image.is_none());
-        let of_image = |of: fn(&Auditor) -> bool| base_of_image.is_some_and(of);
-        let token = self.service_account_token.unwrap_or_else(|| of_image(Auditor::service_account_token));
-        let serves_routes = self.routes.unwrap_or_else(|| of_image(Auditor::serves_routes));
+        // The token is granted to an image, so an entry that sets an image does not inherit the grant.
+        let token = self
+            .service_account_token
+            .unwrap_or_else(|| self.image.is_none() && base.is_some_and(Auditor::service_account_token));
         let image = or_inherited(self.image, base, Auditor::image);
+        let reference: ImageReference = image.parse().map_err(|error: ReferenceError| error.to_string())?;
+        // Serving routes is a property of the program, whose tag or digest may be another one.
+        let is_same = |base: &&Auditor| base.image_reference().same_repository(&reference);
+        let serves_routes =
+            self.routes.unwrap_or_else(|| base.filter(is_same).is_some_and(Auditor::serves_routes));
         Ok(Auditor::from(Entry {
-            reference: image.parse().map_err(|error: ReferenceError| error.to_string())?,
+            reference,
             name: self.name,
             description: or_inherited(self.description, base, Auditor::description),
             image,

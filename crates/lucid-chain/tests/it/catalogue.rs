@@ -103,6 +103,8 @@ fn routes_are_served_by_built_in_images_and_where_an_entry_says_so() {
         ("name: pii, routes: false", false),
         ("name: pii, image: own", false),
         ("name: pii, image: own, routes: true", true),
+        // Another tag or digest of the same repository.
+        ("name: pii, image: \"ghcr.io/lucid/lucid-pii-auditor:1.4\"", true),
     ] {
         let found = parsed(&format!("chain: [{{{entry}}}]")).auditors()[0].serves_routes();
         assert_eq!(found, expected, "{entry}");
