@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers fail by panicking")]
 
+mod closed;
 mod failures;
 mod hops;
 mod init;

@@ -15,6 +15,9 @@ pub const IPTABLES_FLAGS: &str = "--tcp-flags";
 /// translate, because their connection predates the rules. Native auditors listen before the rules are installed.
 const STALE_CHAIN: &str = "LUCID_OLDER";
 
+/// Chain of the table `filter` that refuses connections from outside to closed ports.
+const CLOSED_CHAIN: &str = "LUCID_CLOSED";
+
 impl Redirect {
     /// Returns the input for `iptables-restore --noflush` and `ip6tables-restore --noflush`, for a pod without these
     /// rules.
@@ -23,14 +26,14 @@ impl Redirect {
     /// [`Redirect::iptables_restore_over`].
     ///
     /// It uses only the matches `tcp` and `owner`, which every kernel with iptables has, and neither `multiport` nor
-    /// `comment`. gVisor supports all of it except the [flags](IPTABLES_FLAGS) of `tcp`.
+    /// `comment`. gVisor supports all of it except the [flags](IPTABLES_FLAGS) of `tcp`. The rules for
+    /// [open ports](Self::with_open_ports) also need the match `conntrack` and the target `REJECT`, which gVisor lacks.
     pub fn iptables_restore(&self) -> String {
         let add = |jumps: Vec<String>| jumps.into_iter().map(|jump| format!("-A {jump}")).collect::<Vec<_>>();
         let nat = self.nat(&format!("-N {IPTABLES_CHAIN}"), &add(self.jumps()));
-        let stale = self.stale_jumps();
+        let chains = self.filter_chains().into_iter().filter(|chain| !chain.jumps.is_empty());
         // After `nat`, which fails if the chain exists.
-        let filter = if stale.is_empty() { String::new() } else { filter(&add(stale)) };
-        nat + &filter
+        nat + &filter(chains.map(|chain| FilterChain { jumps: add(chain.jumps), ..chain }))
     }
 
     /// Returns the input for a pod in which rules may be installed. `saved` is the output of `iptables-save` or, for
@@ -41,28 +44,47 @@ impl Redirect {
     pub fn iptables_restore_over(&self, saved: &str) -> String {
         // Creates the chain or empties it.
         let nat = self.nat(&create(IPTABLES_CHAIN), &changes(saved, IPTABLES_CHAIN, self.jumps()));
-        let stale = self.stale_jumps();
-        let nothing = stale.is_empty() && !saved.contains(STALE_CHAIN);
-        let filter = if nothing { String::new() } else { filter(&changes(saved, STALE_CHAIN, stale)) };
-        nat + &filter
+        let chains = self.filter_chains().into_iter();
+        let chains = chains.filter(|chain| !chain.jumps.is_empty() || saved.contains(chain.name));
+        nat + &filter(chains.map(|chain| {
+            let jumps = changes(saved, chain.name, chain.jumps);
+            FilterChain { jumps, ..chain }
+        }))
     }
 
-    fn nat(&self, chain: &str, jumps: &[String]) -> String {
+    fn nat(&self, create: &str, jumps: &[String]) -> String {
         let first = self.first_port();
-        let redirect =
-            |ports: &str, to| format!("{IPTABLES_CHAIN} -p tcp{ports} -j REDIRECT --to-ports {to}");
+        let redirect = |ports: &str, to| format!("-p tcp{ports} -j REDIRECT --to-ports {to}");
         let guarded = self.guarded();
         let others = guarded.iter().filter(|(_, to)| **to != first);
         let mut rules: Vec<_> =
             others.map(|(port, to)| redirect(&format!(" -m tcp --dport {port}"), to)).collect();
         rules.push(redirect("", &first));
-        table("nat", chain, jumps, &rules)
+        format!("*nat\n{}COMMIT\n", chain(create, jumps, IPTABLES_CHAIN, &rules))
     }
 
-    /// Returns the rules that jump to [`STALE_CHAIN`], written and ordered as by `iptables-save`.
-    fn stale_jumps(&self) -> Vec<String> {
-        let ports = self.guarded_from_outside();
-        ports.keys().map(|port| jump("INPUT ! -i lo", port, &[], STALE_CHAIN)).collect()
+    /// Returns the chains of the table `filter`, with jumps written and ordered as by `iptables-save`.
+    fn filter_chains(&self) -> [FilterChain; 2] {
+        let guarded = self.guarded_from_outside();
+        let stale_jumps = guarded.keys().map(|port| jump("INPUT ! -i lo", port, &[], STALE_CHAIN));
+        let (mut closed_jumps, mut closed) = (Vec::new(), Vec::new());
+        if let Some(reachable) = self.reachable_from_outside() {
+            closed_jumps.push(format!("INPUT ! -i lo -p tcp -j {CLOSED_CHAIN}"));
+            // Not `IPTABLES_FLAGS`, whose rules may be omitted.
+            closed.push("-p tcp -m tcp ! --syn -j RETURN".to_owned());
+            closed.extend(
+                reachable.iter().map(|port| format!("-p tcp -m conntrack --ctorigdstport {port} -j RETURN")),
+            );
+            closed.push("-p tcp -j REJECT --reject-with tcp-reset".to_owned());
+        }
+        [
+            FilterChain {
+                name: STALE_CHAIN,
+                jumps: stale_jumps.collect(),
+                rules: vec!["-p tcp -j DROP".to_owned()],
+            },
+            FilterChain { name: CLOSED_CHAIN, jumps: closed_jumps, rules: closed },
+        ]
     }
 
     /// Returns the rules that jump to [`IPTABLES_CHAIN`], written and ordered as by `iptables-save`. Exempt uids do
@@ -84,15 +106,25 @@ impl Redirect {
     }
 }
 
-/// Returns the section of a table that creates `chain` and appends `rules`.
-fn table(name: &str, chain: &str, jumps: &[String], rules: &[String]) -> String {
-    let jumps: String = jumps.iter().map(|jump| format!("{jump}\n")).collect();
-    let rules: String = rules.iter().map(|rule| format!("-A {rule}\n")).collect();
-    format!("*{name}\n{chain}\n{jumps}{rules}COMMIT\n")
+/// A chain of the table `filter`.
+struct FilterChain {
+    name: &'static str,
+    /// Rules or commands that let other chains jump to it.
+    jumps: Vec<String>,
+    rules: Vec<String>,
 }
 
-fn filter(jumps: &[String]) -> String {
-    table("filter", &create(STALE_CHAIN), jumps, &[format!("{STALE_CHAIN} -p tcp -j DROP")])
+/// Returns the section of the table `filter`; empty without chains.
+fn filter(chains: impl Iterator<Item = FilterChain>) -> String {
+    let chains: String = chains.map(|it| chain(&create(it.name), &it.jumps, it.name, &it.rules)).collect();
+    if chains.is_empty() { chains } else { format!("*filter\n{chains}COMMIT\n") }
+}
+
+/// Returns the lines that create a chain, add its jumps and append its `rules`.
+fn chain(create: &str, jumps: &[String], name: &str, rules: &[String]) -> String {
+    let jumps: String = jumps.iter().map(|jump| format!("{jump}\n")).collect();
+    let rules: String = rules.iter().map(|rule| format!("-A {name} {rule}\n")).collect();
+    format!("{create}\n{jumps}{rules}")
 }
 
 fn create(chain: &str) -> String {

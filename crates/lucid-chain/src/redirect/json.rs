@@ -37,6 +37,9 @@ struct Document {
     /// Absent with one route, whose ports are those of `chain` and `model`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     routes: Vec<AnotherRoute>,
+    /// Absent if no port is closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    open: Option<Vec<Port>>,
 }
 
 /// A further route to the model.
@@ -69,7 +72,7 @@ impl<'de> Deserialize<'de> for Port {
 }
 
 impl Redirect {
-    /// Parses the output of [`Redirect::to_json`]. Every member except `exit` and `routes` is required, may occur
+    /// Parses the output of [`Redirect::to_json`]. Every member except `exit`, `routes` and `open` is required, may occur
     /// only once, and no others are accepted.
     ///
     /// # Errors
@@ -102,10 +105,13 @@ impl Redirect {
         for AnotherRoute { ports, model } in document.routes {
             redirect = redirect.with_route(ports.into_iter().map(|port| port.0), model.0)?;
         }
-        match document.exit {
-            Some(exit) => redirect.with_exit(exit.0),
-            None => Ok(redirect),
+        if let Some(exit) = document.exit {
+            redirect = redirect.with_exit(exit.0)?;
         }
+        if let Some(open) = document.open {
+            redirect = redirect.with_open_ports(open.into_iter().map(|port| port.0));
+        }
+        Ok(redirect)
     }
 
     /// Returns the JSON form, on one line. Equal redirects have equal texts.
@@ -125,6 +131,7 @@ impl Redirect {
                     model: Port(route.model),
                 })
                 .collect(),
+            open: self.open_ports.as_ref().map(|ports| ports.iter().copied().map(Port).collect()),
         };
         // Numbers, booleans and lists cannot fail to serialize.
         serde_json::to_string(&document).unwrap_or_default()

@@ -36,8 +36,10 @@
 //!   auditor forwards to it instead of the model, and the uid of `lucid-egress` is exempt for the model.
 //! - A call to an outbound port of another host is redirected to the first auditor, unless an auditor's uid makes it.
 //!   Other calls that leave the pod are not affected.
-//!
-//! - A connection that predates the rules is reset, whichever side sends the next packet.
+//! - With [open ports](Redirect::with_open_ports), a connection from outside the pod is refused unless it is to one of
+//!   these, to a port guarded from outside, or to the first auditor. The port counts that the client connects to, before
+//!   any translation in the pod. Connections of the pod itself and their replies are not affected.
+//! - A connection to a guarded port that predates the rules is reset, whichever side sends the next packet.
 //!
 //! The rules cover TCP only. [`Redirect::nft_script`] handles IPv4 and IPv6 together; [`Redirect::iptables_restore`]
 //! is the input for both `iptables-restore` and `ip6tables-restore`.
@@ -112,6 +114,7 @@ pub struct Redirect {
     inbound: bool,
     outbound: BTreeSet<NonZeroU16>,
     exit: Option<NonZeroU16>,
+    open_ports: Option<BTreeSet<NonZeroU16>>,
 }
 
 impl Redirect {
@@ -177,7 +180,8 @@ impl Redirect {
         let uids = hops.iter().map(|hop| hop.uid).collect();
         let first = hops.remove(0).port;
         let route = Route { first, later: hops.iter().map(|hop| hop.port).collect(), model };
-        Ok(Self { uids, route, more_routes: Vec::new(), inbound, outbound: outbound_ports, exit: None })
+        let outbound = outbound_ports;
+        Ok(Self { uids, route, more_routes: Vec::new(), inbound, outbound, exit: None, open_ports: None })
     }
 
     /// Adds a route to another port of the model. `ports` are those on which the auditors listen for it, in the order
@@ -243,6 +247,12 @@ impl Redirect {
         Ok(self)
     }
 
+    /// Closes all ports of the pod except `ports` and those through which its chain is reached.
+    #[must_use]
+    pub fn with_open_ports(self, ports: impl IntoIterator<Item = NonZeroU16>) -> Self {
+        Self { open_ports: Some(ports.into_iter().collect()), ..self }
+    }
+
     fn routes(&self) -> impl Iterator<Item = &Route> {
         std::iter::once(&self.route).chain(&self.more_routes)
     }
@@ -297,6 +307,13 @@ impl Redirect {
             ports.retain(|port, _| self.models().all(|model| model != *port));
         }
         ports
+    }
+
+    /// Returns the ports that calls from outside may connect to, or `None` if none is closed.
+    fn reachable_from_outside(&self) -> Option<BTreeSet<NonZeroU16>> {
+        let open = self.open_ports.iter().flatten().copied();
+        let guarded = self.guarded_from_outside().into_keys();
+        self.open_ports.as_ref().map(|_| open.chain(guarded).chain(self.first_ports()).collect())
     }
 
     /// Returns the guarded ports that each auditor's uid may connect to: its own ports and its next hops. The first

@@ -45,6 +45,14 @@ impl Redirect {
             let ports = set(outside.keys());
             input.push(format!("iifname != \"lo\" tcp dport {ports} reject with tcp reset"));
         }
+        if let Some(reachable) = self.reachable_from_outside() {
+            input.push(format!("{NO_SYN} return"));
+            // One rule for each port: nft 1.0.6 lists a set of these as numbers of an invalid type.
+            input.extend(
+                reachable.iter().map(|port| format!("meta l4proto tcp ct original proto-dst {port} return")),
+            );
+            input.push("iifname != \"lo\" meta l4proto tcp reject with tcp reset".to_owned());
+        }
         let guarded = self.guarded();
         let ports = set(guarded.keys());
         let mut output = vec![format!("oifname \"lo\" tcp sport {ports} {NO_SYN} redirect to :{first}")];
@@ -82,7 +90,7 @@ impl Redirect {
 /// The priority `dstnat`. nft 1.0.6 rejects this name in an output chain.
 const DSTNAT: i32 = -100;
 
-/// Matches packets that do not open a connection. Chains of the type `nat` see only the first packet of a connection.
+/// Matches TCP packets that do not open a connection. Chains of the type `nat` see only the first packet of a connection.
 const NO_SYN: &str = "tcp flags & (fin | syn | rst | ack) != syn";
 
 /// A base chain.

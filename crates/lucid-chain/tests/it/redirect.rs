@@ -160,6 +160,59 @@ COMMIT
 }
 
 #[test]
+fn open_ports_are_written_only_if_others_are_closed() {
+    let open = Redirect::from_json(PLAN).unwrap();
+    assert!(!open.to_json().contains("open"), "{}", open.to_json());
+    assert!(!open.nft_script().contains("proto-dst") && !open.iptables_restore().contains("LUCID_CLOSED"));
+    for (ports, json) in [(&[][..], r#","open":[]}"#), (&[9091, 9090], r#","open":[9090,9091]}"#)] {
+        let closed = open.clone().with_open_ports(ports.iter().map(|number| port(*number)));
+        assert_eq!(closed.to_json(), format!("{}{json}", PLAN.strip_suffix('}').unwrap()));
+        assert_eq!(Redirect::from_json(&closed.to_json()).unwrap(), closed);
+    }
+    let error = Redirect::from_json(&PLAN.replace(r#""outbound""#, r#""open":[0],"outbound""#)).unwrap_err();
+    assert!(error.to_string().contains("open[0]: found"), "{error}");
+}
+
+#[test]
+fn closed_ports_are_refused_last() {
+    let redirect = Redirect::from_json(PLAN).unwrap().with_open_ports([port(9090)]);
+    let input = r#"add rule inet lucid input iifname != "lo" tcp dport { 5000, 8093 } reject with tcp reset
+add rule inet lucid input tcp flags & (fin | syn | rst | ack) != syn return
+add rule inet lucid input meta l4proto tcp ct original proto-dst 5000 return
+add rule inet lucid input meta l4proto tcp ct original proto-dst 8090 return
+add rule inet lucid input meta l4proto tcp ct original proto-dst 8093 return
+add rule inet lucid input meta l4proto tcp ct original proto-dst 9090 return
+add rule inet lucid input iifname != "lo" meta l4proto tcp reject with tcp reset
+"#;
+    assert!(redirect.nft_script().contains(input), "{}", redirect.nft_script());
+    let filter = "-A LUCID_OLDER -p tcp -j DROP
+:LUCID_CLOSED - [0:0]
+-A INPUT ! -i lo -p tcp -j LUCID_CLOSED
+-A LUCID_CLOSED -p tcp -m tcp ! --syn -j RETURN
+-A LUCID_CLOSED -p tcp -m conntrack --ctorigdstport 5000 -j RETURN
+-A LUCID_CLOSED -p tcp -m conntrack --ctorigdstport 8090 -j RETURN
+-A LUCID_CLOSED -p tcp -m conntrack --ctorigdstport 8093 -j RETURN
+-A LUCID_CLOSED -p tcp -m conntrack --ctorigdstport 9090 -j RETURN
+-A LUCID_CLOSED -p tcp -j REJECT --reject-with tcp-reset
+COMMIT
+";
+    let restore = redirect.iptables_restore();
+    assert!(restore.ends_with(filter), "{restore}");
+
+    // An open pod removes the rules of a closed one.
+    let over = Redirect::from_json(PLAN).unwrap().iptables_restore_over(&restore);
+    assert!(
+        over.contains(":LUCID_CLOSED - [0:0]\n-D INPUT ! -i lo -p tcp -j LUCID_CLOSED\nCOMMIT\n"),
+        "{over}"
+    );
+
+    // The model of a chain for outbound traffic is not guarded from outside.
+    let outbound = Redirect::new(chain(1), port(5000), false, [port(8000)]).unwrap().with_open_ports([]);
+    let script = outbound.nft_script();
+    assert!(script.contains("proto-dst 8090 ") && !script.contains("proto-dst 5000 "), "{script}");
+}
+
+#[test]
 fn errors_are_one_short_line() {
     for plan in [
         "{\"\u{7f}\u{202e}\": 1}",
