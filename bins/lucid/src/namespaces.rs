@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use lucid_admission::Scope;
 use lucid_chain::{
-    AuditorImages, Catalogue, NamespaceChain, PodChoices, PodSecurity, Upstream, keys, requires_chain,
+    AuditorImages, Catalogue, NamespaceChain, OtherPorts, PodChoices, PodSecurity, Upstream, keys,
+    requires_chain,
 };
 use serde_json::Value;
 
@@ -61,6 +62,7 @@ pub(crate) struct NamespaceContext {
     pub(crate) pod_security: PodSecurity,
     pub(crate) pod_choices: PodChoices,
     pub(crate) upstream: Option<Upstream>,
+    pub(crate) other_ports: OtherPorts,
     /// `true` if every pod needs a chain.
     pub(crate) requires_chain: bool,
     pub(crate) chain: Option<NamespaceChain>,
@@ -134,10 +136,12 @@ impl Namespaces {
         let (pod_choices, of_choices) = PodChoices::from_namespace(&labels, &annotations);
         let (images, of_images) = AuditorImages::from_annotations(&annotations);
         let (upstream, of_upstream) = Upstream::from_annotations(&annotations);
+        let (other_ports, of_ports) = OtherPorts::from_annotations(&annotations);
         let mut problems: Vec<_> = of_choices
             .into_iter()
             .chain(of_images)
             .chain(of_upstream)
+            .chain(of_ports)
             .map(|problem| format!("namespace {namespace}, {problem}"))
             .collect();
         let data = self.chains.get(namespace).or(self.fallback.as_ref());
@@ -159,6 +163,7 @@ impl Namespaces {
             pod_security: PodSecurity::from_labels(&labels),
             pod_choices,
             upstream,
+            other_ports,
             requires_chain: requires_chain(&labels, &annotations),
             chain,
             problems,

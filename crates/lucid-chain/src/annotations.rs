@@ -1,14 +1,15 @@
 //! Pod annotations as typed settings.
 
-use std::str::FromStr;
+use std::{collections::BTreeSet, num::NonZeroU16, str::FromStr};
 
 use crate::{
     catalogue::{Auditor, Catalogue},
     chain,
     egress::{AllowedHosts, DestinationError, Upstream},
     keys,
-    mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode},
+    mode::{AuditMode, Direction, Intercept, ModeError, OtherPorts, PodChoices, SidecarMode},
     pod::PodView,
+    port,
     target_ports::{TargetPorts, TargetPortsError},
     text::Excerpt,
     warning::Warning,
@@ -41,6 +42,10 @@ pub struct Annotations<'c> {
     pub upstream: Option<Upstream>,
     /// [`keys::ALLOWED_HOSTS`].
     pub allowed_hosts: Option<AllowedHosts>,
+    /// [`keys::OTHER_PORTS`].
+    pub other_ports: Option<OtherPorts>,
+    /// [`keys::OPEN_PORTS`].
+    pub open_ports: Option<BTreeSet<NonZeroU16>>,
     /// [`keys::KEEP_PRIVILEGES`].
     pub keep_privileges: bool,
 }
@@ -72,6 +77,11 @@ impl<'c> Annotations<'c> {
             }),
             allowed_hosts: reader.read(keys::ALLOWED_HOSTS, |text| {
                 text.parse().map_err(|_: DestinationError| accepted(AllowedHosts::ACCEPTED))
+            }),
+            other_ports: reader.read_mode(keys::OTHER_PORTS, OtherPorts::ACCEPTED),
+            open_ports: reader.read(keys::OPEN_PORTS, |text| {
+                port::parse_list(text)
+                    .ok_or_else(|| format!("expected up to {} ports, separated by commas", port::MAX_LISTED))
             }),
             keep_privileges: reader.read(keys::KEEP_PRIVILEGES, read_bool).unwrap_or_default(),
         }

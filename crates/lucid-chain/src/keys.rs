@@ -42,6 +42,12 @@ pub const UPSTREAM: &str = "lucid.computing/upstream";
 /// Pod annotation: the [`AllowedHosts`](crate::AllowedHosts) of outbound traffic.
 pub const ALLOWED_HOSTS: &str = "lucid.computing/allowed-hosts";
 
+/// Pod or namespace annotation: an [`OtherPorts`](crate::OtherPorts). A pod cannot open what its namespace closes.
+pub const OTHER_PORTS: &str = "lucid.computing/other-ports";
+
+/// Pod annotation: comma-separated ports that stay open although [`OTHER_PORTS`] is `closed`.
+pub const OPEN_PORTS: &str = "lucid.computing/open-ports";
+
 /// Pod annotation: `"true"` keeps the privileges of the pod's own containers, which are otherwise reduced when
 /// network rules are installed.
 pub const KEEP_PRIVILEGES: &str = "lucid.computing/keep-privileges";

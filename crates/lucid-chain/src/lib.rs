@@ -167,13 +167,15 @@ pub use chain::{ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};
 pub use egress::{AllowedHosts, DestinationError, Egress, Upstream};
 pub use loopback::is_loopback_name;
-pub use mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode, requires_chain};
+pub use mode::{
+    AuditMode, Direction, Intercept, ModeError, OtherPorts, PodChoices, SidecarMode, requires_chain,
+};
 pub use namespace::{AuditorImages, NamespaceChain, NamespaceChainError};
 pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};
 pub use plan::{
     BASE_URL_ENV, DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs,
-    ModelPort, ModelPortSource, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder, PortReason,
-    Setting, plan,
+    ModelPort, ModelPortSource, OpenPortReason, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder,
+    PortReason, Setting, plan,
 };
 pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;

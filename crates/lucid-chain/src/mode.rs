@@ -72,6 +72,34 @@ pub enum Intercept {
     Env,
 }
 
+/// Reachability of a pod's TCP ports that are neither guarded nor listed in [`keys::OPEN_PORTS`], from the least strict
+/// to the strictest. Needs [`Intercept::Redirect`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum OtherPorts {
+    /// Other pods and hosts can connect to them.
+    #[default]
+    Open,
+    /// Connections from outside the pod are refused. Ports that probes and hooks of the kubelet call stay open.
+    Closed,
+}
+
+impl OtherPorts {
+    /// Parses the namespace annotation [`keys::OTHER_PORTS`]. An invalid value counts as [`Closed`](Self::Closed), and
+    /// the problem is returned.
+    pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
+        let Some(value) = annotations.get(keys::OTHER_PORTS) else { return (Self::Open, None) };
+        match value.trim().parse() {
+            Ok(found) => (found, None),
+            Err(_) => {
+                let (key, accepted, found) = (keys::OTHER_PORTS, Self::ACCEPTED, Excerpt(value));
+                let problem =
+                    format!("{key}: expected {accepted}, found {found}; \"{}\" applies", Self::Closed);
+                (Self::Closed, Some(problem))
+            }
+        }
+    }
+}
+
 /// Pod annotations that pod authors may use in a namespace, from the strictest choice to the most permissive.
 ///
 /// The administrator sets it on the namespace, with [`keys::POD_CHOICES`].
@@ -182,5 +210,6 @@ impl_text! {
     Direction, r#""inbound", "outbound" or "both""# { Inbound = "inbound", Outbound = "outbound", Both = "both" }
     SidecarMode, r#""auto", "containers" or "native""# { Auto = "auto", Containers = "containers", Native = "native" }
     Intercept, r#""redirect" or "env""# { Redirect = "redirect", Env = "env" }
+    OtherPorts, r#""open" or "closed""# { Open = "open", Closed = "closed" }
     PodChoices, r#""none", "chain" or "all""# { None = "none", Chain = "chain", All = "all"; Unset = "unset" }
 }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt, num::NonZeroU16};
 
 use crate::{
     keys::{self, ANNOTATIONS_SIZE},
-    mode::{Intercept, PodChoices, SidecarMode},
+    mode::{Intercept, OtherPorts, PodChoices, SidecarMode},
     pod_security::PodSecurity,
     setting_source::SettingSource,
     text::{Excerpt, Name},
@@ -65,6 +65,13 @@ pub enum Warning {
         level: PodSecurity,
         /// Source of the setting.
         source: SettingSource,
+    },
+    /// The pod's other ports should be closed, but no network rules are installed.
+    PortsNotClosed {
+        /// Source of [`keys::OTHER_PORTS`].
+        source: SettingSource,
+        /// Source of [`keys::INTERCEPT`].
+        intercept: SettingSource,
     },
     /// A gRPC probe of the model reaches the first auditor, which may not support gRPC.
     ProbeByGrpc {
@@ -199,6 +206,7 @@ impl Warning {
             Self::ModelStartsFirst { .. } => "ModelStartsFirst",
             Self::NotRedirected { .. } => "NotRedirected",
             Self::RedirectRefused { .. } => "RedirectRefused",
+            Self::PortsNotClosed { .. } => "PortsNotClosed",
             Self::ProbeByGrpc { .. } => "ProbeByGrpc",
             Self::ProbeByHttps { .. } => "ProbeByHttps",
             Self::NameTaken { .. } => "NameTaken",
@@ -286,6 +294,15 @@ impl fmt::Display for Warning {
             Self::RedirectRefused { level, source } => write!(
                 f,
                 "{}: \"{}\" ({source}) needs NET_ADMIN, which Pod Security level {level} of the namespace refuses: accepted \"{}\"",
+                keys::INTERCEPT,
+                Intercept::Redirect,
+                Intercept::Env
+            ),
+            Self::PortsNotClosed { source, intercept } => write!(
+                f,
+                "{}: \"{}\" ({source}) needs network rules and closes no port: expected {}: \"{}\", found \"{}\" ({intercept})",
+                keys::OTHER_PORTS,
+                OtherPorts::Closed,
                 keys::INTERCEPT,
                 Intercept::Redirect,
                 Intercept::Env

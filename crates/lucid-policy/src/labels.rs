@@ -50,10 +50,12 @@ impl RequiredLabel {
 pub(crate) const TIER_MISSING: &str = "TierMissing";
 
 const LABELS: [&str; 3] = [keys::SECURED_LABEL, keys::BREAK_GLASS, keys::TIER];
-const ANNOTATIONS: [&str; 15] = [
+const ANNOTATIONS: [&str; 17] = [
     keys::UPSTREAM,
     keys::ALLOWED_HOSTS,
     keys::KEEP_PRIVILEGES,
+    keys::OTHER_PORTS,
+    keys::OPEN_PORTS,
     keys::AUDITORS,
     keys::AUDITOR_CHAIN,
     keys::AUDIT_MODE,

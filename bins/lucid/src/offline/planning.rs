@@ -108,7 +108,8 @@ impl Planner {
             .with_namespace_chain(context.chain.as_ref())
             .with_pod_security(context.pod_security)
             .with_pod_choices(context.pod_choices)
-            .with_upstream(context.upstream.as_ref());
+            .with_upstream(context.upstream.as_ref())
+            .with_other_ports(context.other_ports);
         plan(pod, &if self.is_forced { inputs.with_forced_injection() } else { inputs })
     }
 }

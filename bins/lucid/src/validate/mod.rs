@@ -183,7 +183,8 @@ impl Evaluator {
             .with_namespace_chain(context.chain.as_ref())
             .with_pod_security(context.pod_security)
             .with_pod_choices(self.pod_choices.unwrap_or(context.pod_choices))
-            .with_upstream(context.upstream.as_ref());
+            .with_upstream(context.upstream.as_ref())
+            .with_other_ports(context.other_ports);
         let own = context.chain.iter().map(NamespaceChain::catalogue).cloned();
         let catalogues: Vec<_> = self.catalogues.iter().cloned().chain(own).collect();
         let requires_chain = self.requires_chain || context.requires_chain;

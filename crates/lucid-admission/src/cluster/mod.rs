@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_chain::{
-    Catalogue, Configuration, ConfigurationError, Inputs, NamespaceChain, Overrides, PodChoices, PodSecurity,
-    SkipPolicy, Upstream,
+    Catalogue, Configuration, ConfigurationError, Inputs, NamespaceChain, OtherPorts, Overrides, PodChoices,
+    PodSecurity, SkipPolicy, Upstream,
 };
 use lucid_notary::ImageReference;
 use lucid_policy::Policy;
@@ -126,6 +126,8 @@ pub struct NamespaceView {
     pub pod_choices: PodChoices,
     /// Upstream of pods without their own: annotation `lucid.computing/upstream`.
     pub upstream: Option<Upstream>,
+    /// What the namespace demands of its pods: annotation `lucid.computing/other-ports`.
+    pub other_ports: OtherPorts,
     /// Problems of ConfigMaps and Auditor objects. Their last valid content stays in force.
     pub problems: Vec<String>,
 }
@@ -140,6 +142,7 @@ impl NamespaceView {
             .with_pod_security(self.pod_security)
             .with_pod_choices(self.pod_choices)
             .with_upstream(self.upstream.as_ref())
+            .with_other_ports(self.other_ports)
     }
 
     /// Returns the catalogues whose auditors may run in the namespace: the built-in one, the cluster's and its own.

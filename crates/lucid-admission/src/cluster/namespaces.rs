@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lucid_chain::{
-    AuditorImages, Configuration, NamespaceChain, PodChoices, PodSecurity, Upstream, keys, requires_chain,
+    AuditorImages, Configuration, NamespaceChain, OtherPorts, PodChoices, PodSecurity, Upstream, keys,
+    requires_chain,
 };
 
 /// `data` of a ConfigMap.
@@ -79,6 +80,7 @@ pub(crate) struct Labels {
     pub(crate) pod_choices: PodChoices,
     pub(crate) auditor_images: AuditorImages,
     pub(crate) upstream: Option<Upstream>,
+    pub(crate) other_ports: OtherPorts,
     /// Invalid settings.
     pub(crate) problems: Vec<String>,
 }
@@ -88,6 +90,7 @@ impl Labels {
         let (pod_choices, of_choices) = PodChoices::from_namespace(labels, annotations);
         let (auditor_images, of_images) = AuditorImages::from_annotations(annotations);
         let (upstream, of_upstream) = Upstream::from_annotations(annotations);
+        let (other_ports, of_ports) = OtherPorts::from_annotations(annotations);
         Self {
             pod_security: PodSecurity::from_labels(labels),
             is_enabled: labels.get(keys::ENABLED_LABEL).is_some_and(|value| value == keys::TRUE),
@@ -95,7 +98,8 @@ impl Labels {
             pod_choices,
             auditor_images,
             upstream,
-            problems: of_choices.into_iter().chain(of_images).chain(of_upstream).collect(),
+            other_ports,
+            problems: of_choices.into_iter().chain(of_images).chain(of_upstream).chain(of_ports).collect(),
         }
     }
 }

@@ -144,6 +144,7 @@ impl ClusterConfiguration {
             requires_chain: labels.requires_chain,
             pod_choices: labels.pod_choices,
             upstream: labels.upstream.clone(),
+            other_ports: labels.other_ports,
             problems: in_force
                 .problems
                 .iter()

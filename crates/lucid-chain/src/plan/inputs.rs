@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    configuration::Configuration, egress::Upstream, mode::PodChoices, namespace::NamespaceChain,
+    configuration::Configuration,
+    egress::Upstream,
+    mode::{OtherPorts, PodChoices},
+    namespace::NamespaceChain,
     pod_security::PodSecurity,
 };
 
@@ -26,6 +29,8 @@ pub struct Inputs<'a> {
     pub pod_choices: PodChoices,
     /// Upstream of pods without the annotation, from the annotation of the namespace.
     pub upstream: Option<&'a Upstream>,
+    /// What the namespace demands of pods that are not stricter themselves.
+    pub other_ports: OtherPorts,
     /// Images whose containers keep their privileges, written as in the pod.
     pub exempt_images: Option<&'a BTreeSet<String>>,
     /// `true` if the pod gets a chain without a trigger.
@@ -43,6 +48,7 @@ impl<'a> Inputs<'a> {
             pod_security: PodSecurity::default(),
             pod_choices: PodChoices::default(),
             upstream: None,
+            other_ports: OtherPorts::default(),
             exempt_images: None,
             forced: false,
         }
@@ -88,6 +94,12 @@ impl<'a> Inputs<'a> {
     #[must_use]
     pub fn with_upstream(self, upstream: Option<&'a Upstream>) -> Self {
         Self { upstream, ..self }
+    }
+
+    /// Sets the minimum for [`Plan::other_ports`](crate::Plan::other_ports).
+    #[must_use]
+    pub fn with_other_ports(self, other_ports: OtherPorts) -> Self {
+        Self { other_ports, ..self }
     }
 
     /// Sets the images whose containers keep their privileges, written as in the pod.

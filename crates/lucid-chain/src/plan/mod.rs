@@ -7,11 +7,15 @@ mod init;
 mod inputs;
 mod model_port;
 mod names;
+mod open_ports;
 mod ports;
 mod probes;
 mod settings;
 
-use std::{collections::BTreeSet, num::NonZeroU16};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU16,
+};
 
 use serde_json::Value;
 
@@ -21,7 +25,7 @@ use crate::{
     chain::ChainSource,
     egress::{AllowedHosts, Egress, Upstream},
     keys,
-    mode::{AuditMode, Direction, Intercept, SidecarMode},
+    mode::{AuditMode, Direction, Intercept, OtherPorts, SidecarMode},
     namespace::NamespaceChain,
     pod::{ContainerView, PodView},
     skip::SkipReason,
@@ -42,6 +46,7 @@ pub use impossible::ImpossibleReason;
 pub use init::PlannedInit;
 pub use inputs::Inputs;
 pub use model_port::{DEFAULT_MODEL_PORT, ModelPort, ModelPortSource};
+pub use open_ports::OpenPortReason;
 pub use ports::{PortHolder, PortReason};
 pub use settings::{DEFAULT_OUTBOUND_PORT, Setting};
 
@@ -105,6 +110,11 @@ pub struct Plan {
     pub sidecar_mode: Setting<SidecarMode>,
     /// Method that directs traffic to the chain.
     pub intercept: Setting<Intercept>,
+    /// Reachability of ports that are neither guarded nor listed. Takes effect only with [`Intercept::Redirect`].
+    pub other_ports: Setting<OtherPorts>,
+    /// Ports that calls from outside reach without passing the chain: those that stay open if other ports are closed,
+    /// and otherwise those that the pod declares.
+    pub open_ports: BTreeMap<NonZeroU16, OpenPortReason>,
     /// Remote port on which outbound calls are treated as model calls; redirected if the [direction](Self::direction)
     /// covers outbound traffic.
     pub outbound_port: Setting<NonZeroU16>,
@@ -301,22 +311,35 @@ fn make_plan(
         SharedSettings { audit_mode: settings.audit_mode.value, native, probe_paths: &probe_paths, egress };
     let containers = container::chain(&chain, auditors, ports, &model_port, &shared);
     let running = pod.containers().iter().chain(pod.native_sidecars().map(|(_, found)| found));
-    let others = running.filter(|found| !names.is_planned(found.name()));
-    impossible::check_resources(pod, others, containers.iter().map(|planned| &planned.auditor))?;
+    let others: Vec<_> = running.filter(|found| !names.is_planned(found.name())).collect();
+    impossible::check_resources(
+        pod,
+        others.iter().copied(),
+        containers.iter().map(|planned| &planned.auditor),
+    )?;
     let init = init_name.map(|name| -> Result<_, ImpossibleReason> {
         let outbound = settings.direction.value.covers_outbound().then_some(settings.outbound_port.value);
         Ok(PlannedInit::new(name, configuration, &containers, &model_port, inbound, outbound)?)
     });
+    let mut init = init.transpose()?;
+    let other_ports = settings.other_ports;
+    let redirect = init.as_ref().map(|init| &init.redirect);
+    let open_ports = open_ports::find(others.into_iter(), annotations, redirect, other_ports.value);
+    if let Some(init) = init.as_mut().filter(|_| other_ports.value == OtherPorts::Closed) {
+        init.redirect = init.redirect.clone().with_open_ports(open_ports.keys().copied());
+    }
     Ok(Plan {
         trigger,
         source,
         containers,
-        init: init.transpose()?,
+        init,
         model_port,
         audit_mode: settings.audit_mode,
         direction: settings.direction,
         sidecar_mode,
         intercept: settings.intercept,
+        other_ports,
+        open_ports,
         outbound_port: settings.outbound_port,
         upstream: settings.upstream,
         allowed_hosts: settings.allowed_hosts,

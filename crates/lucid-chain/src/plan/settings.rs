@@ -7,7 +7,8 @@ use crate::{
     annotations::Annotations,
     catalogue::Catalogue,
     egress::{AllowedHosts, Upstream},
-    mode::{AuditMode, Direction, Intercept, SidecarMode},
+    keys,
+    mode::{AuditMode, Direction, Intercept, OtherPorts, SidecarMode},
     pod::PodView,
     pod_security::PodSecurity,
     port,
@@ -23,6 +24,7 @@ pub(super) struct Settings {
     pub(super) audit_mode: Setting<AuditMode>,
     pub(super) direction: Setting<Direction>,
     pub(super) intercept: Setting<Intercept>,
+    pub(super) other_ports: Setting<OtherPorts>,
     pub(super) outbound_port: Setting<NonZeroU16>,
     pub(super) upstream: Option<Setting<Upstream>>,
     pub(super) allowed_hosts: Option<Setting<AllowedHosts>>,
@@ -46,10 +48,17 @@ impl Settings {
             .or_else(|| Setting::resolve(None, None, defaults.upstream.clone()));
         let allowed_hosts =
             Setting::resolve(None, annotations.allowed_hosts.clone(), defaults.allowed_hosts.clone());
+        let intercept = resolve_intercept(intercept, inputs.pod_security, warnings);
         Self {
+            other_ports: resolve_other_ports(
+                annotations.other_ports,
+                inputs.other_ports,
+                intercept,
+                warnings,
+            ),
             audit_mode: Setting::or_built_in(audit_mode, AuditMode::default()),
             direction: Setting::or_built_in(direction, Direction::default()),
-            intercept: resolve_intercept(intercept, inputs.pod_security, warnings),
+            intercept,
             outbound_port: Setting::or_built_in(outbound_port, DEFAULT_OUTBOUND_PORT),
             upstream,
             allowed_hosts,
@@ -109,6 +118,30 @@ fn resolve_intercept(
         }
         None => Setting::new(Intercept::Redirect, SettingSource::BuiltIn),
     }
+}
+
+/// Resolves the stricter of the pod's and the namespace's setting.
+fn resolve_other_ports(
+    of_pod: Option<OtherPorts>,
+    of_namespace: OtherPorts,
+    intercept: Setting<Intercept>,
+    warnings: &mut Vec<Warning>,
+) -> Setting<OtherPorts> {
+    let chosen = match (of_pod, of_namespace) {
+        (_, OtherPorts::Closed) => Setting::new(of_namespace, SettingSource::Namespace),
+        (of_pod, OtherPorts::Open) => {
+            Setting::or_built_in(Setting::resolve(None, of_pod, None), OtherPorts::default())
+        }
+    };
+    if of_pod == Some(OtherPorts::Open) && chosen.value == OtherPorts::Closed {
+        let problem = format!("the namespace has \"{}\": list ports in {}", chosen.value, keys::OPEN_PORTS);
+        let found = format!("\"{}\"", OtherPorts::Open);
+        warnings.push(Warning::InvalidAnnotation { key: keys::OTHER_PORTS, found, problem });
+    }
+    if chosen.value == OtherPorts::Closed && intercept.value != Intercept::Redirect {
+        warnings.push(Warning::PortsNotClosed { source: chosen.source, intercept: intercept.source });
+    }
+    chosen
 }
 
 /// A setting and its source.

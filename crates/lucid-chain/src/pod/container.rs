@@ -90,6 +90,14 @@ impl<'a> ContainerView<'a> {
         self.fields.readiness_probe.as_ref().map(|Object(probe)| probe)
     }
 
+    /// Returns the ports of the pod that the kubelet calls for probes and lifecycle hooks, as written.
+    pub(crate) fn kubelet_ports(&self) -> impl Iterator<Item = i64> {
+        let hooks = self.fields.lifecycle.iter().flat_map(|Object(lifecycle)| {
+            [&lifecycle.post_start, &lifecycle.pre_stop].into_iter().flatten().map(|Object(hook)| hook)
+        });
+        self.probes().chain(hooks).filter_map(|handler| handler.port(self))
+    }
+
     /// Returns the value of an environment variable, which is `""` for a `valueFrom`. The last of several variables
     /// with the same name counts.
     pub fn env(&self, name: &str) -> Option<Cow<'a, str>> {
@@ -184,6 +192,18 @@ struct RawContainer<'a> {
     readiness_probe: Option<Object<RawProbe<'a>>>,
     #[serde(borrow)]
     liveness_probe: Option<Object<RawProbe<'a>>>,
+    #[serde(borrow)]
+    lifecycle: Option<Object<RawLifecycle<'a>>>,
+}
+
+/// `lifecycle`. A hook has the same actions as a probe.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawLifecycle<'a> {
+    #[serde(borrow)]
+    post_start: Option<Object<RawProbe<'a>>>,
+    #[serde(borrow)]
+    pre_stop: Option<Object<RawProbe<'a>>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -309,11 +309,14 @@ impl Redirect {
         ports
     }
 
+    /// Returns the ports on which calls from outside enter the chain.
+    pub(crate) fn entries(&self) -> BTreeSet<NonZeroU16> {
+        self.guarded_from_outside().into_keys().chain(self.first_ports()).collect()
+    }
+
     /// Returns the ports that calls from outside may connect to, or `None` if none is closed.
     fn reachable_from_outside(&self) -> Option<BTreeSet<NonZeroU16>> {
-        let open = self.open_ports.iter().flatten().copied();
-        let guarded = self.guarded_from_outside().into_keys();
-        self.open_ports.as_ref().map(|_| open.chain(guarded).chain(self.first_ports()).collect())
+        Some(self.open_ports.as_ref()?.union(&self.entries()).copied().collect())
     }
 
     /// Returns the guarded ports that each auditor's uid may connect to: its own ports and its next hops. The first

@@ -5,7 +5,9 @@ pub(crate) mod host_path;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{ContainerView, MountView, Plan, Warning, is_loopback_name, keys};
+use lucid_chain::{
+    ContainerView, Intercept, MountView, OtherPorts, Plan, SettingSource, Warning, is_loopback_name, keys,
+};
 
 use crate::case::Case;
 use crate::container_list::ContainerList;
@@ -44,7 +46,7 @@ struct Chain<'p> {
     require_non_root: bool,
 }
 
-/// Returns the problem behind a warning about an annotation that the namespace does not allow.
+/// Returns the problem behind a warning about a setting that contradicts those of the namespace.
 fn choice_problem(warning: &Warning) -> Option<Problem> {
     match *warning {
         Warning::SkipNotAllowed => Some(Problem::bypass(
@@ -56,6 +58,19 @@ fn choice_problem(warning: &Warning) -> Option<Problem> {
             format!(
                 "annotation {key} is not allowed: {} of the namespace is \"{choices}\"; remove the annotation",
                 keys::POD_CHOICES
+            ),
+        )),
+        Warning::PortsNotClosed { source: SettingSource::Namespace, intercept } => Some(Problem::bypass(
+            "PortsNotClosed",
+            format!(
+                "{key} of the namespace is \"{closed}\", which needs network rules: expected {} \"{}\", found \"{}\" \
+                 ({intercept}); change it, or set {key}: \"{}\" on the namespace",
+                keys::INTERCEPT,
+                Intercept::Redirect,
+                Intercept::Env,
+                OtherPorts::Open,
+                key = keys::OTHER_PORTS,
+                closed = OtherPorts::Closed,
             ),
         )),
         _ => None,

@@ -1,6 +1,6 @@
 //! The plan of one workload, and its JSON format.
 
-use lucid_chain::{KeyRef, Plan, Trigger, keys};
+use lucid_chain::{KeyRef, OtherPorts, Plan, Trigger, keys};
 use serde_json::json;
 
 use super::{Explanation, PodTemplate};
@@ -71,6 +71,17 @@ pub(super) fn settings(plan: &Plan) -> Vec<Row> {
         if !files.is_empty() {
             rows.push(row(&format!("files of {}", it.name), files.join(", "), source));
         }
+    }
+    let closes = plan.init.is_some() && plan.other_ports.value == OtherPorts::Closed;
+    if closes || !plan.open_ports.is_empty() {
+        let ports: Vec<_> =
+            plan.open_ports.iter().map(|(port, reason)| format!("{port} ({reason})")).collect();
+        let ports = if ports.is_empty() { "none".to_owned() } else { ports.join(", ") };
+        let source = match plan.init {
+            Some(_) => format!("other ports {} ({})", plan.other_ports.value, plan.other_ports.source),
+            None => format!("intercept {}", plan.intercept.value),
+        };
+        rows.push(row("open ports", ports, source));
     }
     if let Some(init) = &plan.init {
         rows.push(row("init container", init.name.clone(), init.image.clone()));

@@ -1,0 +1,68 @@
+//! Ports of the pod that can be reached from outside without passing the chain.
+
+use std::{collections::BTreeMap, fmt, num::NonZeroU16};
+
+use crate::{
+    annotations::Annotations, keys, mode::OtherPorts, pod::ContainerView, redirect::Redirect, text::Name,
+};
+
+/// Reason why a port can be reached from outside without passing the chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenPortReason {
+    /// The annotation [`keys::OPEN_PORTS`] of a pod that closes other ports.
+    Annotation,
+    /// The kubelet calls the port for a probe or hook, in a pod that closes other ports.
+    Probe {
+        /// Container with the probe or hook.
+        container: String,
+    },
+    /// The pod does not close ports.
+    Declared {
+        /// Container that declares the port.
+        container: String,
+    },
+}
+
+impl fmt::Display for OpenPortReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotation => write!(f, "annotation {}", keys::OPEN_PORTS),
+            Self::Probe { container } => write!(f, "probe or hook of container {}", Name(container)),
+            Self::Declared { container } => write!(f, "declared by container {}", Name(container)),
+        }
+    }
+}
+
+/// Returns the open ports of a pod: with closed ports, those that stay open, and otherwise those that the `running`
+/// containers declare. `redirect` has the guarded ports.
+pub(super) fn find<'v, 'a: 'v>(
+    running: impl Iterator<Item = &'v ContainerView<'a>>,
+    annotations: &Annotations<'_>,
+    redirect: Option<&Redirect>,
+    other_ports: OtherPorts,
+) -> BTreeMap<NonZeroU16, OpenPortReason> {
+    let closes = redirect.is_some() && other_ports == OtherPorts::Closed;
+    let usable = |number: i64| u16::try_from(number).ok().and_then(NonZeroU16::new);
+    let mut open = BTreeMap::new();
+    for found in running {
+        let container = || found.name().to_owned();
+        if closes {
+            let probed = found.kubelet_ports().filter_map(usable);
+            open.extend(probed.map(|port| (port, OpenPortReason::Probe { container: container() })));
+        } else {
+            let declared =
+                found.ports().filter(|port| port.is_tcp()).filter_map(|port| port.container_port());
+            let declared = declared.filter_map(|number| usable(number.into()));
+            open.extend(declared.map(|port| (port, OpenPortReason::Declared { container: container() })));
+        }
+    }
+    if closes {
+        let listed = annotations.open_ports.iter().flatten();
+        open.extend(listed.map(|port| (*port, OpenPortReason::Annotation)));
+    }
+    for entry in redirect.map(Redirect::entries).into_iter().flatten() {
+        open.remove(&entry);
+    }
+    open
+}
