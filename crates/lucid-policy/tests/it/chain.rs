@@ -1,6 +1,6 @@
 //! A required chain must be complete, as planned and in order.
 
-use lucid_chain::PodChoices;
+use lucid_chain::{Intercept, OtherPorts, PodChoices};
 use lucid_policy::{Mode, Severity, Workload};
 use serde_json::{Value, json};
 
@@ -295,6 +295,8 @@ fn a_choice_that_the_namespace_does_not_allow_is_refused() {
         "direction",
         "sidecar-mode",
         "intercept",
+        "other-ports",
+        "open-ports",
     ] {
         let key = format!("lucid.computing/{key}");
         let pod = injected(&secured());
@@ -316,4 +318,53 @@ fn a_choice_that_the_namespace_does_not_allow_is_refused() {
         let update = Ask::update(&pod, &annotated(&pod)).with(|ask| ask.pod_choices = PodChoices::None);
         assert_eq!(update.denial(), "", "{key}");
     }
+}
+
+#[test]
+fn ports_are_as_closed_as_the_namespace_demands() {
+    let closed = |mut pod: Value| {
+        pod["metadata"]["annotations"]["lucid.computing/other-ports"] = json!("closed");
+        pod
+    };
+    let closing = |ask: &mut Ask| ask.other_ports = OtherPorts::Closed;
+    assert_eq!(Ask::create(&injected(&closed(secured()))).denial(), "");
+    assert_eq!(Ask::create(&injected(&closed(secured()))).with(closing).denial(), "");
+    // Rules that leave the ports open.
+    let open = injected(&secured());
+    assert_eq!(Ask::create(&open).denial(), "");
+    assert_eq!(Ask::create(&open).with(closing).reasons(), ["ContainerDiffers"]);
+    assert_eq!(Ask::create(&closed(open.clone())).reasons(), ["ContainerDiffers"]);
+    // A running pod keeps its rules.
+    let mut labelled = open.clone();
+    labelled["metadata"]["labels"]["team"] = json!("a");
+    assert_eq!(Ask::update(&open, &labelled).with(closing).denial(), "");
+}
+
+#[test]
+fn ports_that_the_namespace_closes_need_rules() {
+    let mut configuration = configuration();
+    configuration.overrides.intercept = Some(Intercept::Env);
+    let pod = injected_by(&secured(), &configuration);
+    let ask = |of_namespace| {
+        Ask::create(&pod).with(|ask| {
+            ask.configuration = configuration.clone();
+            ask.other_ports = of_namespace;
+        })
+    };
+    assert_eq!(ask(OtherPorts::Open).denial(), "");
+    let refused = ask(OtherPorts::Closed);
+    assert_eq!(refused.reasons(), ["PortsNotClosed"]);
+    let denial = refused.denial();
+    for part in [
+        r#"lucid.computing/other-ports of the namespace is "closed", which needs network rules"#,
+        r#"expected lucid.computing/intercept "redirect", found "env" (operator configuration)"#,
+        r#"or set lucid.computing/other-ports: "open" on the namespace"#,
+    ] {
+        assert!(denial.contains(part), "{denial}");
+    }
+    // The pod's own wish is no demand.
+    let mut closed = pod.clone();
+    closed["metadata"]["annotations"]["lucid.computing/other-ports"] = json!("closed");
+    let ask = Ask::create(&closed).with(|ask| ask.configuration = configuration.clone());
+    assert_eq!(ask.denial(), "");
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodChoices, PodView, SkipPolicy, plan};
+use lucid_chain::{
+    Catalogue, Configuration, Decision, Inputs, OtherPorts, PodChoices, PodView, SkipPolicy, plan,
+};
 use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
 use lucid_policy::{
     Case, DEFAULT_TICKET_PATTERN, Evaluation, Mode, Permission, Policy, Request, Strictness, Tickets,
@@ -126,6 +128,7 @@ pub(crate) struct Ask {
     pub(crate) namespace: &'static str,
     pub(crate) requires_chain: bool,
     pub(crate) pod_choices: PodChoices,
+    pub(crate) other_ports: OtherPorts,
     pub(crate) permission: Permission,
 }
 
@@ -142,6 +145,7 @@ impl Ask {
             namespace: "shop",
             requires_chain: false,
             pod_choices: PodChoices::All,
+            other_ports: OtherPorts::Open,
             permission: Permission::NotRequired,
         }
     }
@@ -168,7 +172,9 @@ impl Ask {
             .with_object(Some(object.as_bytes()))
             .with_old_object(old.as_ref().map(String::as_bytes));
         let subject = request.subject().unwrap()?;
-        let inputs = Inputs::new(&self.configuration).with_pod_choices(self.pod_choices);
+        let inputs = Inputs::new(&self.configuration)
+            .with_pod_choices(self.pod_choices)
+            .with_other_ports(self.other_ports);
         let case = Case::new(&subject, &inputs, &*CATALOGUES, self.requires_chain);
         let auditors = case.auditors();
         Some(self.policy.evaluate(&case, &auditors, &verdicts(), &self.permission))

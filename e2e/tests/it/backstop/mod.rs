@@ -130,6 +130,7 @@ async fn the_default_policy_denies_pods_without_their_chain() {
     hostile::large_pods_keep_their_chain(&cluster).await;
     unsecured::pods_that_are_too_large_are_denied(&cluster).await;
     namespaces::namespaces_can_require_a_chain(&cluster).await;
+    namespaces::namespaces_can_close_ports(&cluster).await;
 }
 
 /// In one cluster, with the strictest policy.

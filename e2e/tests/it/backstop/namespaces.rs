@@ -32,6 +32,56 @@ pub(super) async fn namespaces_can_require_a_chain(cluster: &Cluster) {
     }
 }
 
+/// `lucid.computing/other-ports` of the namespace demands rules that close ports.
+pub(super) async fn namespaces_can_close_ports(cluster: &Cluster) {
+    const KEY: &str = "lucid.computing/other-ports";
+    let open = injected(&secured("web"), &builtin());
+    let closed = injected(
+        &secured_with("web", json!({KEY: "closed", "lucid.computing/open-ports": "9090,9091"})),
+        &builtin(),
+    );
+    // A model with a second port.
+    let with_rules = |pod: &Value, from: &str, to: &str| {
+        let mut pod = pod.clone();
+        let inits = pod["spec"]["initContainers"].as_array_mut().unwrap();
+        let rules = &mut inits.iter_mut().find(|it| it["name"] == "lucid-init").unwrap()["env"][0]["value"];
+        assert!(rules.as_str().unwrap().contains(from), "{rules}");
+        *rules = json!(rules.as_str().unwrap().replace(from, to));
+        pod
+    };
+    let routes =
+        r#""outbound":[],"routes":[{"ports":[9001,9002],"model":9003},{"ports":[9004,9005],"model":9006}]"#;
+    let with_routes = |pod: &Value| with_rules(pod, r#""outbound":[]"#, routes);
+    for pod in [&open, &closed, &with_routes(&open), &with_routes(&closed)] {
+        let answer = dry_run(cluster, "shop", pod).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+    for (from, to) in [
+        (r#""open":[9090,9091]"#, r#""open":[9090,9091],"more":[]"#),
+        (r#""open":[9090,9091]"#, r#""open":[9090,9091],"open":[]"#),
+        (
+            r#""outbound":[]"#,
+            r#""outbound":[],"routes":[{"ports":[9001,9002],"model":9003,"inbound":false}]"#,
+        ),
+    ] {
+        let answer = dry_run(cluster, "shop", &with_rules(&closed, from, to)).await;
+        refused(&answer, &["no init container lucid-init with the rules"]);
+    }
+
+    for (namespace, value) in [("closing", "closed"), ("misspelt-ports", "close")] {
+        cluster.create_namespace(namespace, &[ENABLED]).await.unwrap();
+        annotate_namespace(cluster, namespace, json!({KEY: value})).await;
+        eventually_holds("the annotation has no effect", async || {
+            dry_run(cluster, namespace, &open).await.status != 201
+        })
+        .await;
+        let answer = dry_run(cluster, namespace, &open).await;
+        refused(&answer, &["no init container lucid-init with the rules"]);
+        let answer = dry_run(cluster, namespace, &closed).await;
+        assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
+    }
+}
+
 /// `lucid.computing/pod-choices` of the namespace limits the annotations that apply.
 #[tokio::test]
 async fn namespaces_limit_the_choices_of_pods() {

@@ -67,6 +67,35 @@ fn every_setting_has_its_source() {
 }
 
 #[test]
+fn open_ports_are_listed_with_their_reasons() {
+    let ports = "containerPort: 5000\n      name: http\n    - containerPort: 9090\n    readinessProbe: {tcpSocket: {port: 8081}}";
+    let annotations =
+        "annotations: {lucid.computing/open-ports: '9091', lucid.computing/other-ports: closed}";
+    let pod = POD.replace("containerPort: 5000", ports);
+    let closed = pod.replace("  labels:", &format!("  {annotations}\n  labels:"));
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, annotations: {lucid.computing/other-ports: closed}}\n---\n";
+    let open_ports = |input: &str, arguments: &[&str]| {
+        let json = piped(&[&["explain", "-o", "json"][..], arguments].concat(), input);
+        let reports: Value = serde_json::from_str(&json).unwrap();
+        let settings = reports[0]["settings"].as_array().unwrap();
+        let found = settings.iter().find(|it| it["name"] == "open ports").unwrap();
+        (found["value"].as_str().unwrap().to_owned(), found["source"].as_str().unwrap().to_owned())
+    };
+    let expected = |value: &str, source: &str| (value.to_owned(), source.to_owned());
+    let declared = "9090 (declared by container model)";
+    let probed = "8081 (probe or hook of container model)";
+    assert_eq!(open_ports(&pod, &[]), expected(declared, "other ports open (built-in default)"));
+    let listed = format!("{probed}, 9091 (annotation lucid.computing/open-ports)");
+    assert_eq!(open_ports(&closed, &[]), expected(&listed, "other ports closed (annotation)"));
+    assert_eq!(
+        open_ports(&format!("{namespace}{pod}"), &[]),
+        expected(probed, "other ports closed (annotation of the namespace)")
+    );
+    let unaudited = format!("5000 (declared by container model), {declared}");
+    assert_eq!(open_ports(&closed, &["--intercept", "env"]), expected(&unaudited, "intercept env"));
+}
+
+#[test]
 fn files_and_variables_from_objects_are_listed() {
     let digest = format!("sha256:{}", "2".repeat(64));
     let catalogue = format!(
