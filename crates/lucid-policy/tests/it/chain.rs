@@ -4,7 +4,7 @@ use lucid_chain::{Intercept, OtherPorts, PodChoices};
 use lucid_policy::{Mode, Severity, Workload};
 use serde_json::{Value, json};
 
-use crate::common::{Ask, NOTARIZED, hardened, injected, object, plain, secured};
+use crate::common::{Ask, NOTARIZED, configuration, hardened, injected, injected_by, object, plain, secured};
 
 #[test]
 fn a_pod_with_its_chain_passes_and_one_without_is_refused() {
@@ -240,7 +240,7 @@ fn leftovers_and_incomplete_injection_warn() {
         Some(&["first".to_owned(), "second".to_owned()]),
     )
     .unwrap();
-    ask.configuration.init_image = crate::common::configuration().init_image;
+    ask.configuration.init_image = configuration().init_image;
     ask.configuration.image_pull_secrets = vec!["registry".to_owned()];
     assert_eq!(ask.reasons(), ["LeftoverAuditor", "NotAsInjected"]);
     assert_eq!(ask.denial(), "");
