@@ -227,6 +227,18 @@ async fn the_direction_selects_the_redirected_traffic() {
     }
     let settings = env(named(&pod, "lucid-egress"), "LUCID_EGRESS").unwrap();
     assert!(settings.contains(r#""upstream":"https://api.example.com/v1""#), "{settings}");
+
+    // Closed ports of the namespace, which a pod cannot open.
+    annotate_namespace(&cluster, "shop", json!({"lucid.computing/other-ports": "closed"})).await;
+    let opening = json!({"lucid.computing/other-ports": "open", "lucid.computing/open-ports": "9090"});
+    let rules = |answer: &Answer| {
+        let init = answer.clone().stored().map(|pod| env(named(&pod, "lucid-init"), "LUCID_REDIRECT"));
+        init.ok().flatten().unwrap_or_default()
+    };
+    let closes = |answer: &Answer| rules(answer).ends_with(r#","open":[9090]}"#);
+    let answer = until(&cluster, "shop", |name| manifest(name, &opening, &json!({})), closes).await;
+    let ignored = "annotation lucid.computing/other-ports is ignored";
+    assert!(answer.warnings.iter().any(|it| it.contains(ignored)), "{:?}", answer.warnings);
 }
 
 /// An application that satisfies Pod Security `restricted`.
