@@ -7,7 +7,6 @@ use std::time::SystemTime;
 
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use webpki::VerifiedPath;
-use yasna::ASN1Result;
 
 use crate::validity::Validity;
 use crate::x509::{CLIENT_AUTH, Certificate, SERVER_AUTH};
@@ -20,8 +19,8 @@ pub(crate) enum Purpose {
 
 impl Purpose {
     /// Returns `true` if the certificate's extended key usage, if any, allows the purpose.
-    pub(crate) fn allowed_by(self, certificate: &Certificate) -> ASN1Result<bool> {
-        certificate.is_for(match self {
+    pub(crate) fn allowed_by(self, certificate: &Certificate) -> bool {
+        certificate.extensions.is_for(match self {
             Self::Servers => SERVER_AUTH,
             Self::Clients => CLIENT_AUTH,
         })
@@ -34,27 +33,29 @@ pub(crate) struct Anchor<'a> {
     pub(crate) trusted: TrustAnchor<'a>,
     pub(crate) validity: Validity,
     /// Maximum number of intermediates below it (RFC 5280, section 4.2.1.9).
-    path_length: Option<u32>,
+    path_length: Option<u64>,
 }
 
 impl<'a> Anchor<'a> {
     /// Returns the anchor, or why the certificate is none.
     pub(crate) fn of(certificate: &'a CertificateDer<'_>, purpose: Purpose) -> Result<Self, &'static str> {
-        let unreadable = |_| "does not parse";
-        let parsed = Certificate::parse(certificate).map_err(unreadable)?;
-        let constraints = parsed.basic_constraints().map_err(unreadable)?;
+        let parsed = Certificate::parse(certificate).map_err(|_| "does not parse")?;
+        let constraints = parsed.extensions.basic_constraints;
         // Version 1 certificates have no basic constraints.
         if !constraints.map_or(parsed.is_version_1, |constraints| constraints.is_ca) {
             return Err("is not a CA");
         }
-        if !parsed.may_sign().map_err(unreadable)? {
+        if !parsed.extensions.may_sign() {
             return Err("lacks keyCertSign in its key usage");
         }
-        if !purpose.allowed_by(&parsed).map_err(unreadable)? {
+        if !purpose.allowed_by(&parsed) {
             return Err(match purpose {
                 Purpose::Servers => "is not for servers by its extended key usage",
                 Purpose::Clients => "is not for clients by its extended key usage",
             });
+        }
+        if matches!(purpose, Purpose::Servers) && parsed.extensions.check_critical().is_err() {
+            return Err("has a critical extension that API servers do not support");
         }
         Ok(Self {
             trusted: webpki::anchor_from_trusted_cert(certificate).map_err(|_| "does not parse")?,
@@ -74,16 +75,27 @@ impl<'a> Anchor<'a> {
     }
 }
 
-/// Checks what rustls-webpki does not check in a path to one of `anchors`: its length, and the key usage of
-/// its certificates. Certificates that the server sends beyond the path do not count.
-pub(crate) fn check_path(anchors: &[Anchor<'_>], path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
+/// Checks what rustls-webpki does not check in a path to one of `anchors`: its length, the key usage of its certificates,
+/// and their names if they are constrained. Certificates that the server sends beyond the path do not count.
+pub(crate) fn check_path(
+    leaf: &Certificate,
+    anchors: &[Anchor<'_>],
+    path: &VerifiedPath<'_>,
+) -> Result<(), webpki::Error> {
     let mut length = 0;
+    let mut is_constrained = path.anchor().name_constraints.is_some();
+    let mut has_unmatchable = leaf.extensions.alternative_names.has_unmatchable;
     for intermediate in path.intermediate_certificates() {
         length += 1;
-        let der = intermediate.der();
-        if !Certificate::parse(&der).and_then(|parsed| parsed.may_sign()).unwrap_or(false) {
+        let parsed = Certificate::parse(&intermediate.der()).map_err(|_| webpki::Error::BadDer)?;
+        if !parsed.extensions.may_sign() {
             return Err(webpki::Error::EndEntityUsedAsCa);
         }
+        is_constrained |= parsed.extensions.has_name_constraints;
+        has_unmatchable |= parsed.extensions.alternative_names.has_unmatchable;
+    }
+    if is_constrained && has_unmatchable {
+        return Err(webpki::Error::NameConstraintViolation);
     }
     // Several anchors may share a name and key.
     let reaches = |anchor: &Anchor<'_>| {

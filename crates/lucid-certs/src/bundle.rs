@@ -63,7 +63,7 @@ impl TrustBundle {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no certificate, or if one does not parse.
+    /// Returns an error if there is no certificate, or if an API server would not parse one.
     pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
         let mut bundle = Self { entries: BTreeMap::new() };
         let certificates = pem::parse_certificates(pem).boxed();
@@ -83,11 +83,9 @@ impl TrustBundle {
     /// Parses the certificates that an API server trusts (Go's `x509.CertPool.AppendCertsFromPEM`): invalid
     /// sections are ignored.
     pub(crate) fn from_pem_lossy(pem: &[u8]) -> Option<Self> {
-        const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-        let text = String::from_utf8_lossy(pem);
-        let sections = text.split(BEGIN).skip(1).map(|section| format!("{BEGIN}{section}"));
+        let sections = pem::certificate_sections(pem).into_iter();
         sections
-            .filter_map(|section| Self::from_pem(section.as_bytes()).ok())
+            .filter_map(|section| Self::from_pem(section).ok())
             .reduce(|all, bundle| all.merge(&bundle))
     }
 

@@ -177,6 +177,7 @@ pub use ca::CertificateAuthority;
 pub use error::Error;
 pub use fingerprint::Fingerprint;
 pub use names::ServingNames;
+pub use pem::certificates_from_pem;
 pub use serving::ServingCertificate;
 pub use timing::Timing;
 pub use tls::{ClientCertificates, ServerTls, ServingCertificateResolver, TlsVersion};

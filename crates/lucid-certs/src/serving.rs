@@ -72,7 +72,7 @@ pub(crate) enum VerifyError {
 pub struct ServingCertificate {
     pub(crate) certified: Arc<CertifiedKey>,
     leaf: CertificateDer<'static>,
-    validity: Validity,
+    parsed: Arc<Certificate>,
     /// Issue time, which is later than `not_before` if the certificate is backdated.
     issued_at: SystemTime,
 }
@@ -108,23 +108,15 @@ impl ServingCertificate {
         key: &PrivateKey,
         issued_at: Option<SystemTime>,
     ) -> Result<Self, PairError> {
-        let parse = |position: usize, certificate| {
-            let problem = || format!("failed to parse certificate {position} of the chain");
-            let parsed = Certificate::parse(certificate).boxed();
-            parsed.map(|parsed| parsed.validity).with_context(|_| CertificateSnafu { problem: problem() })
-        };
-        let validity = parse(1, &leaf)?;
-        for (index, intermediate) in intermediates.iter().enumerate() {
-            parse(index + 2, intermediate)?;
-        }
+        let parsed = parse_chain(&leaf, &intermediates)?;
         let problem = "failed to use the private key: ECDSA P-256 to P-521, Ed25519 and RSA are accepted";
         let key = sign::any_supported_type(key).boxed().context(KeySnafu { problem })?;
         let chain = [leaf.clone()].into_iter().chain(intermediates).collect();
         let certified = CertifiedKey::new(chain, key);
         let mismatch = MismatchSnafu { kind: "certificate", fingerprint: Fingerprint::of(&leaf) };
         ensure!(certified.keys_match().is_ok(), mismatch);
-        let issued_at = issued_at.unwrap_or_else(|| validity.estimated_issue_time());
-        Ok(Self { certified: Arc::new(certified), leaf, validity, issued_at })
+        let issued_at = issued_at.unwrap_or_else(|| parsed.validity.estimated_issue_time());
+        Ok(Self { certified: Arc::new(certified), leaf, parsed: Arc::new(parsed), issued_at })
     }
 
     /// Returns the certificate as DER.
@@ -143,7 +135,7 @@ impl ServingCertificate {
     /// Returns the validity period.
     #[must_use]
     pub fn validity(&self) -> Validity {
-        self.validity
+        self.parsed.validity
     }
 
     /// Returns when to request the next certificate: after two thirds of its lifetime, counted from its issue
@@ -151,7 +143,7 @@ impl ServingCertificate {
     /// its validity period is longer than that.
     #[must_use]
     pub fn renew_at(&self) -> SystemTime {
-        let left = self.validity.not_after.duration_since(self.issued_at).unwrap_or_default();
+        let left = self.parsed.validity.not_after.duration_since(self.issued_at).unwrap_or_default();
         self.issued_at + left / 3 * 2
     }
 
@@ -185,7 +177,7 @@ impl ServingCertificate {
 
     /// As [`verify_for`](Self::verify_for), without the names.
     pub(crate) fn verify_chain(&self, bundle: &TrustBundle, now: SystemTime) -> Result<(), VerifyError> {
-        verify_chain(&self.leaf, self.intermediates(), self.validity, bundle, now)
+        verify_chain(&self.leaf, &self.parsed, self.intermediates(), bundle, now)
     }
 
     /// Returns the names by which API servers call and for which the certificate is not valid.
@@ -218,28 +210,45 @@ impl TrustBundle {
         let (leaf, intermediates) = chain.split_first().unwrap_or((&nothing, &[]));
         let invalid = ChainSnafu { fingerprint: Fingerprint::of(leaf) };
         let parsed = EndEntityCert::try_from(leaf).context(invalid)?;
-        let certificate = Certificate::parse(leaf).map_err(|_| webpki::Error::BadDer).context(invalid)?;
-        let validity = certificate.validity;
-        verify_chain(leaf, intermediates, validity, self, now)?;
+        let certificate = parse_chain(leaf, intermediates)?;
+        verify_chain(leaf, &certificate, intermediates, self, now)?;
         ServerName::try_from(name)
             .map_err(|_| webpki::Error::MalformedDnsIdentifier)
             .and_then(|name| parsed.verify_is_valid_for_subject_name(&name))
             .context(NameSnafu { fingerprint: Fingerprint::of(leaf), name })?;
-        Ok(validity)
+        Ok(certificate.validity)
     }
+}
+
+/// Parses a chain as API servers do, which reject it if they cannot parse one of its certificates. Returns the first one.
+fn parse_chain(
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+) -> Result<Certificate, PairError> {
+    let parse = |position: usize, certificate| {
+        let parsed = Certificate::parse(certificate)
+            .and_then(|parsed| parsed.extensions.check_below_anchor().map(|()| parsed));
+        parsed.boxed().with_context(|_| CertificateSnafu {
+            problem: format!("failed to parse certificate {position} of the chain"),
+        })
+    };
+    for (index, intermediate) in intermediates.iter().enumerate() {
+        parse(index + 2, intermediate)?;
+    }
+    parse(1, leaf)
 }
 
 fn verify_chain(
     leaf: &CertificateDer<'_>,
+    certificate: &Certificate,
     intermediates: &[CertificateDer<'_>],
-    validity: Validity,
     bundle: &TrustBundle,
     now: SystemTime,
 ) -> Result<(), VerifyError> {
     let fingerprint = Fingerprint::of(leaf);
     // Go, whose rules API servers follow, accepts a certificate that is itself in the bundle without further
     // chain, even if it is marked as a CA, as `openssl req -x509` does.
-    if bundle.contains(&fingerprint) && validity.contains(now) && is_for_servers(leaf) {
+    if bundle.contains(&fingerprint) && certificate.validity.contains(now) && Purpose::Servers.allowed_by(certificate) {
         return Ok(());
     }
     let anchors =
@@ -255,15 +264,10 @@ fn verify_chain(
         unix,
         KeyUsage::server_auth(),
         None,
-        Some(&|path| anchor::check_path(&anchors, path)),
+        Some(&|path| anchor::check_path(certificate, &anchors, path)),
     )
     .context(chain)?;
     Ok(())
-}
-
-/// Returns `true` if the extended key usage allows server authentication.
-fn is_for_servers(leaf: &CertificateDer<'_>) -> bool {
-    Certificate::parse(leaf).and_then(|leaf| Purpose::Servers.allowed_by(&leaf)).unwrap_or(false)
 }
 
 /// Formats the first three reasons.
@@ -280,7 +284,7 @@ impl fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServingCertificate")
             .field("fingerprint", &format_args!("{}", self.fingerprint()))
-            .field("validity", &format_args!("{}", self.validity))
+            .field("validity", &format_args!("{}", self.parsed.validity))
             .finish_non_exhaustive()
     }
 }

@@ -115,9 +115,9 @@ impl CertificateAuthority {
         let validity = parsed.validity;
         let fingerprint = Fingerprint::of(&certificate);
 
-        let is_ca = parsed.basic_constraints().boxed().context(PARSE)?.is_some_and(|it| it.is_ca);
-        let may_sign = parsed.may_sign().boxed().context(PARSE)?;
-        let for_servers = Purpose::Servers.allowed_by(&parsed).boxed().context(PARSE)?;
+        let is_ca = parsed.extensions.basic_constraints.is_some_and(|it| it.is_ca);
+        let may_sign = parsed.extensions.may_sign();
+        let for_servers = Purpose::Servers.allowed_by(&parsed);
         for (is_met, problem) in [
             (is_ca, "its basic constraints do not say CA:TRUE"),
             (may_sign, "its key usage lacks keyCertSign"),

@@ -80,8 +80,8 @@ fn some_of(all: impl IntoIterator<Item = impl Display>) -> String {
 }
 
 fn subject_alternative_names(certificate: &CertificateDer<'_>) -> Vec<String> {
-    let names = Certificate::parse(certificate).and_then(|certificate| certificate.alternative_names());
-    let AlternativeNames { mut dns_names, ip_addresses } = names.unwrap_or_default();
+    let names = Certificate::parse(certificate).map(|certificate| certificate.extensions.alternative_names);
+    let AlternativeNames { mut dns_names, ip_addresses, .. } = names.unwrap_or_default();
     dns_names.extend(ip_addresses.iter().filter_map(|bytes| {
         let v4 = <[u8; 4]>::try_from(&**bytes).map(|bytes| std::net::IpAddr::from(bytes).to_string());
         let v6 = <[u8; 16]>::try_from(&**bytes).map(|bytes| std::net::IpAddr::from(bytes).to_string());

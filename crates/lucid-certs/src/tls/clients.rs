@@ -179,8 +179,8 @@ impl Verifier {
 /// Returns the common name and DNS names; empty if the certificate does not parse.
 fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = Certificate::parse(certificate) else { return Vec::new() };
-    let dns_names = certificate.alternative_names().unwrap_or_default().dns_names;
-    certificate.common_name().into_iter().chain(dns_names).collect()
+    let dns_names = &certificate.extensions.alternative_names.dns_names;
+    certificate.common_name().into_iter().chain(dns_names.iter().cloned()).collect()
 }
 
 impl fmt::Debug for Verifier {
