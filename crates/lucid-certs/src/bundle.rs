@@ -84,9 +84,7 @@ impl TrustBundle {
     /// sections are ignored.
     pub(crate) fn from_pem_lossy(pem: &[u8]) -> Option<Self> {
         let sections = pem::certificate_sections(pem).into_iter();
-        sections
-            .filter_map(|section| Self::from_pem(section).ok())
-            .reduce(|all, bundle| all.merge(&bundle))
+        sections.filter_map(|section| Self::from_pem(section).ok()).reduce(|all, bundle| all.merge(&bundle))
     }
 
     /// Returns the bundle as PEM, newest certificate first.

@@ -148,7 +148,9 @@ fn check_layout(pem: &[u8]) -> Result<(), PemError> {
             (Line::End(label), Some(begun)) if label == begun => open = None,
             (Line::End(_), _) => return at("expected the BEGIN line of a section, found an END line"),
             (Line::Stray(problem), _) => return at(problem),
-            (Line::Other(line), Some(label)) if label == b"CERTIFICATE" || label.ends_with(b"PRIVATE KEY") => {
+            (Line::Other(line), Some(label))
+                if label == b"CERTIFICATE" || label.ends_with(b"PRIVATE KEY") =>
+            {
                 let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/= \t\r".contains(byte);
                 if line.contains(&b':') {
                     return at("expected base64, found a header, as of an encrypted key");
@@ -182,7 +184,9 @@ fn items(mut pem: &[u8]) -> Result<Vec<Item>, PemError> {
             Err(error) => {
                 let problem = match error {
                     rustls_pemfile::Error::MissingSectionEnd { .. } => "a section has no END line",
-                    rustls_pemfile::Error::IllegalSectionStart { .. } => "a BEGIN line does not end in five dashes",
+                    rustls_pemfile::Error::IllegalSectionStart { .. } => {
+                        "a BEGIN line does not end in five dashes"
+                    }
                     rustls_pemfile::Error::Base64Decode(_) => "a section is not base64",
                 };
                 return PemSnafu { problem: format!("failed to read PEM: {problem}") }.fail();

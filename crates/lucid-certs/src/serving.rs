@@ -248,7 +248,10 @@ fn verify_chain(
     let fingerprint = Fingerprint::of(leaf);
     // Go, whose rules API servers follow, accepts a certificate that is itself in the bundle without further
     // chain, even if it is marked as a CA, as `openssl req -x509` does.
-    if bundle.contains(&fingerprint) && certificate.validity.contains(now) && Purpose::Servers.allowed_by(certificate) {
+    if bundle.contains(&fingerprint)
+        && certificate.validity.contains(now)
+        && Purpose::Servers.allowed_by(certificate)
+    {
         return Ok(());
     }
     let anchors =

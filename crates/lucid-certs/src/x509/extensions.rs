@@ -112,7 +112,8 @@ impl Extensions {
             [0x55, 0x1d, 36] => {
                 self.needs_policies |= whole(value, |reader| {
                     reader.nested(SEQUENCE, |reader| {
-                        let [explicit, mapping] = [reader.optional(context(0))?, reader.optional(context(1))?];
+                        let [explicit, mapping] =
+                            [reader.optional(context(0))?, reader.optional(context(1))?];
                         let is_small = |bytes: &[u8]| is_integer(bytes) && bytes.len() <= 8;
                         let is_valid = explicit.into_iter().chain(mapping).all(is_small);
                         is_valid.then_some(explicit.is_some())
@@ -232,7 +233,8 @@ fn name_constraints(reader: &mut Reader<'_>) -> Option<bool> {
 /// Returns `false` if Go does not process constraints of this kind, or `None` if the constraint is malformed.
 fn is_constraint(tag: u8, content: &[u8]) -> Option<bool> {
     let text = || std::str::from_utf8(content).ok().filter(|text| text.is_ascii());
-    let is_domain = |text: &str| is_domain(text.strip_prefix('.').filter(|rest| !rest.is_empty()).unwrap_or(text));
+    let is_domain =
+        |text: &str| is_domain(text.strip_prefix('.').filter(|rest| !rest.is_empty()).unwrap_or(text));
     let is_valid = match tag {
         0x81 => {
             let constraint = text()?;
@@ -273,11 +275,13 @@ fn distribution_point(reader: &mut Reader<'_>) -> Option<()> {
     reader.nested(SEQUENCE, |reader| {
         if let Some(name) = reader.optional(constructed(0))? {
             // Go rejects names relative to the issuer.
-            whole(name, |reader| reader.nested(constructed(0), |reader| {
-                while reader.optional(context(6))?.is_some() {}
-                reader.skip_rest();
-                Some(())
-            }))?;
+            whole(name, |reader| {
+                reader.nested(constructed(0), |reader| {
+                    while reader.optional(context(6))?.is_some() {}
+                    reader.skip_rest();
+                    Some(())
+                })
+            })?;
         }
         reader.skip_rest();
         Some(())

@@ -101,9 +101,7 @@ impl Certificate {
         }
         let version = match field("version", reader.optional(constructed(0)))? {
             None => 0,
-            Some(version) => {
-                field("version", whole(version, |it| extensions::unsigned(it.read(INTEGER)?)))?
-            }
+            Some(version) => field("version", whole(version, |it| extensions::unsigned(it.read(INTEGER)?)))?,
         };
         if version > 2 {
             return Err(Invalid::new("version", "expected version 1, 2 or 3, found a later one"));
@@ -261,7 +259,11 @@ fn time(reader: &mut Reader<'_>) -> Option<SystemTime> {
     let epoch = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
     let since = time.duration_since(epoch).as_secs();
     let distance = Duration::from_secs(since.unsigned_abs());
-    if since < 0 { SystemTime::UNIX_EPOCH.checked_sub(distance) } else { SystemTime::UNIX_EPOCH.checked_add(distance) }
+    if since < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
+    }
 }
 
 #[cfg(test)]

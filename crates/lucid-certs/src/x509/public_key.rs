@@ -5,6 +5,7 @@ use aws_lc_rs::signature::{
     ParsedPublicKey,
 };
 
+use super::extensions::unsigned;
 use super::reader::{Element, SEQUENCE, whole};
 use super::{Invalid, algorithm_identifier, malformed};
 
@@ -41,7 +42,9 @@ pub(super) fn check(info: Element<'_>) -> Result<(), Invalid> {
     });
     let (algorithm, parameters, key) = parts.flatten().ok_or_else(|| malformed(FIELD))?;
     match algorithm {
-        RSA if parameters != NULL => Err(Invalid::new(FIELD, "expected an RSA key with parameters NULL, found others")),
+        RSA if parameters != NULL => {
+            Err(Invalid::new(FIELD, "expected an RSA key with parameters NULL, found others"))
+        }
         RSA => check_rsa(key),
         ELLIPTIC_CURVE => check_point(parameters, key),
         ED25519 if !parameters.is_empty() || key.len() != 32 => {
@@ -55,18 +58,17 @@ pub(super) fn check(info: Element<'_>) -> Result<(), Invalid> {
 }
 
 fn check_rsa(key: &[u8]) -> Result<(), Invalid> {
-    let numbers = whole(key, |reader| {
-        reader.nested(SEQUENCE, |reader| Some((reader.integer()?, reader.integer()?)))
-    });
+    let numbers =
+        whole(key, |reader| reader.nested(SEQUENCE, |reader| Some((reader.integer()?, reader.integer()?))));
     let (modulus, exponent) = numbers.ok_or_else(|| malformed(FIELD))?;
     let is_positive = modulus.first().is_some_and(|first| *first < 0x80) && modulus != [0];
     // Go verifies with exponents of at most 31 bits.
-    let exponent = exponent.iter().try_fold(0_u32, |value, byte| Some(value.checked_mul(256)? | u32::from(*byte)));
-    let is_exponent = exponent.is_some_and(|value| value % 2 == 1 && (3..1 << 31).contains(&value));
+    let is_exponent = unsigned(exponent).is_some_and(|value| value % 2 == 1 && (3..1 << 31).contains(&value));
     if is_positive && is_exponent {
         return Ok(());
     }
-    let problem = "expected an RSA key with a positive modulus and an odd exponent from 3 to 2147483647, found another";
+    let problem =
+        "expected an RSA key with a positive modulus and an odd exponent from 3 to 2147483647, found another";
     Err(Invalid::new(FIELD, problem))
 }
 
@@ -87,5 +89,9 @@ fn check_point(curve: &[u8], point: &[u8]) -> Result<(), Invalid> {
         // aws-lc-rs does not have this curve, so that nothing verifies with it.
         None => point.len() == 57 && point.first() == Some(&4),
     };
-    if is_valid { Ok(()) } else { Err(Invalid::new(FIELD, "expected an uncompressed point of the curve, found another")) }
+    if is_valid {
+        Ok(())
+    } else {
+        Err(Invalid::new(FIELD, "expected an uncompressed point of the curve, found another"))
+    }
 }

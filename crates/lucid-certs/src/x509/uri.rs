@@ -34,7 +34,8 @@ pub(super) fn parse(uri: &str) -> Option<Uri> {
     };
     let is_name =
         host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) && is_domain(host);
-    let is_valid = (is_address || is_name) && !host.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_valid =
+        (is_address || is_name) && !host.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     is_valid.then_some(Uri { has_domain: !is_address })
 }
 

@@ -11,6 +11,7 @@ mod driver;
 mod files;
 mod files_served;
 mod files_without_events;
+mod go;
 mod handshake;
 mod hostile;
 mod injector;
