@@ -13,11 +13,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::aws_lc_rs,
-    pki_types::{CertificateDer, pem::PemObject as _},
-};
+use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 use crate::{
     outside::{InPod, Outside},
@@ -60,14 +56,9 @@ impl Forward {
         let mut roots = RootCertStore::empty();
         match ca {
             Some(pem) => {
-                for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                    let certificate = certificate.map_err(|error| format!("LUCID_UPSTREAM_CA: {error}"))?;
+                let unusable = |error: lucid_certs::Error| format!("LUCID_UPSTREAM_CA: {error}");
+                for certificate in lucid_certs::certificates_from_pem(pem.as_bytes()).map_err(unusable)? {
                     roots.add(certificate).map_err(|error| format!("LUCID_UPSTREAM_CA: {error}"))?;
-                }
-                if roots.is_empty() {
-                    return Err(
-                        "LUCID_UPSTREAM_CA: found no certificate, accepted certificates in PEM".into()
-                    );
                 }
             }
             // Without any, calls by TLS fail, and others work.

@@ -124,8 +124,11 @@ pub(super) fn builder(ca: Option<&Path>) -> Result<reqwest::ClientBuilder> {
     let mut builder = Client::builder().timeout(TIMEOUT).redirect(Policy::none());
     if let Some(path) = ca {
         let pem = std::fs::read(path).failed_to(format_args!("read {}", path.display()))?;
-        let authorities = reqwest::Certificate::from_pem_bundle(&pem).failed_to("create an HTTP client")?;
-        builder = builder.tls_certs_only(authorities);
+        let authorities = lucid_certs::certificates_from_pem(&pem);
+        let authorities = authorities.failed_to(format_args!("use {}", path.display()))?;
+        let authorities: reqwest::Result<Vec<_>> =
+            authorities.iter().map(|der| reqwest::Certificate::from_der(der)).collect();
+        builder = builder.tls_certs_only(authorities.failed_to("create an HTTP client")?);
     }
     Ok(builder)
 }

@@ -108,9 +108,12 @@ impl Client {
                 refused(variable, &path, &accepted)
             };
             let pem = fs::read(&path).map_err(|error| unusable(error.to_string()))?;
-            let certificates = reqwest::Certificate::from_pem_bundle(&pem);
-            let certificates = certificates.map_err(|error| unusable(crate::with_causes(&error)))?;
-            builder = builder.tls_certs_only(certificates);
+            let certificates = lucid_certs::certificates_from_pem(&pem);
+            let certificates = certificates.map_err(|error| unusable(error.to_string()))?;
+            let certificates: reqwest::Result<Vec<_>> =
+                certificates.iter().map(|der| reqwest::Certificate::from_der(der)).collect();
+            builder =
+                builder.tls_certs_only(certificates.map_err(|error| unusable(crate::with_causes(&error)))?);
         }
         let client = builder.build().map_err(Error::with_context(FAILED))?;
         Ok(Self { client, runtime: Handle::current() })

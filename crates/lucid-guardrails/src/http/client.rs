@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use lucid_certs::certificates_from_pem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Url, redirect};
 
@@ -48,12 +49,11 @@ pub(super) fn client(ca_file: Option<&Path>) -> Result<reqwest::Client, OptionsE
         .referer(false)
         .no_proxy();
     if let Some(path) = ca_file {
-        let roots = Certificate::from_pem_bundle(&read(KEY, path)?).unwrap_or_default();
-        if roots.is_empty() {
-            let found = format_args!("no certificate in {}", path.display());
-            return Err(OptionsError::found(KEY, found, "certificates in PEM"));
-        }
-        client = client.tls_certs_only(roots);
+        let roots = certificates_from_pem(&read(KEY, path)?).map_err(|error| {
+            OptionsError::new(KEY, format_args!("failed to use {}: {error}", path.display()))
+        })?;
+        let roots: Result<Vec<_>, _> = roots.iter().map(|root| Certificate::from_der(root)).collect();
+        client = client.tls_certs_only(roots.map_err(|error| OptionsError::new(KEY, error))?);
     }
     client.build().map_err(|error| OptionsError::new(KEY, error))
 }

@@ -1,5 +1,6 @@
 //! Client credentials: bearer tokens and certificates.
 
+use lucid_certs::certificates_from_pem;
 use reqwest::header::HeaderValue;
 use reqwest::{Certificate, Client, ClientBuilder, Identity};
 use tower::BoxError;
@@ -26,12 +27,9 @@ pub(super) fn authorization(file: &[u8]) -> Result<HeaderValue, BoxError> {
 
 /// Trusts only the given root certificates.
 pub(super) fn with_roots(client: ClientBuilder, pem: &[u8]) -> Result<ClientBuilder, BoxError> {
-    const ACCEPTED: &str = "accepted are certificates in PEM";
-    let roots = Certificate::from_pem_bundle(pem)
-        .map_err(|error| format!("failed to read the root certificates: {error}; {ACCEPTED}"))?;
-    if roots.is_empty() {
-        return Err(format!("there is no root certificate; {ACCEPTED}").into());
-    }
+    let roots = certificates_from_pem(pem)
+        .map_err(|error| format!("failed to read the root certificates: {error}"))?;
+    let roots = roots.iter().map(|root| Certificate::from_der(root)).collect::<Result<Vec<_>, _>>()?;
     Ok(client.tls_certs_only(roots))
 }
 
@@ -41,6 +39,9 @@ pub(super) fn with_identity(
     certificate: &[u8],
     key: &[u8],
 ) -> Result<ClientBuilder, BoxError> {
+    // reqwest skips certificates that it cannot read.
+    certificates_from_pem(certificate)
+        .map_err(|error| format!("failed to read the client's certificate: {error}"))?;
     let identity = Identity::from_pem(&[key, b"\n", certificate].concat()).map_err(|error| {
         let cause = root_cause(&error);
         format!(

@@ -85,7 +85,7 @@ async fn invalid_root_certificates_are_rejected() {
         let message = with_roots(pem).expect_err(pem).to_string();
         assert!(message.contains(file.path().to_str().unwrap()), "{message}");
     }
-    assert!(with_roots("").unwrap_err().to_string().contains("there is no root certificate"));
+    assert!(with_roots("").unwrap_err().to_string().contains("failed to find a certificate"));
 }
 
 #[tokio::test]

@@ -80,7 +80,7 @@ fn invalid_options_name_the_key_and_the_accepted_values() {
             "url: found plain http with caFile, tokenFile or headerFiles",
         ),
         (json!({ "url": local, "caFile": bad }), "url: found plain http with caFile"),
-        (json!({ "url": "https://host", "caFile": bad }), "caFile: found no certificate in /"),
+        (json!({ "url": "https://host", "caFile": bad }), "caFile: failed to use /"),
         (json!({ "url": local, "tokenFile": bad }), "tokenFile: failed to use /"),
         (json!({ "url": local, "headerFiles": { "a": missing } }), "headerFiles: failed to read /"),
         (
