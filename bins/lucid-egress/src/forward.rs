@@ -151,3 +151,19 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
         headers.remove(name);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn joined_certificates_of_the_upstream_are_an_error() {
+        let key = KeyPair::generate().unwrap();
+        let pem = CertificateParams::default().self_signed(&key).unwrap().pem();
+        Forward::new(Some(&(pem.clone() + &pem))).unwrap();
+        let error = Forward::new(Some(&(pem.trim_end().to_owned() + &pem))).unwrap_err().to_string();
+        assert!(error.starts_with("LUCID_UPSTREAM_CA: failed to read PEM: line"), "{error}");
+    }
+}

@@ -160,6 +160,33 @@ mod tests {
     use super::*;
     use crate::{ca::CertificateAuthority, names::ServingNames};
 
+    /// Go reads neither of two joined certificates.
+    #[test]
+    fn bundles_of_targets_count_as_far_as_go_reads_them() {
+        let names = ServingNames::for_services("lucid-system", &["lucid-operator"]).unwrap();
+        let [first, second] = [(); 2]
+            .map(|()| CertificateAuthority::generate(&names, SystemTime::now()).unwrap().trust_bundle());
+        let [one, two] = [&first, &second].map(TrustBundle::to_pem);
+        let indented = format!("  {}", two.replace('\n', "\n  "));
+        let trusted = two.replace("CERTIFICATE", "TRUSTED CERTIFICATE");
+        let invalid = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for (pem, expected) in [
+            (one.clone() + &two, Some(first.merge(&second))),
+            (one.trim_end().to_owned() + &two, None),
+            (one.clone() + &indented, Some(first.clone())),
+            (indented + &one, Some(first.clone())),
+            (one.clone() + &trusted + &two, Some(first.merge(&second))),
+            (invalid.to_owned() + &one, Some(first.clone())),
+            (format!("\u{feff}{one}{two}"), Some(second.clone())),
+            (one.replace('\n', "\r"), None),
+            (one.replace('\n', "\\n"), None),
+            (one.replace("-----\n", "----- # ours\n"), None),
+            (String::new(), None),
+        ] {
+            assert_eq!(TrustBundle::from_pem_lossy(pem.as_bytes()), expected, "{pem}");
+        }
+    }
+
     #[test]
     fn expired_certificates_are_removed_but_never_all() {
         const DAY: Duration = Duration::from_hours(24);

@@ -13,6 +13,7 @@ use lucid_certs::{
     source::{CertificateSource, Files, ObservedTrust, Reason, Trust},
 };
 use lucid_testbed::AtomicWriter;
+use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -261,6 +262,14 @@ async fn only_regular_files_within_the_size_limit_are_read() {
 async fn errors_name_the_file_and_the_problem() {
     let [pair, other] = Pair::several();
     let mut scene = Scene::new(by_default);
+    let joined = pair.ca.trim_end().to_owned() + &other.ca;
+    let critical = {
+        let mut params = CertificateParams::default();
+        let mut extension = CustomExtension::from_oid_content(&[2, 5, 29, 35], vec![0x30, 0]);
+        extension.set_criticality(true);
+        params.custom_extensions = vec![extension];
+        params.self_signed(&KeyPair::from_pem(&pair.key).unwrap()).unwrap().pem()
+    };
     for (name, content, reason, says) in [
         (
             "tls.crt",
@@ -293,7 +302,25 @@ async fn errors_name_the_file_and_the_problem() {
             Reason::Mismatch,
             "tls.key: failed to match the private key with the certificate",
         ),
+        (
+            "tls.crt",
+            critical.as_str(),
+            Reason::Malformed,
+            "tls.crt: failed to parse certificate 1 of the chain: authorityKeyIdentifier: expected a non-critical",
+        ),
         ("ca.crt", pair.key.as_str(), Reason::Malformed, "ca.crt: failed to read the trust bundle"),
+        (
+            "ca.crt",
+            critical.as_str(),
+            Reason::Malformed,
+            "ca.crt: failed to read certificate 1 of the trust bundle: authorityKeyIdentifier",
+        ),
+        (
+            "ca.crt",
+            joined.as_str(),
+            Reason::Malformed,
+            "ca.crt: failed to read the trust bundle: failed to read PEM: line",
+        ),
         ("ca.crt", other.ca.as_str(), Reason::Untrusted, "ca.crt does not verify"),
     ] {
         scene.write(&pair);

@@ -86,6 +86,22 @@ async fn invalid_root_certificates_are_rejected() {
         assert!(message.contains(file.path().to_str().unwrap()), "{message}");
     }
     assert!(with_roots("").unwrap_err().to_string().contains("failed to find a certificate"));
+
+    let [first, second] = [(); 2].map(|()| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        rcgen::CertificateParams::default().self_signed(&key).unwrap().pem()
+    });
+    with_roots(&(first.clone() + &second)).unwrap();
+    for (pem, problem) in [
+        (first.trim_end().to_owned() + &second, "a line for each BEGIN and END"),
+        (first.clone() + &second.replace('\n', "\r"), "CR alone"),
+        (first.clone() + &second.replace('\n', "\\n"), "escaped"),
+        (format!("\u{feff}{first}"), "byte order mark"),
+        (first.clone() + &second.replace("CERTIFICATE", "TRUSTED CERTIFICATE"), "holds certificates"),
+    ] {
+        let message = with_roots(&pem).expect_err(problem).to_string();
+        assert!(message.contains(problem) && message.contains(file.path().to_str().unwrap()), "{message}");
+    }
 }
 
 #[tokio::test]
