@@ -5,6 +5,7 @@ use super::{Certificate, Expected, Role, Vector};
 use Expected::{Accepted, Rejected, RejectedByUs};
 
 type Change = fn(&Vector) -> Vec<u8>;
+type ChangeOfCa = fn(String) -> Vec<u8>;
 
 /// Another valid certificate.
 fn other() -> String {
@@ -17,7 +18,7 @@ fn text(pem: &[u8]) -> String {
 
 /// The bundle of each layout has the CA, or the chain is changed.
 pub(super) fn vectors() -> Vec<(String, Expected, Vector)> {
-    let of_ca: Vec<(&str, Expected, fn(String) -> Vec<u8>)> = vec![
+    let of_ca: Vec<(&str, Expected, ChangeOfCa)> = vec![
         ("nothing changed", Accepted, String::into_bytes),
         ("no final newline", Accepted, |ca| ca.trim_end().into()),
         ("CR LF", Accepted, |ca| ca.replace('\n', "\r\n").into()),
