@@ -174,7 +174,7 @@ mod tests {
             (one.clone() + &two, Some(first.merge(&second))),
             (one.trim_end().to_owned() + &two, None),
             (one.clone() + &indented, Some(first.clone())),
-            (indented + &one, Some(first.clone())),
+            (indented.trim_end().to_owned() + "\n" + &one, Some(first.clone())),
             (one.clone() + &trusted + &two, Some(first.merge(&second))),
             (invalid.to_owned() + &one, Some(first)),
             (format!("\u{feff}{one}{two}"), Some(second)),
