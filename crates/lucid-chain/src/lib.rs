@@ -175,7 +175,7 @@ pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};
 pub use plan::{
     BASE_URL_ENV, DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs,
     ModelPort, ModelPortSource, OpenPortReason, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder,
-    PortReason, Setting, plan,
+    PortReason, Setting, Shortage, plan,
 };
 pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;

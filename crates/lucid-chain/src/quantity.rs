@@ -21,6 +21,11 @@ impl Quantity {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// Returns half of this quantity, rounded down to thousandths.
+    pub(crate) fn half(self) -> Self {
+        Self(self.0 / 2)
+    }
+
     /// Returns `true` if this is a whole multiple of `unit`.
     pub(crate) fn is_multiple_of(self, unit: Self) -> bool {
         self.0.is_multiple_of(unit.0)
@@ -63,7 +68,13 @@ impl Quantity {
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_multiple_of(Self::ONE) { write!(f, "{}", self.0 / 1000) } else { write!(f, "{}m", self.0) }
+        // Only quantities of bytes are that large.
+        let units = [(30, "Gi"), (20, "Mi")].map(|(power, unit)| (1000_u128 << power, unit));
+        match units.into_iter().find(|(size, _)| self.0 > 0 && self.0.is_multiple_of(*size)) {
+            Some((size, unit)) => write!(f, "{}{unit}", self.0 / size),
+            None if self.is_multiple_of(Self::ONE) => write!(f, "{}", self.0 / 1000),
+            None => write!(f, "{}m", self.0),
+        }
     }
 }
 
@@ -123,7 +134,15 @@ mod tests {
 
     #[test]
     fn display_round_trips() {
-        for (text, shown) in [("0", "0"), ("1.5", "1500m"), ("2", "2"), ("1Ki", "1024"), ("1n", "1m")] {
+        for (text, shown) in [
+            ("0", "0"),
+            ("1.5", "1500m"),
+            ("2", "2"),
+            ("1Ki", "1024"),
+            ("1n", "1m"),
+            ("1536Mi", "1536Mi"),
+            ("2048Mi", "2Gi"),
+        ] {
             let quantity = Quantity::parse(text).unwrap();
             assert_eq!(quantity.to_string(), shown);
             assert_eq!(Quantity::parse(shown), Some(quantity));

@@ -5,6 +5,7 @@ use std::{borrow::Cow, fmt, num::NonZeroU16};
 use crate::{
     keys::{self, ANNOTATIONS_SIZE},
     mode::{Intercept, OtherPorts, PodChoices, SidecarMode},
+    plan::Shortage,
     pod_security::PodSecurity,
     setting_source::SettingSource,
     text::{Excerpt, Name},
@@ -140,6 +141,13 @@ pub enum Warning {
         /// Key of the annotation.
         key: String,
     },
+    /// The pod-level `spec.resources` are used up by the chain.
+    NothingLeft {
+        /// Containers that request none of these resources themselves.
+        containers: Vec<String>,
+        /// Resources that are used up.
+        shortages: Vec<Shortage>,
+    },
     /// A container loses a privilege that its author configured, because it allows bypassing the network rules.
     PrivilegeRemoved {
         /// Name of the container.
@@ -219,6 +227,7 @@ impl Warning {
             Self::ContainerMoved { .. } => "ContainerMoved",
             Self::AuditorUrlKept { .. } => "AuditorUrlKept",
             Self::ProfileTakenAway { .. } => "ProfileTakenAway",
+            Self::NothingLeft { .. } => "NothingLeft",
             Self::PrivilegeRemoved { .. } => "PrivilegeRemoved",
             Self::StatusMissing { .. } => "StatusMissing",
             Self::StatusUnreadable { .. } => "StatusUnreadable",
@@ -367,6 +376,15 @@ impl fmt::Display for Warning {
             ),
             Self::ProfileTakenAway { key } => {
                 write!(f, "annotation {key} is taken away: what an auditor may do is not for the pod to say")
+            }
+            Self::NothingLeft { containers, shortages } => {
+                let names: Vec<_> = containers.iter().take(3).map(|name| Excerpt(name).to_string()).collect();
+                write!(
+                    f,
+                    "the auditors leave nothing of spec.resources of the pod for container {}: {}",
+                    names.join(", "),
+                    Shortage::join(shortages)
+                )
             }
             Self::PrivilegeRemoved { container, privilege } => write!(
                 f,

@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub(super) files: Vec<Files>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) resources: Resources,
+    /// `false` if the resources are built in.
+    pub(super) has_own_resources: bool,
     pub(super) probes: Probes,
     pub(super) security_context: SecurityContext,
     pub(super) service_account_token: bool,
@@ -91,9 +93,25 @@ impl Auditor {
         &self.0.labels
     }
 
-    /// Returns the resources of the container.
+    /// Returns the resources of the container. If the entry has none of its own, they are built in, and
+    /// [`Defaults`](super::Defaults) take precedence.
     pub fn resources(&self) -> &Resources {
         &self.0.resources
+    }
+
+    /// Returns `true` if the entry specifies its resources.
+    pub(super) fn has_own_resources(&self) -> bool {
+        self.0.has_own_resources
+    }
+
+    /// Returns this auditor with these resources, unless it has its own.
+    pub(crate) fn with_default_resources(&self, resources: Option<&Resources>) -> Self {
+        match resources {
+            Some(resources) if !self.has_own_resources() => {
+                Self::from(Entry { resources: resources.clone(), ..(*self.0).clone() })
+            }
+            _ => self.clone(),
+        }
     }
 
     /// Returns the probes of the container.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    scalars,
+    Resources, resources, scalars,
     schema::{Fields, Shape},
 };
 use crate::{
@@ -19,7 +19,8 @@ use crate::{
 /// [`Overrides`](crate::Overrides) and pod annotations take precedence over them; they take precedence over derived
 /// and built-in values.
 ///
-/// Each key is the name of the corresponding annotation without `lucid.computing/`: `audit-mode: observe`.
+/// Each key except `resources` is the name of the corresponding annotation without `lucid.computing/`:
+/// `audit-mode: observe`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[non_exhaustive]
@@ -41,6 +42,8 @@ pub struct Defaults {
     pub upstream: Option<Upstream>,
     /// `allowed-hosts`: hosts that outbound calls may reach.
     pub allowed_hosts: Option<AllowedHosts>,
+    /// `resources`: resources of every injected container whose entry has none of its own.
+    pub resources: Option<Resources>,
 }
 
 impl Defaults {
@@ -56,6 +59,7 @@ impl Defaults {
             outbound_port: other.outbound_port.or(self.outbound_port),
             upstream: other.upstream.or(self.upstream),
             allowed_hosts: other.allowed_hosts.or(self.allowed_hosts),
+            resources: other.resources.or(self.resources),
         }
     }
 }
@@ -70,6 +74,7 @@ pub(super) const FIELDS: Fields = Fields {
         ("outbound-port", Shape::Scalar(scalars::port)),
         ("upstream", Shape::Scalar(parsed::<Upstream>)),
         ("allowed-hosts", Shape::Scalar(parsed::<AllowedHosts>)),
+        ("resources", Shape::Map(&resources::FIELDS)),
     ],
     refused: &[],
     finish: |_, _| Ok(()),

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU16};
 
 use lucid_notary::{ImageReference, reference::ReferenceError};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::{
     Auditor, Catalogue, DEFAULT_PORT, Defaults, EnvValue, Files, Probes, Resources, SecurityContext,
@@ -14,6 +15,7 @@ use super::{
     schema::{Fields, Shape, TEXT},
     security_context,
 };
+use crate::keys::INIT_CONTAINER;
 
 pub(super) static FILE: Shape = Shape::Map(&Fields {
     keys: &[("chain", Shape::Entries(&ENTRY)), ("defaults", Shape::Map(&defaults::FIELDS))],
@@ -43,10 +45,23 @@ pub(super) static ENTRY: Shape = Shape::Map(&Fields {
     ],
     refused: &[],
     finish: |entry, context| {
+        check_init(entry)?;
         files::check(entry)?;
         context.preceding.borrow_mut().add(entry, context.base)
     },
 });
+
+/// Checks that an entry of lucid-init sets nothing but its resources: the operator's options set its image.
+fn check_init(entry: &Map<String, Value>) -> Result<(), String> {
+    let is_init = entry.get("name").and_then(Value::as_str).is_some_and(super::is_init);
+    let accepted = ["name", "description", "resources"];
+    match entry.keys().find(|key| is_init && !accepted.contains(&key.as_str())) {
+        Some(key) => {
+            Err(format!("`{key}` of {INIT_CONTAINER}: expected only {}, found `{key}`", accepted.join(", ")))
+        }
+        None => Ok(()),
+    }
+}
 
 /// A value of the shape [`FILE`].
 #[derive(Default, Deserialize)]
@@ -77,7 +92,7 @@ pub(super) struct WrittenEntry {
 impl WrittenEntry {
     /// Returns the auditor, which inherits omitted keys from the entry of `base` with an equivalent name.
     pub(super) fn over(self, base: &Catalogue) -> Result<Auditor, String> {
-        let base = base.find(&self.name);
+        let base = base.base_of(&self.name);
         // The token is granted to an image, so an entry that sets an image does not inherit the grant.
         let token = self
             .service_account_token
@@ -98,6 +113,7 @@ impl WrittenEntry {
             env: or_inherited(self.env, base, Auditor::env),
             files: or_inherited(self.files, base, Auditor::files),
             labels: or_inherited(self.labels, base, Auditor::labels),
+            has_own_resources: self.resources.is_some() || base.is_some_and(Auditor::has_own_resources),
             resources: or_inherited(self.resources, base, Auditor::resources),
             probes: or_inherited(self.probes, base, Auditor::probes),
             security_context: or_inherited(self.security_context, base, Auditor::security_context),

@@ -25,7 +25,11 @@ use lucid_notary::ImageReference;
 use auditor::Entry;
 use entry::{File, WrittenEntry};
 
-use crate::{keys::EGRESS_CONTAINER, port};
+use crate::{
+    configuration::DEFAULT_INIT_IMAGE,
+    keys::{EGRESS_CONTAINER, INIT_CONTAINER},
+    port,
+};
 
 pub use auditor::Auditor;
 pub use defaults::Defaults;
@@ -81,6 +85,8 @@ struct Entries {
     auditors: Vec<Auditor>,
     /// Entry called [`EGRESS_CONTAINER`], which is no auditor that a chain may name.
     egress: Option<Auditor>,
+    /// Entry called [`INIT_CONTAINER`], of which only the resources are used.
+    init: Option<Auditor>,
     defaults: Defaults,
     index: Index,
     /// Catalogue below an [overlay](Catalogue::overlay), whose index is valid for the entries that were not replaced.
@@ -101,7 +107,10 @@ struct Index {
 
 impl PartialEq for Entries {
     fn eq(&self, other: &Self) -> bool {
-        self.auditors == other.auditors && self.egress == other.egress && self.defaults == other.defaults
+        self.auditors == other.auditors
+            && self.egress == other.egress
+            && self.init == other.init
+            && self.defaults == other.defaults
     }
 }
 
@@ -125,11 +134,17 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
         ("lucid-toxicity-auditor", "Detects toxic language", 8093),
         ("lucid-pii-auditor", "Finds personal data and secrets", 8096),
         (EGRESS_CONTAINER, "Forwards outbound traffic to its destination", 8096),
+        (INIT_CONTAINER, "Installs the network rules", 8096),
     ];
     let entry = |(name, description, number): (&str, &str, u16)| {
         // The plan and the program must be of the same release.
         let tag = if name == EGRESS_CONTAINER { env!("CARGO_PKG_VERSION") } else { "latest" };
-        let image = format!("ghcr.io/lucid/{name}:{tag}");
+        let (image, resources) = match name {
+            INIT_CONTAINER => {
+                (DEFAULT_INIT_IMAGE.to_owned(), Resources::new(["100m", "500m"], ["32Mi", "64Mi"]))
+            }
+            _ => (format!("ghcr.io/lucid/{name}:{tag}"), Resources::default()),
+        };
         Some(Auditor::from(Entry {
             name: name.to_owned(),
             description: description.to_owned(),
@@ -141,7 +156,8 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
             env: BTreeMap::new(),
             files: Vec::new(),
             labels: BTreeMap::new(),
-            resources: Resources::default(),
+            resources,
+            has_own_resources: false,
             probes: Probes::default(),
             security_context: SecurityContext::default(),
             service_account_token: false,
@@ -155,8 +171,10 @@ impl Catalogue {
     /// Creates a catalogue. The names in `auditors` must not be equivalent.
     fn new(mut auditors: Vec<Auditor>, defaults: Defaults) -> Self {
         let egress = auditors.extract_if(.., |auditor| is_egress(auditor.name())).last();
+        let init = auditors.extract_if(.., |auditor| is_init(auditor.name())).last();
         let index = Index::from_entries(auditors.iter().enumerate());
-        Self(Arc::new(Entries { auditors, egress, defaults, index, base: None, has_egress_image: false }))
+        let (base, has_egress_image) = (None, false);
+        Self(Arc::new(Entries { auditors, egress, init, defaults, index, base, has_egress_image }))
     }
 
     /// Returns the built-in catalogue: `lucid-guardrails-auditor` (8090), `lucid-injection-auditor` (8090),
@@ -275,8 +293,9 @@ impl Catalogue {
         let index = Index::from_entries(places.into_iter().map(|place| (place, &auditors[place])));
         let defaults = self.defaults().clone().overlay(other.defaults().clone());
         let egress = other.0.egress.clone().or_else(|| self.0.egress.clone());
+        let init = other.0.init.clone().or_else(|| self.0.init.clone());
         let base = Some(self.clone());
-        Self(Arc::new(Entries { auditors, egress, defaults, index, base, has_egress_image: false }))
+        Self(Arc::new(Entries { auditors, egress, init, defaults, index, base, has_egress_image: false }))
     }
 
     /// Returns this catalogue without the auditors that `names` refer to.
@@ -288,7 +307,7 @@ impl Catalogue {
         }
         let kept = self.auditors().iter().filter(|auditor| !names.contains(stem(auditor.name())));
         let egress = self.0.egress.iter().filter(|egress| !names.contains(stem(egress.name())));
-        Self::new(kept.chain(egress).cloned().collect(), self.defaults().clone())
+        Self::new(kept.chain(egress).chain(&self.0.init).cloned().collect(), self.defaults().clone())
     }
 
     /// Returns the auditor that `name` refers to, ignoring surrounding white space.
@@ -354,11 +373,28 @@ impl Catalogue {
         Self(Arc::new(Entries {
             auditors,
             egress,
+            init: self.0.init.clone(),
             defaults,
             index: Index::default(),
             base: Some(self.clone()),
             has_egress_image: true,
         }))
+    }
+
+    /// Returns the resources of [`INIT_CONTAINER`].
+    pub(crate) fn init_resources(&self) -> Resources {
+        let defaults = self.defaults().resources.as_ref();
+        let entry = self.init().map(|entry| entry.with_default_resources(defaults));
+        entry.map(|entry| entry.resources().clone()).unwrap_or_default()
+    }
+
+    fn init(&self) -> Option<&Auditor> {
+        self.0.init.as_ref().or(BUILTIN.0.init.as_ref())
+    }
+
+    /// Returns the entry from which one called `name` inherits what it omits.
+    fn base_of(&self, name: &str) -> Option<&Auditor> {
+        if is_init(name) { self.init() } else { self.find(name) }
     }
 
     /// Returns the auditors and, if it is defined here, the entry of [`EGRESS_CONTAINER`].
@@ -376,6 +412,10 @@ impl Catalogue {
 
 fn is_egress(name: &str) -> bool {
     stem(name) == stem(EGRESS_CONTAINER)
+}
+
+fn is_init(name: &str) -> bool {
+    stem(name) == stem(INIT_CONTAINER)
 }
 
 /// Returns the part of `name` that equivalent names share: the name without the prefix `lucid-` and the suffix

@@ -41,7 +41,7 @@ impl Preceding {
         }
         let missing = |key, accepted| format!("`{key}` is missing, accepted {accepted}");
         let name = self.current.take().ok_or_else(|| missing("name", NAME_ACCEPTED))?;
-        if !entry.contains_key("image") && base.find(&name).is_none() {
+        if !entry.contains_key("image") && base.base_of(&name).is_none() {
             return Err(missing("image", IMAGE_ACCEPTED));
         }
         self.count += 1;

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::{
     scalars::{Found, is_dns_label},
@@ -16,6 +16,9 @@ use crate::quantity::Quantity;
 /// The `resources` of a container: quantities by resource name, such as `memory: 128Mi`.
 ///
 /// The default, for entries without `resources`, is requests of 128Mi and 100m, and limits of 256Mi and 500m.
+///
+/// A container of a pod may differ from `requests` and `limits` within the bounds `min` and `max`, because autoscalers
+/// change them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct Resources {
@@ -25,18 +28,52 @@ pub struct Resources {
     /// Maximum quantities that the container may use.
     #[serde(default)]
     pub limits: BTreeMap<String, String>,
+    /// Smallest accepted request or limit; half of the request by default.
+    #[serde(default)]
+    pub min: BTreeMap<String, String>,
+    /// Largest accepted request or limit; twice the limit by default.
+    #[serde(default)]
+    pub max: BTreeMap<String, String>,
 }
 
 impl Default for Resources {
     fn default() -> Self {
-        let quantities = |cpu: &str, memory: &str| {
-            BTreeMap::from([("cpu".to_owned(), cpu.to_owned()), ("memory".to_owned(), memory.to_owned())])
-        };
-        Self { requests: quantities("100m", "128Mi"), limits: quantities("500m", "256Mi") }
+        Self::new(["100m", "500m"], ["128Mi", "256Mi"])
     }
 }
 
 impl Resources {
+    /// Creates resources of a request and a limit each.
+    pub(super) fn new(cpu: [&str; 2], memory: [&str; 2]) -> Self {
+        let list = |place: usize| {
+            [("cpu", cpu[place]), ("memory", memory[place])]
+                .map(|(name, it)| (name.to_owned(), it.to_owned()))
+        };
+        Self { requests: list(0).into(), limits: list(1).into(), min: BTreeMap::new(), max: BTreeMap::new() }
+    }
+
+    /// Returns the core/v1 `resources`, without empty lists.
+    pub(crate) fn manifest(&self) -> Value {
+        let lists = [("requests", json!(self.effective_requests())), ("limits", json!(self.limits))];
+        let written =
+            lists.into_iter().filter(|(_, list)| list.as_object().is_some_and(|list| !list.is_empty()));
+        written.map(|(key, list)| (key.to_owned(), list)).collect::<Map<_, _>>().into()
+    }
+
+    /// Returns the bounds of the requests and limits of the resource `name`, as far as there are any. Resources that can
+    /// only be given in units have the planned quantity as both.
+    pub(crate) fn bounds(&self, name: &str) -> (Option<Quantity>, Option<Quantity>) {
+        let of = |list: &BTreeMap<String, String>| Quantity::parse(list.get(name)?);
+        let limit = of(&self.limits);
+        let request = of(&self.requests).or(limit);
+        if unit(name).is_some() {
+            return (request, request);
+        }
+        let min = of(&self.min).or_else(|| Some(request?.half()));
+        let max = of(&self.max).or_else(|| Some(limit?.saturating_add(limit?)));
+        (min, max)
+    }
+
     /// Returns the requests as completed by the API server, which derives missing ones from the limits.
     pub(crate) fn effective_requests(&self) -> BTreeMap<&str, &str> {
         let all = self.limits.iter().chain(&self.requests);
@@ -74,6 +111,28 @@ impl Resources {
                 }
             }
         }
+        for (list, quantities) in [("min", &self.min), ("max", &self.max)] {
+            for (name, bound) in quantities {
+                let (request, limit) = (self.requests.get(name), self.limits.get(name));
+                let (planned, nearest) = match (list, request, limit) {
+                    ("min", Some(request), _) => ("requests", request),
+                    ("max", Some(request), None) => ("requests", request),
+                    (_, _, Some(limit)) => ("limits", limit),
+                    (_, _, None) => {
+                        return Err(format!(
+                            "`{list}.{name}` bounds nothing, expected `requests.{name}` as well"
+                        ));
+                    }
+                };
+                let side = if list == "min" { "most" } else { "least" };
+                let (outer, inner) = (Quantity::parse(bound), Quantity::parse(nearest));
+                if if list == "min" { outer > inner } else { outer < inner } {
+                    return Err(format!(
+                        "`{list}.{name}`: expected at {side} `{planned}.{name}` {nearest}, found {bound}"
+                    ));
+                }
+            }
+        }
         let mut names = self.requests.keys().chain(self.limits.keys());
         if let Some(pages) = names.clone().find(|name| page_size(name).is_some())
             && !names.any(|name| matches!(name.as_str(), "cpu" | "memory"))
@@ -85,7 +144,7 @@ impl Resources {
 }
 
 pub(super) const FIELDS: Fields = Fields {
-    keys: &[("requests", QUANTITIES), ("limits", QUANTITIES)],
+    keys: &[("requests", QUANTITIES), ("limits", QUANTITIES), ("min", BOUNDS), ("max", BOUNDS)],
     refused: &[],
     finish: |resources, _| {
         let resources = Resources::deserialize(&*resources).map_err(|error| error.to_string())?;
@@ -95,10 +154,22 @@ pub(super) const FIELDS: Fields = Fields {
 
 const QUANTITIES: Shape = Shape::Names(name, &Shape::NotNull(&Shape::Scalar(quantity)));
 
+const BOUNDS: Shape = Shape::Names(bounded, &Shape::NotNull(&Shape::Scalar(quantity)));
+
+/// Checks the name of a resource that an autoscaler may change.
+fn bounded(text: &str) -> Result<Value, String> {
+    match DIVISIBLE.contains(&text) {
+        true => Ok(text.into()),
+        false => Err(format!("expected cpu, memory or ephemeral-storage, found {}", Found(text))),
+    }
+}
+
+/// Resources of which a container may request any quantity.
+const DIVISIBLE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
 /// Checks the name of a resource that a container may request.
 fn name(text: &str) -> Result<Value, String> {
-    let standard = matches!(text, "cpu" | "memory" | "ephemeral-storage");
-    if standard || page_size(text).is_some() || is_extended(text) {
+    if DIVISIBLE.contains(&text) || page_size(text).is_some() || is_extended(text) {
         Ok(text.into())
     } else {
         Err(format!(

@@ -1,12 +1,14 @@
 //! Comparison of planned and found containers.
 
-use std::cmp::Ordering;
+use std::{borrow::Cow, collections::BTreeSet};
 
+use lucid_notary::ImageReference;
 use serde_json::{Map, Value};
 
 use super::identity;
 use crate::{
-    plan::PlannedContainer,
+    catalogue::Resources,
+    plan::{PlannedContainer, PlannedInit},
     pod::{ContainerView, PodView},
     quantity::Quantity,
     text::{Excerpt, Name},
@@ -29,31 +31,65 @@ impl PlannedContainer {
     /// - `imagePullPolicy: Always` (plugin AlwaysPullImages).
     /// - Requests of cpu, memory and ephemeral-storage that are not planned, and limits of at least 100m, 128Mi and
     ///   64Mi (plugin LimitRanger).
+    /// - Requests and limits within the bounds of the [`Resources`] (autoscalers).
+    /// - The digest of an image without one (image policies), and other spellings of its repository. The pull policy
+    ///   `IfNotPresent` suffices for a digest.
     /// - The ServiceAccount token (plugin ServiceAccount), mounted read-only from a projected volume, if no other
     ///   mount is planned at its path.
     /// - Variables such as `AWS_REGION` that are not planned and hold a region or the path of a token, and a
     ///   read-only mount of that token (webhooks of Amazon EKS and Azure). Roles such as `AWS_ROLE_ARN` must be
     ///   planned.
     pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
-        difference(&self.manifest(), &json_of(found), pod)
+        difference(&self.manifest(), self.auditor.resources(), &json_of(found), pod)
     }
 
-    /// Returns `true` if `found` has at least the planned resources. Unlike [`difference`](Self::difference), it
-    /// accepts more, because a resize may raise them.
-    pub fn is_provided(&self, found: &ContainerView<'_>) -> bool {
-        has_at_least(&self.manifest(), &json_of(found))
+    /// Returns the first of the resources in which `found` differs from the plan as in [`difference`](Self::difference).
+    /// Quantities between those of `before`, the same container before an update, and the bounds are accepted as well.
+    pub fn resource_difference(
+        &self,
+        found: &ContainerView<'_>,
+        before: Option<&ContainerView<'_>>,
+    ) -> Option<String> {
+        resource_difference(self.auditor.resources(), found, before)
+    }
+}
+
+impl PlannedInit {
+    /// As [`PlannedContainer::resource_difference`].
+    pub fn resource_difference(
+        &self,
+        found: &ContainerView<'_>,
+        before: Option<&ContainerView<'_>>,
+    ) -> Option<String> {
+        resource_difference(&self.resources, found, before)
     }
 }
 
 impl ContainerView<'_> {
     /// Returns `true` if the container has at least the resources of `other`.
     pub fn is_as_large_as(&self, other: &ContainerView<'_>) -> bool {
-        has_at_least(&json_of(other), &json_of(self))
+        let (before, found) = (&json_of(other)["resources"], &json_of(self)["resources"]);
+        let is_known =
+            found.as_object().is_none_or(|found| found.keys().all(|key| LISTS.contains(&key.as_str())));
+        is_known
+            && LISTS.into_iter().all(|list| {
+                let (before, found) = (quantities(before, list), quantities(found, list));
+                before.iter().all(|(name, before)| {
+                    let sizes =
+                        found.get(name).and_then(Quantity::from_json).zip(Quantity::from_json(before));
+                    sizes.is_some_and(|(found, before)| found >= before)
+                }) && found.iter().all(|(name, found)| {
+                    before.contains_key(name) || is_default(name, found, list == "limits")
+                })
+            })
     }
 }
 
-fn has_at_least(planned: &Value, found: &Value) -> bool {
-    fits_resources(&planned["resources"], &found["resources"], Ordering::is_ge)
+/// The lists of `resources`.
+const LISTS: [&str; 2] = ["requests", "limits"];
+
+fn quantities<'v>(resources: &'v Value, list: &str) -> Cow<'v, Map<String, Value>> {
+    resources[list].as_object().map_or_else(Cow::default, Cow::Borrowed)
 }
 
 /// Maximum size of a container that is compared, in bytes of JSON. Planned containers are smaller, even with every
@@ -67,7 +103,12 @@ pub(super) fn json_of(found: &ContainerView<'_>) -> Value {
 }
 
 /// See [`PlannedContainer::difference`].
-pub(super) fn difference(planned: &Value, found: &Value, pod: &PodView<'_>) -> Option<String> {
+pub(super) fn difference(
+    planned: &Value,
+    resources: &Resources,
+    found: &Value,
+    pod: &PodView<'_>,
+) -> Option<String> {
     let (Some(planned), Some(found)) = (planned.as_object(), found.as_object()) else {
         return Some("json".to_owned());
     };
@@ -77,13 +118,19 @@ pub(super) fn difference(planned: &Value, found: &Value, pod: &PodView<'_>) -> O
     if let Some((key, _)) = extra {
         return Some(Name(key).to_string());
     }
+    let image =
+        found.get("image").and_then(Value::as_str).and_then(|image| image.parse::<ImageReference>().ok());
     planned.iter().find_map(|(key, planned)| {
         let found = found.get(key).unwrap_or(&Value::Null);
         let same = match key.as_str() {
             "ports" => same_ports(planned, found, pod.host_network()),
-            "resources" => fits_resources(planned, found, Ordering::is_eq),
+            "resources" => return different_resource(resources, found, None),
             "volumeMounts" => identity::are_tokens(planned, found, pod),
-            "imagePullPolicy" => planned == found || found == "Always",
+            "image" => planned == found || image.as_ref().is_some_and(|found| is_image(planned, found)),
+            "imagePullPolicy" => {
+                let has_digest = || image.as_ref().is_some_and(|image| image.digest().is_some());
+                planned == found || found == "Always" || found == "IfNotPresent" && has_digest()
+            }
             "env" => return different_variable(planned, found),
             _ => planned == found,
         };
@@ -139,31 +186,93 @@ fn same_ports(planned: &Value, found: &Value, host_network: bool) -> bool {
         })
 }
 
-/// Returns `true` if `accepted` holds for every planned request and limit of `found`, and all others are
-/// [defaults](is_default).
-fn fits_resources(planned: &Value, found: &Value, accepted: fn(Ordering) -> bool) -> bool {
-    let nothing = Map::new();
-    let known = |key: &String| matches!(key.as_str(), "requests" | "limits");
-    found.as_object().is_none_or(|found| found.keys().all(known))
-        && ["requests", "limits"].into_iter().all(|list| {
-            let planned = planned[list].as_object().unwrap_or(&nothing);
-            let found = found[list].as_object().unwrap_or(&nothing);
-            planned.iter().all(|(name, planned)| {
-                found.get(name).is_some_and(|found| compare(found, planned).is_some_and(accepted))
-            }) && found
-                .iter()
-                .all(|(name, found)| planned.contains_key(name) || is_default(name, found, list == "limits"))
+/// Returns `true` if `found` is the planned image, or that image with a digest. A runtime ignores the tag beside a digest,
+/// so it may be absent there.
+fn is_image(planned: &Value, found: &ImageReference) -> bool {
+    let Some(planned) = planned.as_str().and_then(|image| image.parse::<ImageReference>().ok()) else {
+        return false;
+    };
+    let tag = |image: &ImageReference| image.tag().unwrap_or("latest").to_owned();
+    found.same_repository(&planned)
+        && match planned.digest() {
+            Some(digest) => found.digest() == Some(digest),
+            None => tag(&planned) == tag(found) || found.tag().is_none() && found.digest().is_some(),
+        }
+}
+
+fn resource_difference(
+    planned: &Resources,
+    found: &ContainerView<'_>,
+    before: Option<&ContainerView<'_>>,
+) -> Option<String> {
+    let before = before.map(json_of).map(|before| before["resources"].clone());
+    different_resource(planned, &json_of(found)["resources"], before.as_ref())
+}
+
+/// Returns the first of `resources` that is neither within the bounds of the plan nor between them and `before`, with what is
+/// expected.
+fn different_resource(planned: &Resources, found: &Value, before: Option<&Value>) -> Option<String> {
+    if let Some(key) =
+        found.as_object().and_then(|found| found.keys().find(|key| !LISTS.contains(&key.as_str())))
+    {
+        return Some(format!("resources {}", Excerpt(key)));
+    }
+    let manifest = planned.manifest();
+    LISTS.into_iter().find_map(|list| {
+        let (wanted, found) = (quantities(&manifest, list), quantities(found, list));
+        let before = before.map(|before| quantities(before, list));
+        let before = |name| before.as_ref().map(|before| before.get(name));
+        let names: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
+        names.into_iter().find_map(|name| {
+            let (mut lower, upper) = planned.bounds(name);
+            if list == "limits" && !wanted.contains_key(name) {
+                lower = lower.max(least_default(name));
+            }
+            let size = found.get(name).and_then(Quantity::from_json);
+            let before = before(name);
+            let size_before = before.flatten().and_then(Quantity::from_json);
+            let is_within = |size| {
+                lower.is_none_or(|lower| size >= size_before.map_or(lower, |before| before.min(lower)))
+                    && upper.is_none_or(|upper| size <= size_before.map_or(upper, |before| before.max(upper)))
+            };
+            let is_accepted = match found.get(name) {
+                // An update does not have to add what is missing.
+                None => before == Some(None),
+                Some(found) if !wanted.contains_key(name) => {
+                    (least_default(name).is_some() || before == Some(Some(found)))
+                        && size.map_or(list == "requests", is_within)
+                }
+                Some(_) => size.is_some_and(is_within),
+            };
+            (!is_accepted).then(|| different_quantity(list, name, (lower, upper), found.get(name)))
         })
+    })
+}
+
+fn different_quantity(
+    list: &str,
+    name: &str,
+    bounds: (Option<Quantity>, Option<Quantity>),
+    found: Option<&Value>,
+) -> String {
+    let expected = match bounds {
+        (Some(lower), Some(upper)) if lower == upper => lower.to_string(),
+        (Some(lower), Some(upper)) => format!("{lower} to {upper}"),
+        (Some(lower), None) => format!("at least {lower}"),
+        (None, Some(upper)) => format!("at most {upper}"),
+        (None, None) => return format!("resources.{list}.{}", Name(name)),
+    };
+    let found = found.map(|found| found.as_str().map_or_else(|| found.to_string(), str::to_owned));
+    let found = found.map_or_else(|| "none".to_owned(), |found| Name(&found).to_string());
+    format!("resources.{list}.{}: expected {expected}, found {found}", Name(name))
+}
+
+/// Returns the smallest accepted limit of a resource that a LimitRange may have added.
+fn least_default(name: &str) -> Option<Quantity> {
+    DEFAULTED.iter().find(|(known, _)| *known == name).and_then(|(_, least)| Quantity::parse(least))
 }
 
 /// Returns `true` if a LimitRange may have added the request or limit.
 fn is_default(name: &str, found: &Value, is_limit: bool) -> bool {
-    let least =
-        DEFAULTED.iter().find(|(known, _)| *known == name).and_then(|(_, least)| Quantity::parse(least));
-    least.is_some_and(|least| !is_limit || Quantity::from_json(found) >= Some(least))
-}
-
-/// Compares quantities by value, because the API server normalizes them.
-fn compare(found: &Value, planned: &Value) -> Option<Ordering> {
-    Some(Quantity::from_json(found)?.cmp(&Quantity::from_json(planned)?))
+    least_default(name).is_some_and(|least| !is_limit || Quantity::from_json(found) >= Some(least))
 }

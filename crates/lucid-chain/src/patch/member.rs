@@ -47,13 +47,18 @@ impl<'p> Member<'p> {
         pod: &PodView<'_>,
     ) -> Option<Warning> {
         let json = json_of(found);
-        let difference = difference(&self.manifest, &json, pod)?;
+        let resources = match self.planned {
+            Planned::Auditor(planned) => planned.auditor.resources(),
+            Planned::Init(planned) => &planned.resources,
+        };
+        let difference = difference(&self.manifest, resources, &json, pod)?;
         let name = self.name().to_owned();
         let before = match self.planned {
             Planned::Auditor(planned) => planned.adapted_to(found, &json).map(|before| before.manifest()),
             Planned::Init(planned) => planned.adapted_to(found).map(|before| before.manifest()),
         };
-        let ours = before.is_some_and(|before| super::difference::difference(&before, &json, pod).is_none());
+        let ours = before
+            .is_some_and(|before| super::difference::difference(&before, resources, &json, pod).is_none());
         Some(match ours {
             true => Warning::ContainerReplanned { name, difference },
             false => Warning::ContainerReplaced { name, difference },

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 
 use lucid_notary::ImageReference;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     model_port::ModelPort,
@@ -29,7 +29,7 @@ pub const FIRST_UID: u32 = 20001;
 pub struct PlannedContainer {
     /// Name of the container, unique in the pod.
     pub name: String,
-    /// Catalogue entry.
+    /// Catalogue entry, with the resources of the catalogue's [`Defaults`](crate::Defaults) if it has none of its own.
     pub auditor: Auditor,
     /// `imagePullPolicy`, as the API server derives it from the image.
     pub image_pull_policy: &'static str,
@@ -89,7 +89,7 @@ impl PlannedContainer {
         });
         // `json!` would copy these values.
         manifest["env"] = self.env().map(|(name, value)| variable(name, value)).collect();
-        manifest["resources"] = resources(self.auditor.resources());
+        manifest["resources"] = self.auditor.resources().manifest();
         manifest["securityContext"] = self.auditor.security_context().manifest(self.uid);
         let no_token = (!self.auditor.service_account_token()).then(volume::no_token_mount);
         let mounts: Vec<_> =
@@ -181,6 +181,8 @@ pub(super) struct SharedSettings<'p> {
     pub(super) probe_paths: &'p str,
     /// Settings of the last member of the chain, if that is `lucid-egress`.
     pub(super) egress: Option<Egress>,
+    /// Resources of auditors without their own.
+    pub(super) resources: Option<&'p Resources>,
 }
 
 /// Creates the containers of a chain.
@@ -191,7 +193,7 @@ pub(super) fn chain(
     model: &ModelPort,
     shared: &SharedSettings<'_>,
 ) -> Vec<PlannedContainer> {
-    let &SharedSettings { audit_mode, native, probe_paths, ref egress } = shared;
+    let &SharedSettings { audit_mode, native, probe_paths, ref egress, resources } = shared;
     let last = auditors.len() - 1;
     let end = (model.port, model.further.clone());
     let next = ports.iter().skip(1).map(|it| (it.port, it.further.clone())).chain([end]);
@@ -203,7 +205,7 @@ pub(super) fn chain(
             let planned = PlannedContainer {
                 name,
                 image_pull_policy: image_pull_policy(auditor.image_reference()),
-                auditor: (*auditor).clone(),
+                auditor: auditor.with_default_resources(resources),
                 port: listeners.port,
                 port_reason: listeners.reason,
                 next_port,
@@ -261,10 +263,4 @@ fn variable(name: &str, value: &EnvValue) -> Value {
         EnvValue::Value(text) => json!({"name": name, "value": text}),
         EnvValue::ValueFrom { value_from } => json!({"name": name, "valueFrom": value_from}),
     }
-}
-
-fn resources(resources: &Resources) -> Value {
-    let lists = [("requests", json!(resources.effective_requests())), ("limits", json!(resources.limits))];
-    let written = lists.into_iter().filter(|(_, list)| list.as_object().is_some_and(|list| !list.is_empty()));
-    written.map(|(key, list)| (key.to_owned(), list)).collect::<Map<_, _>>().into()
 }

@@ -2,17 +2,16 @@
 //!
 //! The API server or a node would reject these pods as well, but with a message that names an injected container.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::net::IpAddr;
 
 use snafu::{Snafu, ensure};
 
-use super::{model_port::ModelPort, settings::Settings};
+use super::{model_port::ModelPort, resources::Shortage, settings::Settings};
 use crate::{
     catalogue::Auditor,
     is_loopback_name, keys,
     mode::{Direction, Intercept},
-    pod::{ContainerView, PodView, Quantities},
-    quantity::Quantity,
+    pod::PodView,
     redirect::RedirectError,
 };
 
@@ -126,18 +125,13 @@ pub enum ImpossibleReason {
     },
     /// The pod-level `spec.resources` leave no room for the auditors.
     #[snafu(display(
-        "failed to fit the auditors into spec.resources of the pod: found {list}.{resource} {found}, accepted at least {needed}{}",
-        if *list == "requests" { DERIVED } else { "" }
+        "failed to fit the auditors into spec.resources of the pod: {}{}",
+        Shortage::join(shortages),
+        if shortages.iter().any(|it| it.list == "requests") { DERIVED } else { "" }
     ))]
     PodResources {
-        /// `requests` or `limits`.
-        list: &'static str,
-        /// Name of the resource.
-        resource: String,
-        /// Quantity in the pod.
-        found: String,
-        /// Quantity that the pod and its auditors need.
-        needed: String,
+        /// All resources that are short.
+        shortages: Vec<Shortage>,
     },
 }
 
@@ -233,67 +227,4 @@ fn is_unreachable(host: &str) -> bool {
         IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
         IpAddr::V6(address) => address.is_multicast() || address.is_unicast_link_local(),
     })
-}
-
-/// Fails if the `auditors` do not fit into `spec.resources` beside the `others` that run at the same time. The API
-/// server checks the requests of init containers.
-pub(super) fn check_resources<'v, 'a: 'v>(
-    pod: &PodView<'_>,
-    others: impl IntoIterator<Item = &'v ContainerView<'a>>,
-    auditors: impl Iterator<Item = &'v Auditor> + Clone,
-) -> Result<(), ImpossibleReason> {
-    let Some(room) = pod.resources() else { return Ok(()) };
-    let size = |list: Option<&Quantities<'_>>, name: &str| quantity(list?, name);
-
-    // The limit of each container may not exceed the pod's.
-    for (name, limit) in auditors.clone().flat_map(|auditor| &auditor.resources().limits) {
-        if let Some(found) = size(room.limits.as_ref(), name)
-            && let Some(needed) = Quantity::parse(limit)
-        {
-            ensure_room("limits", name, found, needed)?;
-        }
-    }
-
-    // The sum of the requests may not exceed the pod's request, nor its limit, from which the API server derives the
-    // request if it is absent.
-    let mut requested = BTreeMap::<&str, Quantity>::new();
-    for (name, request) in auditors.flat_map(|auditor| auditor.resources().effective_requests()) {
-        let sum = requested.entry(name).or_insert(Quantity::ZERO);
-        *sum = sum.saturating_add(Quantity::parse(request).unwrap_or(Quantity::ZERO));
-    }
-    for container in others {
-        let requests = container.requests();
-        for (name, sum) in &mut requested {
-            let request = quantity(&requests, name);
-            *sum = sum.saturating_add(request.unwrap_or(Quantity::ZERO));
-        }
-    }
-    for (name, needed) in requested {
-        let lists = [("requests", room.requests.as_ref()), ("limits", room.limits.as_ref())];
-        for (list, quantities) in lists {
-            if let Some(found) = size(quantities, name) {
-                ensure_room(list, name, found, needed)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Maximum size of a quantity that is parsed, in bytes of JSON.
-const LONGEST: usize = 1024;
-
-fn quantity(list: &Quantities<'_>, name: &str) -> Option<Quantity> {
-    let json = list.get(name).map(|value| value.get()).filter(|json| json.len() <= LONGEST)?;
-    Quantity::from_json(&serde_json::from_str(json).ok()?)
-}
-
-fn ensure_room(
-    list: &'static str,
-    resource: &str,
-    found: Quantity,
-    needed: Quantity,
-) -> Result<(), ImpossibleReason> {
-    let (found, fits) = (found.to_string(), found >= needed);
-    ensure!(fits, PodResourcesSnafu { list, resource, found, needed: needed.to_string() });
-    Ok(())
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{PlannedContainer, container::image_pull_policy, model_port::ModelPort};
 use crate::{
+    catalogue::Resources,
     configuration::Configuration,
     keys,
     pod::ContainerView,
@@ -25,12 +26,15 @@ pub struct PlannedInit {
     pub image_pull_policy: &'static str,
     /// Installed network rules.
     pub redirect: Redirect,
+    /// Resources of the container.
+    pub resources: Resources,
 }
 
 impl PlannedInit {
     pub(super) fn new(
         name: String,
         configuration: &Configuration,
+        resources: &Resources,
         chain: &[PlannedContainer],
         model: &ModelPort,
         inbound: bool,
@@ -50,7 +54,9 @@ impl PlannedInit {
             Some((egress, _)) => redirect.with_exit(egress.port)?,
             None => redirect,
         };
-        Ok(Self { name, image: image.to_string(), image_pull_policy: image_pull_policy(image), redirect })
+        let image_pull_policy = image_pull_policy(image);
+        let resources = resources.clone();
+        Ok(Self { name, image: image.to_string(), image_pull_policy, redirect, resources })
     }
 
     /// Returns this container with the rules of `found`. If its manifest matches `found`, an earlier plan from other
@@ -70,10 +76,7 @@ impl PlannedInit {
             "image": self.image,
             "imagePullPolicy": self.image_pull_policy,
             "env": [{"name": keys::REDIRECT_ENV, "value": self.redirect.to_json()}],
-            "resources": {
-                "requests": {"cpu": "100m", "memory": "32Mi"},
-                "limits": {"cpu": "500m", "memory": "64Mi"},
-            },
+            "resources": self.resources.manifest(),
             "securityContext": {
                 "runAsNonRoot": false,
                 "runAsUser": 0,

@@ -10,6 +10,7 @@ mod names;
 mod open_ports;
 mod ports;
 mod probes;
+mod resources;
 mod settings;
 
 use std::{
@@ -48,6 +49,7 @@ pub use inputs::Inputs;
 pub use model_port::{DEFAULT_MODEL_PORT, ModelPort, ModelPortSource};
 pub use open_ports::OpenPortReason;
 pub use ports::{PortHolder, PortReason};
+pub use resources::Shortage;
 pub use settings::{DEFAULT_OUTBOUND_PORT, Setting};
 
 /// Variables from which SDKs read the base URL of a model.
@@ -307,19 +309,36 @@ fn make_plan(
     } else {
         BTreeSet::new()
     };
-    let shared =
-        SharedSettings { audit_mode: settings.audit_mode.value, native, probe_paths: &probe_paths, egress };
+    let resources = catalogue.defaults().resources.as_ref();
+    let shared = SharedSettings {
+        audit_mode: settings.audit_mode.value,
+        native,
+        probe_paths: &probe_paths,
+        egress,
+        resources,
+    };
     let containers = container::chain(&chain, auditors, ports, &model_port, &shared);
+    let init_resources = catalogue.init_resources();
     let running = pod.containers().iter().chain(pod.native_sidecars().map(|(_, found)| found));
     let others: Vec<_> = running.filter(|found| !names.is_planned(found.name())).collect();
-    impossible::check_resources(
-        pod,
-        others.iter().copied(),
-        containers.iter().map(|planned| &planned.auditor),
-    )?;
+    let demand = resources::Demand {
+        others: &others,
+        auditors: containers.iter().map(|planned| planned.auditor.resources()).collect(),
+        native,
+        init: redirects.then_some(&init_resources),
+    };
+    warnings.extend(demand.check(pod)?);
     let init = init_name.map(|name| -> Result<_, ImpossibleReason> {
         let outbound = settings.direction.value.covers_outbound().then_some(settings.outbound_port.value);
-        Ok(PlannedInit::new(name, configuration, &containers, &model_port, inbound, outbound)?)
+        Ok(PlannedInit::new(
+            name,
+            configuration,
+            &init_resources,
+            &containers,
+            &model_port,
+            inbound,
+            outbound,
+        )?)
     });
     let mut init = init.transpose()?;
     let other_ports = settings.other_ports;

@@ -119,10 +119,11 @@ impl<'a> ContainerView<'a> {
         self.raw.get()
     }
 
-    /// `resources.requests`; empty if invalid.
-    pub(crate) fn requests(&self) -> Quantities<'a> {
+    /// `requests` and `limits` of `resources`; empty if invalid.
+    pub(crate) fn resources(&self) -> (Quantities<'a>, Quantities<'a>) {
         let resources = self.fields.resources.and_then(|raw| serde_json::from_str(raw.get()).ok());
-        resources.and_then(|RawResources { requests, .. }| requests).unwrap_or_default()
+        let RawResources { requests, limits } = resources.unwrap_or_default();
+        (requests.unwrap_or_default(), limits.unwrap_or_default())
     }
 
     pub(crate) fn has_env(&self) -> bool {

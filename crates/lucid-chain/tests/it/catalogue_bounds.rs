@@ -172,6 +172,9 @@ fn resources_that_the_api_server_rejects_are_rejected() {
         "{requests: {cpu: 1, hugepages-1Gi: 1Gi}, limits: {hugepages-1Gi: 1024Mi}}",
         "{requests: {ephemeral-storage: 1Gi}}",
         "{limits: {sub.example.com/A_b.c-1: 0}}",
+        "{requests: {cpu: 1}, limits: {cpu: 2}, min: {cpu: 1}, max: {cpu: 2}}",
+        "{limits: {memory: 1Gi}, min: {memory: 1024Mi}, max: {memory: 1Gi}}",
+        "{requests: {ephemeral-storage: 1Gi}, min: {ephemeral-storage: 0}, max: {ephemeral-storage: 1Gi}}",
     ];
     for resources in accepted {
         let yaml = format!("chain: [{{name: a, image: a, resources: {resources}}}]");
@@ -217,6 +220,23 @@ fn resources_that_the_api_server_rejects_are_rejected() {
             "{requests: {hugepages-2Mi: 2Mi, cpu: 1}, limits: {hugepages-2Mi: 4Mi}}",
             "`requests.hugepages-2Mi` is 2Mi, accepted `limits.hugepages-2Mi` 4Mi",
         ),
+        (
+            "{requests: {cpu: 1}, min: {cpu: 1001m}}",
+            "`min.cpu`: expected at most `requests.cpu` 1, found 1001m",
+        ),
+        ("{limits: {cpu: 1}, min: {cpu: 2}}", "`min.cpu`: expected at most `limits.cpu` 1, found 2"),
+        (
+            "{requests: {cpu: 1}, limits: {cpu: 2}, max: {cpu: 1}}",
+            "`max.cpu`: expected at least `limits.cpu` 2, found 1",
+        ),
+        ("{requests: {cpu: 1}, max: {cpu: 0.5}}", "`max.cpu`: expected at least `requests.cpu` 1, found 0.5"),
+        ("{requests: {cpu: 1}, min: {memory: 1}}", "`min.memory` bounds nothing, expected `requests.memory`"),
+        ("{max: {memory: 1}}", "`max.memory` bounds nothing"),
+        (
+            "{limits: {example.com/gpu: 1}, min: {example.com/gpu: 1}}",
+            "expected cpu, memory or ephemeral-storage, found",
+        ),
+        ("{requests: {cpu: 1}, min: {cpu: x}}", "min.cpu: found"),
         ("{limits: {hugepages-2Mi: 2Mi}}", "found hugepages-2Mi alone, accepted with cpu or memory"),
     ];
     for (resources, problem) in refused {

@@ -49,6 +49,7 @@ fn every_accepted_key_is_documented() {
         "chain: [{env: {A: {valueFrom: {x: 1}}}}]",
         "chain: [{env: {A: {valueFrom: {secretKeyRef: {x: 1}}}}}]",
         "chain: [{files: [{x: 1}]}]",
+        "chain: [{resources: {x: 1}}]",
         "chain: [{probes: {x: 1}}]",
         "chain: [{probes: {readiness: {x: 1}}}]",
         "chain: [{securityContext: {x: 1}}]",

@@ -159,14 +159,14 @@ fn a_foreign_container_with_a_planned_name_is_replaced() {
         (
             "resources",
             json!({"requests": {"cpu": "1m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}}),
-            "resources",
+            "resources.requests.cpu: expected 50m to 1, found 1m",
         ),
         (
             "resources",
             json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}, "claims": [{"name": "gpu"}]}),
-            "resources",
+            "resources \"claims\"",
         ),
-        ("resources", json!(null), "resources"),
+        ("resources", json!(null), "resources.requests.cpu: expected 50m to 1, found none"),
         ("securityContext", json!({"privileged": true}), "securityContext"),
         ("lifecycle", json!({"postStart": {"exec": {"command": ["kill", "1"]}}}), "lifecycle"),
         ("livenessProbe", json!({"tcpSocket": {"port": 1}}), "livenessProbe"),
@@ -187,8 +187,12 @@ fn a_foreign_container_with_a_planned_name_is_replaced() {
         ("volumeMounts", token(json!({"subPath": "x"})), "volumeMounts"),
         ("volumeMounts", token(json!({"mountPath": "/usr/local/bin"})), "volumeMounts"),
         ("volumeMounts", vec![token(json!({}))[0].clone(); 5].into(), "volumeMounts"),
-        ("resources", with_resource("limits", "example.com/gpu", "1"), "resources"),
-        ("resources", with_resource("requests", "hugepages-2Mi", "2Mi"), "resources"),
+        (
+            "resources",
+            with_resource("limits", "example.com/gpu", "1"),
+            "resources.limits.\"example.com/gpu\"",
+        ),
+        ("resources", with_resource("requests", "hugepages-2Mi", "2Mi"), "resources.requests.hugepages-2Mi"),
         ("restartPolicy", json!("Never"), "restartPolicy"),
     ];
     let plain = pod(json!({}), &[5000]);
@@ -383,6 +387,139 @@ fn unplanned_limits_must_be_large_enough() {
         let container = pod["spec"]["containers"].as_array_mut().unwrap().last_mut().unwrap();
         container["resources"] = json!({list: {name: quantity}});
         assert_eq!(paths(&patch_in(&pod, &configuration)).is_empty(), is_same, "{list} {name} {quantity}");
+    }
+}
+
+/// Replaces `resources` of the auditor and of the init container, and returns what patching changes of them.
+fn with_resources(configuration: &Configuration, auditor: &Value, init: &Value) -> Vec<String> {
+    let mut pod = injected_with(&pod(json!({}), &[5000]), configuration);
+    let find = |list: &mut Value, name: &str| {
+        list.as_array().unwrap().iter().position(|it| it["name"] == name).unwrap()
+    };
+    let auditor_place = find(&mut pod["spec"]["containers"], "a");
+    json_patch::merge(&mut pod["spec"]["containers"][auditor_place]["resources"], auditor);
+    json_patch::merge(&mut pod["spec"]["initContainers"][0]["resources"], init);
+    patch_warnings(&patch_in(&pod, configuration))
+}
+
+#[test]
+fn resources_may_differ_within_their_bounds() {
+    let unbounded =
+        "requests: {cpu: 200m, memory: 128Mi, ephemeral-storage: 1Gi}, limits: {cpu: 500m, memory: 256Mi}";
+    let bounded = format!("{unbounded}, min: {{cpu: 20m}}, max: {{cpu: 4, ephemeral-storage: 3Gi}}");
+    let gpu = "requests: {cpu: 1}, limits: {example.com/gpu: 2}";
+    let of = |list: &str, name: &str, quantity: &str| json!({list: {name: quantity}});
+    for (resources, changed, problem) in [
+        (unbounded, of("requests", "cpu", "100m"), None),
+        (unbounded, of("requests", "cpu", "99m"), Some("requests.cpu: expected 100m to 1, found 99m")),
+        (unbounded, of("requests", "memory", "64Mi"), None),
+        (
+            unbounded,
+            of("requests", "memory", "63Mi"),
+            Some("requests.memory: expected 64Mi to 512Mi, found 63Mi"),
+        ),
+        (unbounded, of("limits", "memory", "512Mi"), None),
+        (
+            unbounded,
+            of("limits", "memory", "513Mi"),
+            Some("limits.memory: expected 64Mi to 512Mi, found 513Mi"),
+        ),
+        (unbounded, of("limits", "memory", "1Mi"), Some("limits.memory: expected 64Mi to 512Mi, found 1Mi")),
+        (unbounded, of("requests", "cpu", "1"), None),
+        (unbounded, of("requests", "ephemeral-storage", "1Ti"), None),
+        (
+            unbounded,
+            of("requests", "ephemeral-storage", "1Mi"),
+            Some("requests.ephemeral-storage: expected at least 512Mi, found 1Mi"),
+        ),
+        (unbounded, of("limits", "ephemeral-storage", "600Mi"), None),
+        (unbounded, json!({"requests": null}), Some("requests.cpu: expected 100m to 1, found none")),
+        (unbounded, json!({"limits": {"cpu": null}}), Some("limits.cpu: expected 100m to 1, found none")),
+        (unbounded, of("requests", "cpu", "many"), Some("requests.cpu: expected 100m to 1, found many")),
+        (&bounded, of("requests", "cpu", "20m"), None),
+        (&bounded, of("requests", "cpu", "19m"), Some("requests.cpu: expected 20m to 4, found 19m")),
+        (&bounded, of("limits", "cpu", "4"), None),
+        (&bounded, of("limits", "cpu", "4.1"), Some("limits.cpu: expected 20m to 4, found 4.1")),
+        (
+            &bounded,
+            of("requests", "ephemeral-storage", "4Gi"),
+            Some("requests.ephemeral-storage: expected 512Mi to 3Gi, found 4Gi"),
+        ),
+        (gpu, of("limits", "example.com/gpu", "1"), Some("limits.\"example.com/gpu\": expected 2, found 1")),
+        (gpu, of("limits", "example.com/gpu", "4"), Some("limits.\"example.com/gpu\": expected 2, found 4")),
+        (gpu, of("limits", "cpu", "99m"), Some("limits.cpu: expected at least 500m, found 99m")),
+    ] {
+        let yaml = format!(
+            "chain: [{{name: a, image: a, resources: {{{resources}}}}}, {{name: lucid-init, resources: {{{resources}}}}}]"
+        );
+        let configuration = configured(&yaml, &["a"]);
+        for (auditor, init, name) in [(&changed, &json!({}), "a"), (&json!({}), &changed, "lucid-init")] {
+            let warnings = with_resources(&configuration, auditor, init);
+            let is_expected = match problem {
+                None => warnings.is_empty(),
+                Some(problem) => {
+                    matches!(&warnings[..], [it] if it.starts_with(&format!("container {name} ")) && it.contains(&format!("in resources.{problem}")))
+                }
+            };
+            assert!(is_expected, "{name} {changed}: {warnings:?}");
+        }
+    }
+}
+
+#[test]
+fn an_image_may_get_its_digest() {
+    const A: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    const B: &str = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+    for (planned, found, is_same) in [
+        ("r.test/x:1", format!("r.test/x:1@{A}"), true),
+        ("r.test/x:1", format!("r.test/x@{A}"), true),
+        ("r.test/x:1", format!("R.test:443/x@{A}"), true),
+        ("r.test/x:1", format!("r.test/x:2@{A}"), false),
+        ("r.test/x:1", "r.test/x:2".to_owned(), false),
+        ("r.test/x:1", "r.test/x".to_owned(), false),
+        ("r.test/x:1", format!("mirror.test/r.test/x:1@{A}"), false),
+        ("r.test/x:1", format!("mirror.test/x:1@{A}"), false),
+        ("r.test/x:1", format!("r.test/x-2:1@{A}"), false),
+        ("r.test/x:1", format!("r.test/x:1@{A} "), false),
+        ("r.test/x", format!("r.test/x:latest@{A}"), true),
+        ("r.test/x", "r.test/x:latest".to_owned(), true),
+        ("r.test/x", format!("r.test/x:1@{A}"), false),
+        ("lucid/x:1", format!("index.docker.io/lucid/x:1@{A}"), true),
+        ("lucid/x:1", "docker.io/lucid/x:1".to_owned(), true),
+        ("lucid/x:1", format!("ghcr.io/lucid/x:1@{A}"), false),
+        (&format!("r.test/x:1@{A}"), format!("r.test/x@{A}"), true),
+        (&format!("r.test/x:1@{A}"), format!("r.test/x:1@{B}"), false),
+        (&format!("r.test/x:1@{A}"), "r.test/x:1".to_owned(), false),
+    ] {
+        let yaml =
+            format!("chain: [{{name: a, image: '{planned}'}}, {{name: lucid-egress, image: '{planned}'}}]");
+        let mut configuration = configured(&yaml, &["a"]);
+        configuration.init_image = planned.parse().unwrap();
+        let original = injected_with(&pod(json!({keys::DIRECTION: "both"}), &[5000]), &configuration);
+        for path in ["/spec/containers/1", "/spec/containers/2", "/spec/initContainers/0"] {
+            let mut pod = original.clone();
+            let container = pod.pointer_mut(path).unwrap();
+            container["image"] = json!(found);
+            let patch = patch_in(&pod, &configuration);
+            assert_eq!(patch.operations.is_empty(), is_same, "{path}: {planned} {found}: {patch:?}");
+        }
+    }
+}
+
+#[test]
+fn a_digest_needs_no_pull() {
+    let pinned = "ghcr.io/lucid/lucid-guardrails-auditor@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    let tag = "ghcr.io/lucid/lucid-guardrails-auditor:latest";
+    for (image, policy, is_same) in [
+        (pinned, "Always", true),
+        (pinned, "IfNotPresent", true),
+        (pinned, "Never", false),
+        (tag, "IfNotPresent", false),
+    ] {
+        let mut pod = injected(&pod(json!({}), &[5000]));
+        pod["spec"]["containers"][1]["image"] = json!(image);
+        pod["spec"]["containers"][1]["imagePullPolicy"] = json!(policy);
+        assert_eq!(patch_of(&pod).operations.is_empty(), is_same, "{image} {policy}");
     }
 }
 

@@ -1,7 +1,9 @@
 //! Names, ports, environment and hardening of the planned containers.
 
 use crate::common::*;
-use lucid_chain::{Decision, ImpossibleReason, MAX_CHAIN, NamespaceChain, Plan, keys};
+use lucid_chain::{
+    Catalogue, Configuration, Decision, ImpossibleReason, MAX_CHAIN, NamespaceChain, Plan, keys,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -224,14 +226,14 @@ fn pods_that_cannot_hold_a_chain_are_impossible() {
         (
             room("requests", "cpu", "500m"),
             Some(
-                "failed to fit the auditors into spec.resources of the pod: found requests.cpu 500m, accepted at least 1200m; where only limits are written, the API server derives the requests",
+                "failed to fit the auditors into spec.resources of the pod: requests.cpu: expected at least 1200m, found 500m; where only limits are written, the API server derives the requests",
             ),
         ),
         (room("requests", "cpu", "1.2"), None),
         (
             room("requests", "memory", "255Mi"),
             Some(
-                "failed to fit the auditors into spec.resources of the pod: found requests.memory 267386880, accepted at least 268435456",
+                "failed to fit the auditors into spec.resources of the pod: requests.memory: expected at least 256Mi, found 255Mi",
             ),
         ),
         (room("requests", "memory", "256Mi"), None),
@@ -239,14 +241,14 @@ fn pods_that_cannot_hold_a_chain_are_impossible() {
         (
             room("limits", "cpu", "499m"),
             Some(
-                "failed to fit the auditors into spec.resources of the pod: found limits.cpu 499m, accepted at least 500m",
+                "failed to fit the auditors into spec.resources of the pod: limits.cpu: expected at least 1200m, found 499m",
             ),
         ),
         // The API server derives the pod's request from the sum.
         (
             room("limits", "cpu", "1199m"),
             Some(
-                "failed to fit the auditors into spec.resources of the pod: found limits.cpu 1199m, accepted at least 1200m",
+                "failed to fit the auditors into spec.resources of the pod: limits.cpu: expected at least 1200m, found 1199m",
             ),
         ),
         (room("limits", "cpu", "1200m"), None),
@@ -265,6 +267,85 @@ fn pods_that_cannot_hold_a_chain_are_impossible() {
     }
     let bare = json!({"metadata": {"labels": {keys::SECURED_LABEL: "true"}}, "spec": {}});
     assert_eq!(outcome(&bare).decision, Decision::Impossible { reason: ImpossibleReason::NoContainers });
+}
+
+/// A pod with pod-level resources and a model that requests nothing.
+fn with_room(resources: Value) -> Value {
+    let mut pod = pod(json!({}), &[5000]);
+    pod["spec"]["resources"] = resources;
+    pod
+}
+
+#[test]
+fn every_resource_that_is_short_is_named() {
+    let room =
+        json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}});
+    let Decision::Impossible { reason } = outcome(&with_room(room)).decision else { panic!("no refusal") };
+    let says = "failed to fit the auditors into spec.resources of the pod: limits.cpu: expected at least 500m, found 100m; \
+                requests.cpu: expected at least 200m, found 50m; limits.memory: expected at least 256Mi, found 64Mi; \
+                requests.memory: expected at least 256Mi, found 64Mi; where only limits are written";
+    assert!(reason.to_string().starts_with(says), "{reason}");
+}
+
+#[test]
+fn the_init_container_needs_room_as_well() {
+    let resources = |it: &str| format!("resources: {{requests: {{cpu: {it}}}, limits: {{cpu: {it}}}}}");
+    let catalogue = |mode: &str| {
+        let (small, large) = (resources("100m"), resources("300m"));
+        parsed(&format!(
+            "{{chain: [{{name: a, image: a, {small}}}, {{name: lucid-init, {large}}}], defaults: {{sidecar-mode: {mode}}}}}"
+        ))
+    };
+    for (mode, room, needed) in [
+        ("containers", "299m", Some("300m")),
+        ("containers", "300m", None),
+        ("native", "399m", Some("400m")),
+        ("native", "400m", None),
+    ] {
+        let catalogue = Catalogue::builtin().overlay(&catalogue(mode));
+        let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
+        let pod = with_room(json!({"requests": {"cpu": room}}));
+        let found = match outcome_in(&pod, &configuration, None).decision {
+            Decision::Impossible { reason } => Some(reason.to_string()),
+            _ => None,
+        };
+        let says = needed.map(|it| format!("requests.cpu: expected at least {it}, found {room}"));
+        assert_eq!(found.is_some(), says.is_some(), "{mode} {room}: {found:?}");
+        assert!(found.unwrap_or_default().contains(&says.unwrap_or_default()), "{mode} {room}");
+    }
+}
+
+#[test]
+fn pod_resources_that_leave_the_model_nothing_are_a_warning() {
+    let all = "the auditors leave nothing of spec.resources of the pod for container ";
+    for (room, model, warning) in [
+        (
+            json!({"limits": {"memory": "256Mi"}}),
+            json!({}),
+            Some("\"web\": limits.memory: expected more than 256Mi, found 256Mi"),
+        ),
+        (
+            json!({"requests": {"cpu": "0.2", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}),
+            json!({}),
+            Some(
+                "\"web\": requests.cpu: expected more than 200m, found 200m; limits.memory: expected more than 256Mi, found \
+                 256Mi; requests.memory: expected more than 256Mi, found 256Mi",
+            ),
+        ),
+        (json!({"limits": {"memory": "257Mi"}}), json!({}), None),
+        (json!({"limits": {"memory": "512Mi"}}), json!({"requests": {"memory": "256Mi"}}), None),
+        (json!({"limits": {"memory": "512Mi"}}), json!({"limits": {"memory": "256Mi"}}), None),
+        (json!({"limits": {"ephemeral-storage": "0"}}), json!({}), None),
+    ] {
+        let mut pod = with_room(room);
+        pod["spec"]["containers"][0]["resources"] = model;
+        let found = outcome(&pod);
+        assert!(matches!(found.decision, Decision::Planned(_)), "{pod}");
+        let expected: Vec<_> = warning.map(|it| format!("{all}{it}")).into_iter().collect();
+        assert_eq!(warnings(&found), expected, "{pod}");
+        // The same holds for the injected pod.
+        assert_eq!(warnings(&outcome(&injected(&pod))), expected, "{pod}");
+    }
 }
 
 #[test]
