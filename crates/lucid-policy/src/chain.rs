@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{Decision, Plan, Warning, keys};
+use lucid_chain::{ContainerView, Decision, Plan, Warning, keys};
 
 use crate::case::Case;
 use crate::container_list::{ContainerList, declares_auditor, declares_init};
 use crate::finding::Problem;
 use crate::findings::Findings;
 use crate::text::{self, excerpt};
+
+/// Annotations by which the VerticalPodAutoscaler records that it changed a pod.
+const AUTOSCALER: [&str; 3] = ["vpaInPlaceUpdated", "vpaObservedContainers", "vpaUpdates"];
 
 impl Case<'_> {
     /// Adds the findings about the chain.
@@ -61,20 +64,53 @@ impl Case<'_> {
         }
     }
 
-    /// Reports auditors and init containers that a resize leaves with fewer resources than before and fewer than
-    /// planned.
+    /// Reports auditors and init containers to which a resize gives resources that are neither within the bounds of the
+    /// plan nor nearer to them than before. Unplanned ones must keep what they had.
     fn resize_findings(&self, findings: &mut Findings<'_>) {
-        let planned = |name: &str| self.plan()?.containers.iter().find(|planned| planned.name == name);
         let before = self.subject.old.iter().flat_map(ContainerList::chain_containers);
         let before: BTreeMap<_, _> = before.map(|(list, found)| ((list, found.name()), found)).collect();
         for (list, found) in ContainerList::chain_containers(self.pod()) {
-            let before = before.get(&(list, found.name()));
+            if !declares_auditor(found) && !declares_init(found) {
+                continue;
+            }
+            let before = before.get(&(list, found.name())).copied();
             let keeps = || before.is_some_and(|before| found.is_as_large_as(before));
-            let has_planned = || planned(found.name()).is_some_and(|planned| planned.is_provided(found));
-            if (declares_auditor(found) || declares_init(found)) && !keeps() && !has_planned() {
-                findings.add(&findings.container(list, found), differs("resources"));
+            let difference = match self.planned_resources(found, before) {
+                Some(difference) => difference,
+                None => (!keeps()).then(|| "resources".to_owned()),
+            };
+            if let Some(difference) = difference {
+                findings.add(&findings.container(list, found), self.differs(found.name(), &difference));
             }
         }
+    }
+
+    /// Compares the resources of a container with its plan; `None` if there is no plan for it.
+    fn planned_resources(
+        &self,
+        found: &ContainerView<'_>,
+        before: Option<&ContainerView<'_>>,
+    ) -> Option<Option<String>> {
+        let plan = self.plan()?;
+        let auditor = plan.containers.iter().find(|planned| planned.name == found.name());
+        let init = plan.init.as_ref().filter(|planned| planned.name == found.name());
+        let of_auditor = auditor.map(|planned| planned.resource_difference(found, before));
+        of_auditor.or_else(|| init.map(|planned| planned.resource_difference(found, before)))
+    }
+
+    /// Returns the problem of a container that differs from the plan, with the way out where an autoscaler made the
+    /// difference.
+    fn differs(&self, name: &str, difference: &str) -> Problem {
+        let mut problem = differs(difference);
+        let is_scaled = || AUTOSCALER.iter().any(|key| self.pod().annotation(key).is_some());
+        if difference.starts_with("resources") && is_scaled() {
+            let name = excerpt(name);
+            problem.message.to_mut().push_str(&format!(
+                "; exclude it in the pod's VerticalPodAutoscaler: resourcePolicy.containerPolicies with containerName: {name}, \
+                 mode: \"Off\""
+            ));
+        }
+        problem
     }
 
     fn missing_chain(&self, findings: &mut Findings<'_>) {
@@ -119,7 +155,9 @@ impl Case<'_> {
         for warning in &patch.warnings {
             let (name, problem) = match warning {
                 Warning::ContainerReplaced { name, difference }
-                | Warning::ContainerReplanned { name, difference } => (name.as_str(), differs(difference)),
+                | Warning::ContainerReplanned { name, difference } => {
+                    (name.as_str(), self.differs(name, difference))
+                }
                 Warning::ContainerMoved { name } => {
                     let message = "it is part of the pod's auditor chain and stands after the model or in another order";
                     (name.as_str(), Problem::chain("ContainerMoved", message))

@@ -101,7 +101,16 @@ fn every_field_of_a_planned_container_is_compared() {
         ("ports", format!("{second}/ports/0/containerPort"), json!(9999)),
         ("securityContext", format!("{second}/securityContext/runAsUser"), json!(20001)),
         ("securityContext", format!("{second}/securityContext/readOnlyRootFilesystem"), json!(false)),
-        ("resources", format!("{second}/resources/limits/memory"), json!("1Mi")),
+        (
+            "resources.limits.memory: expected 64Mi to 512Mi, found 1Mi",
+            format!("{second}/resources/limits/memory"),
+            json!("1Mi"),
+        ),
+        (
+            "resources.requests.memory: expected 16Mi to 128Mi, found 1Mi",
+            "/spec/initContainers/0/resources/requests/memory".to_owned(),
+            json!("1Mi"),
+        ),
         ("command", format!("{second}/command"), json!(["true"])),
         ("volumeMounts", format!("{second}/volumeMounts"), json!([{"name": "x", "mountPath": "/app"}])),
         ("lifecycle", format!("{second}/lifecycle"), json!({"preStop": {"exec": {"command": ["true"]}}})),
@@ -247,7 +256,7 @@ fn leftovers_and_incomplete_injection_warn() {
 }
 
 #[test]
-fn a_resize_must_leave_auditors_their_planned_resources() {
+fn a_resize_must_leave_auditors_resources_within_bounds() {
     let old = injected(&secured());
     let resized = |name: &str, list: &str, resource: &str, quantity: &str| {
         let mut new = old.clone();
@@ -257,11 +266,14 @@ fn a_resize_must_leave_auditors_their_planned_resources() {
         Ask::update(&old, &new).with(|ask| ask.subresource = Some("resize")).reasons()
     };
     for (name, list, resource, quantity, reasons) in [
-        ("first", "limits", "memory", "255Mi", &["ContainerDiffers"][..]),
-        ("second", "requests", "cpu", "99m", &["ContainerDiffers"]),
+        ("first", "limits", "memory", "63Mi", &["ContainerDiffers"][..]),
+        ("first", "limits", "memory", "64Mi", &[]),
+        ("first", "limits", "memory", "512Mi", &[]),
+        ("first", "limits", "memory", "513Mi", &["ContainerDiffers"]),
+        ("second", "requests", "cpu", "49m", &["ContainerDiffers"]),
+        ("second", "requests", "cpu", "50m", &[]),
         ("second", "limits", "ephemeral-storage", "1", &["ContainerDiffers"]),
         ("second", "limits", "example.com/gpu", "1", &["ContainerDiffers"]),
-        ("first", "limits", "memory", "1Gi", &[]),
         ("first", "requests", "cpu", "0.2", &[]),
         ("model", "limits", "memory", "1Mi", &[]),
     ] {
@@ -278,10 +290,86 @@ fn a_resize_must_leave_auditors_their_planned_resources() {
         let ask = Ask::update(&outdated, &new).with(|ask| ask.subresource = Some("resize"));
         assert_eq!(ask.reasons(), reasons, "{memory}");
     }
-    // Updates other than a resize must match the plan exactly.
-    let mut new = old.clone();
-    new["spec"]["containers"][1]["resources"]["limits"]["memory"] = json!("1Gi");
-    assert_eq!(Ask::update(&old, &new).reasons(), ["ContainerDiffers"]);
+    // What a resize finds outside of the bounds may stay, or come nearer to them.
+    for (before, after, reasons) in [
+        ("32Mi", "32Mi", &[][..]),
+        ("32Mi", "48Mi", &[]),
+        ("32Mi", "512Mi", &[]),
+        ("32Mi", "31Mi", &["ContainerDiffers"]),
+        ("2Gi", "1Gi", &[]),
+        ("2Gi", "3Gi", &["ContainerDiffers"]),
+        ("2Gi", "63Mi", &["ContainerDiffers"]),
+    ] {
+        let resized = |memory: &str| {
+            let mut pod = old.clone();
+            pod["spec"]["containers"][1]["resources"]["limits"]["memory"] = json!(memory);
+            pod["metadata"]["annotations"]["example.com/resized"] = json!(after);
+            pod
+        };
+        let mut before_pod = resized(before);
+        before_pod["metadata"]["annotations"]["example.com/resized"] = json!("no");
+        let ask = Ask::update(&before_pod, &resized(after)).with(|ask| ask.subresource = Some("resize"));
+        assert_eq!(ask.reasons(), reasons, "{before} {after}");
+    }
+}
+
+/// Applies what an autoscaler writes into injected containers.
+fn scaled(pod: &Value, resources: &Value, lists: &[&str]) -> Value {
+    let mut pod = pod.clone();
+    pod["metadata"]["annotations"]["vpaUpdates"] = json!("Pod resources updated by web");
+    for list in lists {
+        for container in
+            pod["spec"][list].as_array_mut().unwrap().iter_mut().filter(|it| it["name"] != "model")
+        {
+            json_patch::merge(&mut container["resources"], resources);
+        }
+    }
+    pod
+}
+
+#[test]
+fn an_autoscaler_may_change_resources_within_bounds() {
+    let pod = injected(&secured());
+    let requests = |cpu: &str, memory: &str| json!({"requests": {"cpu": cpu, "memory": memory}});
+    let both = |cpu: &str, memory: &str| {
+        let list = json!({"cpu": cpu, "memory": memory});
+        json!({"requests": list, "limits": list})
+    };
+    for (resources, init, field) in [
+        (requests("50m", "64Mi"), requests("50m", "16Mi"), None),
+        (both("1", "512Mi"), both("1", "128Mi"), None),
+        (requests("11m", "20Mi"), json!({}), Some("resources.requests.cpu: expected 50m to 1, found 11m")),
+        (both("10m", "16Mi"), json!({}), Some("resources.requests.cpu: expected 50m to 1, found 10m")),
+        (json!(null), json!({}), Some("resources.requests.cpu: expected 50m to 1, found none")),
+        (both("1", "1Gi"), json!({}), Some("resources.requests.memory: expected 64Mi to 512Mi, found 1Gi")),
+    ] {
+        let changed = scaled(&scaled(&pod, &resources, &["containers"]), &init, &["initContainers"]);
+        let denial = Ask::create(&changed).denial();
+        let Some(field) = field else {
+            assert_eq!(denial, "", "{resources}");
+            // A reinvocation of /mutate leaves it.
+            assert_eq!(injected_by(&changed, &configuration()), changed);
+            continue;
+        };
+        let says = format!(
+            "container first: it is part of the pod's auditor chain and differs from the plan in {field}; exclude it in the \
+             pod's VerticalPodAutoscaler: resourcePolicy.containerPolicies with containerName: \"first\", mode: \"Off\""
+        );
+        assert!(denial.contains(&says), "{denial}");
+        let mut unscaled = changed.clone();
+        unscaled["metadata"]["annotations"].as_object_mut().unwrap().remove("vpaUpdates");
+        let denial = Ask::create(&unscaled).denial();
+        assert!(denial.contains(field) && !denial.contains("Autoscaler"), "{denial}");
+        // In place.
+        let resize = Ask::update(&pod, &changed).with(|ask| ask.subresource = Some("resize"));
+        assert!(resize.denial().contains(&says), "{}", resize.denial());
+    }
+    let changed = scaled(&pod, &requests("11m", "20Mi"), &["initContainers"]);
+    let denial = Ask::create(&changed).denial();
+    assert!(
+        denial.contains("init container lucid-init: ") && denial.contains("\"lucid-init\", mode: \"Off\""),
+        "{denial}"
+    );
 }
 
 #[test]

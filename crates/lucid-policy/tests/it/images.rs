@@ -1,10 +1,12 @@
 //! Identification of auditors and findings about their images.
 
-use lucid_chain::{Catalogue, Inputs};
+use lucid_chain::{Catalogue, Configuration, Inputs};
 use lucid_policy::{Case, ContainerList, Request, Strictness, Workload};
 use serde_json::{Value, json};
 
-use crate::common::{Ask, NOTARIZED, REVOKED, UNREACHABLE, enforced, injected, plain, secured, verdicts};
+use crate::common::{
+    Ask, NOTARIZED, REVOKED, UNREACHABLE, enforced, injected, injected_by, plain, secured, verdicts,
+};
 
 /// Returns list and name of the containers identified as auditors.
 fn found(spec: &Value) -> Vec<(ContainerList, String)> {
@@ -182,7 +184,7 @@ fn pods_planned_with_a_former_image_of_lucid_egress_can_be_updated() {
     let yaml = format!("chain: [{{name: lucid-egress, image: '{current}'}}]");
     let catalogue = crate::common::catalogue().overlay(&Catalogue::parse("auditors.yaml", &yaml).unwrap());
     let chain = ["first".to_owned(), "second".to_owned()];
-    let mut configuration = lucid_chain::Configuration::new(catalogue, Some(&chain)).unwrap();
+    let mut configuration = Configuration::new(catalogue, Some(&chain)).unwrap();
     configuration.init_image = crate::common::configuration().init_image;
     let denial = |ask: Ask| ask.with(|ask| ask.configuration = configuration.clone()).denial();
     let mut new = old.clone();
@@ -257,5 +259,57 @@ fn messages_about_images_are_bounded() {
     assert!(told.contains(&format!("image {}…: ", "é".repeat(512))), "{told}");
     for finding in &evaluation.findings {
         assert!(finding.to_string().chars().count() < 2048);
+    }
+}
+
+/// A configuration whose auditors and init container have tags.
+fn with_tags() -> Configuration {
+    let yaml = "chain: [{name: first, image: 'reg.test/first:1', port: 8090}, {name: second, image: 'reg.test/second:1', port: 8093},
+                        {name: lucid-egress, image: 'reg.test/lucid-egress:1'}]";
+    let chain = ["first".to_owned(), "second".to_owned()];
+    let mut configuration =
+        Configuration::new(Catalogue::parse("auditors.yaml", yaml).unwrap(), Some(&chain)).unwrap();
+    configuration.init_image = "reg.test/lucid-init:1".parse().unwrap();
+    configuration
+}
+
+#[test]
+fn a_digest_that_another_webhook_adds_needs_its_verdict() {
+    let mut pod = secured();
+    pod["metadata"]["annotations"] = json!({"lucid.computing/direction": "both"});
+    let original = injected_by(&pod, &with_tags());
+    let pinned = |written: &dyn Fn(&str) -> String| {
+        let mut pod = original.clone();
+        for list in ["containers", "initContainers"] {
+            for container in
+                pod["spec"][list].as_array_mut().unwrap().iter_mut().filter(|it| it["name"] != "model")
+            {
+                let image = container["image"].as_str().unwrap().to_owned();
+                container["image"] = json!(written(&image));
+            }
+        }
+        pod
+    };
+    let without_tag = |image: &str| image.strip_suffix(":1").unwrap().to_owned();
+    let images: [(&dyn Fn(&str) -> String, &[&str]); 7] = [
+        (&|image| format!("{image}@{NOTARIZED}"), &[]),
+        (&|image| format!("{}@{NOTARIZED}", without_tag(image)), &[]),
+        (&|image| format!("{image}@{REVOKED}"), &["NotNotarized"]),
+        (&|image| format!("{image}@{UNREACHABLE}"), &["Unverified"]),
+        (&|image| format!("mirror.test/{image}@{NOTARIZED}"), &["ContainerDiffers"]),
+        (&|image| format!("{}:2@{NOTARIZED}", without_tag(image)), &["ContainerDiffers"]),
+        (&|image| format!("{}-2@{NOTARIZED}", without_tag(image)), &["ContainerDiffers"]),
+    ];
+    for (number, (written, reasons)) in images.into_iter().enumerate() {
+        let pod = pinned(written);
+        let expected: Vec<_> = reasons.iter().flat_map(|reason| [*reason; 4]).collect();
+        let ask = Ask::create(&pod).with(|ask| ask.configuration = with_tags());
+        assert_eq!(ask.reasons(), expected, "{number}: {}", ask.denial());
+        assert_eq!(ask.denial().is_empty(), reasons.is_empty(), "{number}");
+        let update = Ask::update(&original, &pod).with(|ask| ask.configuration = with_tags());
+        assert_eq!(update.denial().is_empty(), reasons.is_empty(), "{number}: {}", update.denial());
+        // A reinvocation of /mutate leaves exactly what is accepted.
+        let is_kept = injected_by(&pod, &with_tags()) == pod;
+        assert_eq!(is_kept, !reasons.contains(&"ContainerDiffers"), "{number}");
     }
 }
