@@ -180,6 +180,7 @@ pub use plan::{
 pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;
 pub use privileges::Privileges;
+pub use quantity::Quantity;
 pub use setting_source::SettingSource;
 pub use skip::{SkipPolicy, SkipReason};
 pub use target_ports::{TargetPorts, TargetPortsError};

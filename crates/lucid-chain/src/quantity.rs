@@ -10,15 +10,22 @@ use serde_json::Value;
 /// Spellings of the same quantity compare equal, because the API server stores a normalized one (`1000m` becomes
 /// `1`). Finer values are rounded up to thousandths, as in the API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Quantity(u128);
+pub struct Quantity(u128);
 
 impl Quantity {
-    pub(crate) const ZERO: Self = Self(0);
+    /// The quantity 0.
+    pub const ZERO: Self = Self(0);
     pub(crate) const ONE: Self = Self(1000);
 
     /// Adds two quantities, saturating at the largest one.
-    pub(crate) fn saturating_add(self, other: Self) -> Self {
+    #[must_use]
+    pub fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
+    }
+
+    /// Returns the number of thousandths.
+    pub fn thousandths(self) -> u128 {
+        self.0
     }
 
     /// Returns half of this quantity, rounded down to thousandths.
@@ -41,7 +48,7 @@ impl Quantity {
     }
 
     /// Parses a quantity; `None` if the text is malformed, negative or out of range.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let unsigned = text.strip_prefix('+').unwrap_or(text);
         let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
         let (number, suffix) = unsigned.split_at(end);

@@ -9,7 +9,7 @@
 //! - [`registration`]: the webhooks that the API server calls; [`backstop`]: the policy that it enforces itself.
 //! - [`endpoint`], [`certificate`], [`callers`] and [`decision_log`]: the webhook servers; [`reachable`]: a call by the API server.
 //! - [`namespaces`] and [`overlap`]: selected namespaces and other webhooks that are called there.
-//! - [`configuration`]: the catalogue; [`pods`]: the pods.
+//! - [`configuration`]: the catalogue; [`quotas`]: quotas and limits of the namespaces; [`pods`]: the pods.
 
 mod backstop;
 mod callers;
@@ -23,6 +23,7 @@ mod overlap;
 mod permissions;
 mod pods;
 mod programs;
+mod quotas;
 mod reachable;
 mod registration;
 mod report;
@@ -171,6 +172,7 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     let Some(cluster) = cluster else { return Ok(report) };
     let audited = namespaces.iter().filter(|it| it.is_audited()).map(|it| it.name.as_str());
     report.extend(configuration::check(&cluster, namespace, audited).await);
+    report.extend(quotas::check(client, &cluster, &namespaces).await);
     if args.skip_pods {
         return Ok(report);
     }

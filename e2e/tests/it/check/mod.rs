@@ -1,6 +1,7 @@
 //! `lucid check`: success and failure of each check, on a real API server.
 
 mod permissions;
+mod quotas;
 mod validator;
 
 use std::path::Path;

@@ -106,7 +106,7 @@ chain:
       - {mountPath: /b, secret: {secretName: b}}
       - {mountPath: /c, image: {reference: r.test/c, pullPolicy: Never}}
     labels: {tier: core}
-    resources: {requests: {cpu: 1, memory: 64Mi}}
+    resources: {requests: {cpu: 1, memory: 64Mi}, min: {cpu: 100m}, max: {memory: 1Gi}}
     probes: {readiness: {}, startup: {path: /up, periodSeconds: 2}}
     securityContext: {runAsGroup: 3000, seccompProfile: {type: Localhost, localhostProfile: a.json}}
     routes: true
@@ -125,7 +125,9 @@ chain:
                     {"mountPath": "/b", "secret": {"secretName": "b"}},
                     {"mountPath": "/c", "image": {"reference": "r.test/c", "pullPolicy": "Never"}},
                 ],
-                "resources": {"requests": {"cpu": 1, "memory": "64Mi"}},
+                "resources": {
+                    "requests": {"cpu": 1, "memory": "64Mi"}, "min": {"cpu": "100m"}, "max": {"memory": "1Gi"},
+                },
                 "probes": {"readiness": {}, "startup": {"path": "/up", "periodSeconds": 2}},
                 "securityContext": {
                     "runAsGroup": 3000, "seccompProfile": {"type": "Localhost", "localhostProfile": "a.json"},
