@@ -275,10 +275,12 @@ fn with_tags() -> Configuration {
 
 #[test]
 fn a_digest_that_another_webhook_adds_needs_its_verdict() {
+    type Rewrite<'r> = &'r dyn Fn(&str) -> String;
+
     let mut pod = secured();
     pod["metadata"]["annotations"] = json!({"lucid.computing/direction": "both"});
     let original = injected_by(&pod, &with_tags());
-    let pinned = |written: &dyn Fn(&str) -> String| {
+    let pinned = |written: Rewrite<'_>| {
         let mut pod = original.clone();
         for list in ["containers", "initContainers"] {
             for container in
@@ -291,7 +293,7 @@ fn a_digest_that_another_webhook_adds_needs_its_verdict() {
         pod
     };
     let without_tag = |image: &str| image.strip_suffix(":1").unwrap().to_owned();
-    let images: [(&dyn Fn(&str) -> String, &[&str]); 7] = [
+    let images: [(Rewrite<'_>, &[&str]); 7] = [
         (&|image| format!("{image}@{NOTARIZED}"), &[]),
         (&|image| format!("{}@{NOTARIZED}", without_tag(image)), &[]),
         (&|image| format!("{image}@{REVOKED}"), &["NotNotarized"]),
