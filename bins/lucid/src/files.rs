@@ -19,7 +19,7 @@ pub(crate) fn catalogue(path: Option<&Path>) -> Result<Catalogue> {
     let builtin = Catalogue::builtin();
     let Some(path) = path else { return Ok(builtin) };
     let text = documents::read(path)?;
-    let own = Catalogue::parse(&path.display().to_string(), &text).failed_to("read --config").usage()?;
+    let own = Catalogue::parse(&path.display().to_string(), &text).failed_to("read --catalogue").usage()?;
     Ok(builtin.overlay(&own))
 }
 

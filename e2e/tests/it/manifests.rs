@@ -38,7 +38,7 @@ async fn printed_manifests_install_an_operator_in_any_namespace() {
             "r.test/operator:2",
             "--replicas",
             "3",
-            "--catalogue",
+            "--example-catalogue",
             "-o",
             output,
         ];

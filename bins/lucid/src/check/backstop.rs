@@ -13,7 +13,7 @@ use crate::manifests::backstop::{Backstop, NAME};
 
 const CHECK: &str = "backstop";
 const PRINT: &str =
-    "lucid manifests --backstop, with the options of lucid-operator run, --config and --namespace-config";
+    "lucid manifests --backstop, with the options of lucid-operator run, --catalogue and --namespace-config";
 
 /// Returns the expected policy; `validation` are the options of the program that validates.
 pub(super) async fn expected(

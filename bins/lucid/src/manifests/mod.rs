@@ -41,7 +41,7 @@ pub(crate) struct ManifestsArgs {
     /// Include a ConfigMap lucid-auditors as a starting point for a catalogue. Applying it again overwrites changes to
     /// it.
     #[arg(long)]
-    catalogue: bool,
+    example_catalogue: bool,
 
     /// Include the alerts as a PrometheusRule of the Prometheus operator.
     #[arg(long)]
@@ -90,8 +90,8 @@ fn documents(args: &ManifestsArgs) -> Result<Vec<Value>> {
             documents.push(Value::deserialize(document)?);
         }
     }
-    if args.catalogue {
-        documents.push(serde_yaml::to_value(catalogue())?);
+    if args.example_catalogue {
+        documents.push(serde_yaml::to_value(example_catalogue())?);
     }
     for document in &mut documents {
         relocate(document, &args.namespace);
@@ -109,7 +109,7 @@ fn documents(args: &ManifestsArgs) -> Result<Vec<Value>> {
 }
 
 /// Returns a catalogue to edit, with the built-in auditors. They are available without it as well.
-fn catalogue() -> serde_json::Value {
+fn example_catalogue() -> serde_json::Value {
     let entry = |auditor: &Auditor| {
         let (name, image, port) = (auditor.name(), auditor.image(), auditor.port());
         format!("  - name: {name}\n    image: {image}\n    port: {port}\n")
@@ -191,8 +191,8 @@ mod tests {
 
     #[test]
     fn another_namespace_is_named_everywhere() {
-        let text =
-            serde_yaml::to_string(&made(&["--namespace", "audit", "--catalogue", "--alerts"])).unwrap();
+        let text = serde_yaml::to_string(&made(&["--namespace", "audit", "--example-catalogue", "--alerts"]))
+            .unwrap();
         assert!(!text.contains(NAMESPACE), "{text}");
         assert!(text.contains("http://lucid-verifier.audit.svc:8080"), "{text}");
     }
@@ -219,8 +219,8 @@ mod tests {
     }
 
     #[test]
-    fn the_catalogue_to_begin_with_changes_nothing() {
-        let catalogue = catalogue();
+    fn the_example_catalogue_changes_nothing() {
+        let catalogue = example_catalogue();
         let yaml = catalogue["data"]["auditors.yaml"].as_str().unwrap();
         let written = Catalogue::parse("example", yaml).unwrap();
         for auditor in written.auditors() {

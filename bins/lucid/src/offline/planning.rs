@@ -18,7 +18,7 @@ use crate::namespaces::{NamespaceArgs, NamespaceContext, Namespaces};
 pub(crate) struct PlanningArgs {
     /// Catalogue of the cluster (auditors.yaml), overlaid on the built-in one.
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    catalogue: Option<PathBuf>,
 
     /// Also inject into pods that do not request it.
     #[arg(long)]
@@ -58,7 +58,7 @@ impl Planner {
         args: &PlanningArgs,
         inputs: impl IntoIterator<Item = &'i Input<'i>>,
     ) -> Result<Self> {
-        let catalogue = files::catalogue(args.config.as_deref())?;
+        let catalogue = files::catalogue(args.catalogue.as_deref())?;
         let configuration = args.injection.settings().configuration(catalogue).usage()?;
         let namespaces = Namespaces::new(&args.namespaces, configuration.catalogue(), inputs)?;
         Ok(Self { configuration, namespaces, is_forced: args.force })

@@ -19,12 +19,40 @@ use crate::keys::INIT_CONTAINER;
 
 pub(super) static FILE: Shape = Shape::Map(&Fields {
     keys: &[("chain", Shape::Entries(&ENTRY)), ("defaults", Shape::Map(&defaults::FIELDS))],
-    refused: &[],
+    refused: &[
+        ("auditor", CHAIN),
+        ("auditors", CHAIN),
+        ("catalog", CHAIN),
+        ("catalogue", CHAIN),
+        ("containers", CHAIN),
+        ("entries", CHAIN),
+        ("guardrails", CHAIN),
+        ("images", CHAIN),
+        ("items", CHAIN),
+        ("judges", CHAIN),
+        ("list", CHAIN),
+        ("sidecars", CHAIN),
+        ("config", DEFAULTS),
+        ("configuration", DEFAULTS),
+        ("global", DEFAULTS),
+        ("operator", DEFAULTS),
+        ("options", DEFAULTS),
+        ("settings", DEFAULTS),
+        ("apiVersion", MANIFEST),
+        ("data", MANIFEST),
+        ("kind", MANIFEST),
+        ("metadata", MANIFEST),
+        ("spec", MANIFEST),
+    ],
     finish: |file, _| match file.is_empty() {
         true => Err(MISSING_CHAIN.to_owned()),
         false => Ok(()),
     },
 });
+
+const CHAIN: &str = "did you mean chain?";
+const DEFAULTS: &str = "did you mean defaults?";
+const MANIFEST: &str = "the file is the text under `auditors.yaml` of a ConfigMap, not a manifest";
 
 pub(super) const MISSING_CHAIN: &str = "`chain` is missing, accepted a list of auditors";
 
@@ -43,7 +71,13 @@ pub(super) static ENTRY: Shape = Shape::Map(&Fields {
         ("serviceAccountToken", Shape::Scalar(scalars::boolean)),
         ("routes", Shape::Scalar(scalars::boolean)),
     ],
-    refused: &[],
+    refused: &[
+        ("readinessProbe", "did you mean probes.readiness?"),
+        ("livenessProbe", "did you mean probes.liveness?"),
+        ("startupProbe", "did you mean probes.startup?"),
+        ("containerPort", "did you mean port?"),
+        ("volumeMounts", "did you mean files?"),
+    ],
     finish: |entry, context| {
         check_init(entry)?;
         files::check(entry)?;

@@ -18,7 +18,7 @@ use serde::{
 use serde_json::{Map, Value};
 
 use super::{
-    Catalogue,
+    Catalogue, nearest,
     preceding::Preceding,
     scalars::{self, is_null},
 };
@@ -63,7 +63,7 @@ pub(super) const TEXT: Shape = Shape::NotNull(&Shape::Scalar(scalars::text));
 /// Keys of a map.
 pub(super) struct Fields {
     pub(super) keys: &'static [(&'static str, Shape)],
-    /// Keys of the Kubernetes API that users may expect here, with the reason why each is rejected.
+    /// Keys that users may expect here, such as those of the Kubernetes API, with the reason why each is rejected.
     pub(super) refused: &'static [(&'static str, &'static str)],
     /// Checks and completes the map.
     pub(super) finish: fn(&mut Map<String, Value>, &Context<'_>) -> Result<(), String>,
@@ -79,11 +79,50 @@ impl Fields {
             return Ok(shape);
         }
         let accepted = self.accepted();
-        Err(match self.refused.iter().find(|(refused, _)| *refused == key) {
+        Err(match self.refused.iter().find(|(refused, _)| comparable(refused) == comparable(key)) {
             Some((refused, reason)) => format!("found the key {refused}, accepted {accepted}: {reason}"),
-            None => format!("unknown key {}, accepted {accepted}", Excerpt(key)),
+            None => {
+                let meant = self.suggestion(key).map(|meant| format!("; did you mean {meant}?"));
+                format!("unknown key {}, accepted {accepted}{}", Excerpt(key), meant.unwrap_or_default())
+            }
         })
     }
+
+    /// Returns the key of this map or of a map within it that `key` probably stands for.
+    fn suggestion(&self, key: &str) -> Option<String> {
+        let key = comparable(key);
+        let known = self.keys.iter().map(|(known, _)| comparable(known)).collect::<Vec<_>>();
+        let nearest = nearest(&key, known.iter().map(String::as_str), (key.len() / 3).max(1));
+        let nearest = known.iter().position(|known| Some(known.as_str()) == nearest);
+        nearest.map(|at| self.keys[at].0.to_owned()).or_else(|| self.nested(&key))
+    }
+
+    /// Returns the path of the first key within the values of this map that is [`comparable`] to `key`.
+    fn nested(&self, key: &str) -> Option<String> {
+        self.keys.iter().find_map(|(parent, shape)| {
+            let (fields, index) = shape.fields()?;
+            let own = fields.keys.iter().find(|(known, _)| comparable(known) == key);
+            let path = own.map(|(known, _)| (*known).to_owned()).or_else(|| fields.nested(key))?;
+            Some(format!("{parent}{index}.{path}"))
+        })
+    }
+}
+
+impl Shape {
+    /// Returns the keys of a map or of the maps in a list, with the index of a list in paths.
+    fn fields(&self) -> Option<(&'static Fields, &'static str)> {
+        match self {
+            Self::Map(fields) => Some((fields, "")),
+            Self::NotNull(shape) => shape.fields(),
+            Self::List(item) | Self::Entries(item) => Some((item.fields()?.0, "[]")),
+            Self::Scalar(_) | Self::Unique(_) | Self::TextOr(_) | Self::Names(..) => None,
+        }
+    }
+}
+
+/// Returns `key` in the one spelling in which it is compared: `auditMode` and `audit_mode` are `audit-mode`.
+fn comparable(key: &str) -> String {
+    key.chars().filter(|char| !matches!(char, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
 /// State of the parser.

@@ -130,6 +130,39 @@ fn the_builtin_catalogue_is_as_documented() {
 }
 
 #[test]
+fn an_unknown_key_is_rejected_with_the_key_it_stands_for() {
+    for (yaml, expected) in [
+        (
+            "auditors: [{name: a, image: a}]",
+            "found the key auditors, accepted chain, defaults: did you mean chain?",
+        ),
+        ("sidecars: []", "did you mean chain?"),
+        ("Catalogue: []", "did you mean chain?"),
+        ("chains: []", "accepted chain, defaults; did you mean chain?"),
+        ("CHAIN: []", "did you mean chain?"),
+        ("default: {}", "did you mean defaults?"),
+        ("settings: {}", "did you mean defaults?"),
+        ("name: a", "did you mean chain[].name?"),
+        ("resources: {}", "did you mean chain[].resources?"),
+        ("readiness: {}", "did you mean chain[].probes.readiness?"),
+        ("auditMode: audit", "did you mean defaults.audit-mode?"),
+        ("target_port: 1", "did you mean defaults.target-port?"),
+        ("defaults: {targetport: 1}", "did you mean target-port?"),
+        ("chain: [{name: a, image: a, ports: 1}]", "did you mean port?"),
+        ("chain: [{name: a, image: a, capabilities: {}}]", "did you mean securityContext.capabilities?"),
+        ("chain: [{name: a, image: a, readinessProbe: {}}]", "did you mean probes.readiness?"),
+        ("apiVersion: v1", "the file is the text under `auditors.yaml` of a ConfigMap, not a manifest"),
+    ] {
+        let message = Catalogue::parse("a", yaml).unwrap_err().to_string();
+        assert!(message.ends_with(expected), "{yaml}: {message}");
+    }
+    for yaml in ["x: 1", "whatever: []", "chain: [{name: a, image: a, command: [a]}]"] {
+        let message = Catalogue::parse("a", yaml).unwrap_err().to_string();
+        assert!(message.contains("unknown key") && !message.contains("did you mean"), "{message}");
+    }
+}
+
+#[test]
 fn an_overlay_replaces_equivalent_entries_and_appends_others() {
     let own = parsed(
         "chain: [{name: topics, image: topics}, {name: lucid-injection-auditor, image: mine, port: 1}]",

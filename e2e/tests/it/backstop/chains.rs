@@ -257,7 +257,7 @@ async fn identity_variables_are_accepted_by_their_form() {
     std::fs::write(&file, yaml).unwrap();
     let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
     let configuration = Configuration::new(catalogue, None).unwrap();
-    install(&cluster, &["--config", &file.display().to_string()]).await;
+    install(&cluster, &["--catalogue", &file.display().to_string()]).await;
     let mut before = with_chain("web", "pinned,injection");
     before["spec"]["serviceAccountName"] = json!("web");
     let token = json!({"serviceAccountToken": {"audience": "sts.amazonaws.com", "path": "token"}});

@@ -59,7 +59,7 @@ async fn files_and_variables_are_those_of_the_catalogue() {
     install(
         &cluster,
         &[
-            "--config",
+            "--catalogue",
             &file.display().to_string(),
             "--chain=reader",
             "--exact-chain",
@@ -133,7 +133,7 @@ async fn strict_notarization_needs_digests_of_image_volumes() {
     let own = Catalogue::parse("auditors.yaml", &tagged).unwrap();
     let chain = ["reader".to_owned()];
     let configuration = Configuration::new(Catalogue::builtin().overlay(&own), Some(&chain)).unwrap();
-    let arguments = ["--config", &file.display().to_string(), "--chain=reader"];
+    let arguments = ["--catalogue", &file.display().to_string(), "--chain=reader"];
     install(&cluster, &[&arguments[..], &["--strict-notarization"]].concat()).await;
     let pod = injected(&secured("web"), &configuration);
     let answer = create(&cluster, "shop", &pod).await;

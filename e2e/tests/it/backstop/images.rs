@@ -17,7 +17,7 @@ async fn strict_notarization_needs_digests_of_known_images() {
     std::fs::write(&file, &catalogue).unwrap();
     let catalogue = Catalogue::builtin().overlay(&Catalogue::parse("auditors.yaml", &catalogue).unwrap());
     let configuration = Configuration::new(catalogue, None).unwrap();
-    install(&cluster, &["--config", &file.display().to_string(), "--strict-notarization"]).await;
+    install(&cluster, &["--catalogue", &file.display().to_string(), "--strict-notarization"]).await;
     let asking = |name: &str, chain: &str| injected(&with_chain(name, chain), &configuration);
     let unpinned = "auditor containers without digest: ";
     let answer = create(&cluster, "shop", &asking("tagged", "tagged")).await;

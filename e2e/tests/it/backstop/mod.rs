@@ -239,7 +239,7 @@ async fn injected_pods_pass() {
     std::fs::write(&file, &catalogue).unwrap();
     config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await;
     config_map(&cluster, "baseline", "lucid-auditor-chain", "chain", "a-3,a-3,toxicity").await;
-    install(&cluster, &["--config", &file.display().to_string()]).await;
+    install(&cluster, &["--catalogue", &file.display().to_string()]).await;
     let _operator = ignoring(&cluster).start().await.unwrap();
     let everything = (1..=10).map(|number| format!("a-{number}")).collect::<Vec<_>>().join(",");
     let mut number = 0;

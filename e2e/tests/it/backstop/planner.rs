@@ -93,7 +93,7 @@ impl Case {
         let mut catalogue = Catalogue::builtin();
         if let Some(yaml) = said["auditors.yaml"].as_str() {
             catalogue = catalogue.overlay(&Catalogue::parse("auditors.yaml", yaml).unwrap());
-            add("config", &write("auditors", yaml));
+            add("catalogue", &write("auditors", yaml));
         }
         let names: Option<Vec<String>> =
             said.get("chain").map(|names| serde_json::from_value(names.clone()).unwrap());

@@ -23,7 +23,7 @@ pub(in crate::manifests) struct BackstopArgs {
 
     /// Catalogue of the cluster (auditors.yaml), overlaid on the built-in one. It must include Auditor objects.
     #[arg(long, value_name = "FILE", requires = "backstop")]
-    config: Option<PathBuf>,
+    catalogue: Option<PathBuf>,
 
     /// ConfigMap lucid-auditor-chain as a manifest with its namespace; repeatable. Required for namespaces whose
     /// ConfigMap contains auditors.yaml.
@@ -59,7 +59,7 @@ impl BackstopArgs {
     /// Reads the files and combines them with the options.
     pub(in crate::manifests) fn read(&self, namespace: &str) -> Result<Backstop> {
         let settings = self.injection.settings();
-        let catalogue = settings.configuration(files::catalogue(self.config.as_deref())?).usage()?;
+        let catalogue = settings.configuration(files::catalogue(self.catalogue.as_deref())?).usage()?;
         let catalogue = catalogue.catalogue().clone();
         let mut namespaces = BTreeMap::new();
         for path in &self.namespace_config {

@@ -105,7 +105,7 @@ fn files_and_variables_from_objects_are_listed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("auditors.yaml");
     std::fs::write(&file, catalogue).unwrap();
-    let arguments = ["explain", "--config", file.to_str().unwrap(), "--chain", "topics"];
+    let arguments = ["explain", "--catalogue", file.to_str().unwrap(), "--chain", "topics"];
     let json = piped(&[&arguments[..], &["-o", "json"]].concat(), POD);
     let reports: Value = serde_json::from_str(&json).unwrap();
     let settings = reports[0]["settings"].as_array().unwrap();

@@ -140,7 +140,7 @@ fn the_configuration_is_that_of_the_operator() {
         .unwrap();
     let arguments = [
         "inject",
-        "--config",
+        "--catalogue",
         config.to_str().unwrap(),
         "--chain",
         "topics,toxicity",
