@@ -1,38 +1,44 @@
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use crate::Error;
 
-/// Builds the workspace from the checkout, and returns the path of one of its programs.
+/// Builds a program of the workspace from the checkout, and returns its path.
 ///
-/// The build uses the features of `cargo test --workspace`, so that nothing is compiled twice. If everything is built it takes
+/// The build uses the features of `cargo test --workspace`, so that nothing is compiled twice. If the program is built it takes
 /// a fraction of a second, once per process.
 ///
 /// # Errors
 ///
-/// Returns an error if the workspace does not build, or has no such program.
+/// Returns an error if the program does not build, or the workspace has no such program.
 pub fn program(name: &str) -> Result<PathBuf, Error> {
-    static PROGRAMS: OnceLock<Result<Vec<PathBuf>, String>> = OnceLock::new();
-    let programs =
-        PROGRAMS.get_or_init(|| build().map_err(|error| error.to_string())).as_ref().map_err(Clone::clone)?;
-    let found = programs.iter().find(|path| path.file_name().is_some_and(|file| file == name));
-    found.cloned().ok_or_else(|| format!("the workspace has no program {name}").into())
+    static PROGRAMS: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = programs.get(name) {
+        return Ok(path.clone());
+    }
+    let path = build(name)?;
+    programs.insert(name.to_owned(), path.clone());
+    Ok(path)
 }
 
-fn build() -> Result<Vec<PathBuf>, Error> {
+fn build(name: &str) -> Result<PathBuf, Error> {
+    // Without a package: those of the whole workspace decide the features.
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--workspace", "--bins", "--message-format", "json-render-diagnostics"])
+        .args(["build", "--bin", name, "--message-format", "json-render-diagnostics"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {
-        return Err("failed to build the workspace; see above".into());
+        return Err(format!("failed to build {name}; see above").into());
     }
     let messages = String::from_utf8(output.stdout)?;
-    let executables = messages
+    let mut executables = messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .filter_map(|message| message["executable"].as_str().map(PathBuf::from));
-    Ok(executables.collect())
+    let found = executables.find(|path| path.file_name().is_some_and(|file| file == name));
+    found.ok_or_else(|| format!("the workspace has no program {name}").into())
 }

@@ -3,11 +3,13 @@
 use std::os::unix::process::CommandExt as _;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use comfy_table::{Table, presets};
 use lucid_e2e::Error;
 use lucid_testbed::{Binaries, Component, node};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::time::sleep;
+use xtask_start::{Package, install_command, needs_all};
 
 use crate::api;
 use crate::command::{cargo, succeed};
@@ -16,31 +18,92 @@ use crate::testbed::shutdown_signal;
 /// Time limit of a check. Only a hanging test reaches it.
 const LIMIT: Duration = Duration::from_mins(40);
 
-/// A name, and the arguments of Cargo.
-type Check = (&'static str, &'static str);
+/// A check of the list.
+struct Check {
+    name: &'static str,
+    /// Arguments of Cargo.
+    line: &'static str,
+    /// Packages that it needs, by a name in `.ci/packages`. Tests skip themselves instead.
+    needs: &'static [&'static str],
+    /// `true` if it needs what a node needs.
+    on_node: bool,
+}
+
+const fn check(name: &'static str, line: &'static str) -> Check {
+    Check { name, line, needs: &[], on_node: false }
+}
+
+impl Check {
+    const fn needing(self, needs: &'static [&'static str]) -> Self {
+        Self { needs, ..self }
+    }
+
+    const fn on_node(self) -> Self {
+        Self { on_node: true, ..self }
+    }
+
+    /// Returns the reason why the check is skipped, if it is.
+    fn reason(&self, machine: &Machine) -> Option<String> {
+        let missing: Vec<_> = self.needs.iter().copied().filter(|need| machine.lacks(need)).collect();
+        match &machine.no_node {
+            _ if !missing.is_empty() => Some(format!("needs {}", missing.join(", "))),
+            Some(reason) if self.on_node => Some(reason.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// What the checks find here.
+struct Machine {
+    missing: Vec<Package>,
+    /// Reason why no node runs.
+    no_node: Option<String>,
+}
+
+impl Machine {
+    fn examine() -> Self {
+        let no_node = node::check().err().map(|error| {
+            let error = snafu::Report::from_error(error).to_string();
+            error.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+        });
+        Self { missing: Package::missing(), no_node }
+    }
+
+    fn lacks(&self, name: &str) -> bool {
+        self.missing.iter().any(|package| package.names.split(' ').any(|known| known == name))
+    }
+}
+
+const FORMAT: &[&str] = &["rustup:rustfmt"];
+const CLIPPY: &[&str] = &["rustup:clippy"];
+/// Images contain certificates and programs of Debian packages.
+const IMAGES: &[&str] = &["buildah", "ca-certificates", "nftables", "iptables"];
+/// Pods contain a static busybox.
+const PODS: &[&str] = &["buildah", "ca-certificates", "nftables", "iptables", "busybox-static"];
 
 /// Checks that need no programs of the test bed. They run while those are built, since neither uses both processors all the
 /// time.
 const SOURCES: &[Check] = &[
-    ("format", "fmt --all --check"),
-    ("clippy", "clippy --workspace --all-targets --locked -- -D warnings"),
+    check("format", "fmt --all --check").needing(FORMAT),
+    check("clippy", "clippy --workspace --all-targets --locked -- -D warnings").needing(CLIPPY),
     // Each library with no features and with each of its features; then packaged.
-    ("libraries alone", "xtask crates"),
-    (
+    check("libraries alone", "xtask crates"),
+    check(
         "the programs without OpenTelemetry",
         "check --package lucid-operator --package lucid-validator --no-default-features --locked",
     ),
-    ("documentation", api::DOC),
-    ("public items", "xtask api --check"),
+    check("documentation", api::DOC),
+    check("public items", "xtask api --check"),
     // Separate workspaces, which share compiled dependencies. Fuzz targets need a nightly compiler, so only their format is
     // checked.
-    ("format of the benchmarks", "fmt --manifest-path bench/Cargo.toml --all --check"),
-    ("format of the fuzz targets", "fmt --manifest-path fuzz/Cargo.toml --check"),
-    (
+    check("format of the benchmarks", "fmt --manifest-path bench/Cargo.toml --all --check").needing(FORMAT),
+    check("format of the fuzz targets", "fmt --manifest-path fuzz/Cargo.toml --check").needing(FORMAT),
+    check(
         "clippy of the benchmarks",
         "clippy --manifest-path bench/Cargo.toml --workspace --all-targets --all-features --locked --target-dir target -- -D warnings",
-    ),
-    (
+    )
+    .needing(CLIPPY),
+    check(
         "tests of the load generator",
         "test --manifest-path bench/Cargo.toml --package bench-load --locked --target-dir target",
     ),
@@ -49,49 +112,91 @@ const SOURCES: &[Check] = &[
 /// Most tests spend half of their time waiting for a cluster, so that four run at a time.
 const TESTS: &[Check] = &[
     // Programs come first: the end-to-end tests start them.
-    ("programs", "build --workspace --bins --locked"),
+    check("programs", "build --workspace --bins --locked"),
     // Programs for nodes run from images. Their dependencies are already built.
-    ("images", "xtask images --profile dev"),
-    ("unit, documentation and end-to-end tests", "test --workspace --locked -- --test-threads 4"),
+    check("images", "xtask images --profile dev").needing(IMAGES),
+    check("unit, documentation and end-to-end tests", "test --workspace --locked -- --test-threads 4"),
     // The first command of the README.
-    ("demo", "xtask demo --once"),
+    check("demo", "xtask demo --once"),
     // A build of the smallest image from scratch at two paths.
-    ("an image comes out the same twice", "xtask images example-model --twice"),
+    check("an image comes out the same twice", "xtask images example-model --twice")
+        .needing(&["buildah", "git"]),
     // With the whole workspace, so that nothing is rebuilt with other features.
-    ("tests that take their time", "test --workspace --test it --locked -- --ignored slow --test-threads 4"),
+    check(
+        "tests that take their time",
+        "test --workspace --test it --locked -- --ignored slow --test-threads 4",
+    ),
+    // On a node, alone: their timing must not depend on concurrent tests.
+    check("operations on a node", "test --workspace --test it --locked -- --ignored node::operations")
+        .needing(PODS)
+        .on_node(),
+    check("demo on a node", "xtask demo --node --once").needing(PODS).on_node(),
+    // They mount disks and limit memory.
+    check("soaks in their quick form", "xtask soak quick").on_node(),
 ];
 
-/// Tests on a node, run alone: their timing must not depend on concurrent tests.
-const NODE: &[Check] = &[
-    ("operations on a node", "test --workspace --test it --locked -- --ignored node::operations"),
-    ("demo on a node", "xtask demo --node --once"),
-];
-
-const SOAKS: &[Check] = &[("soaks in their quick form", "xtask soak quick")];
-
-pub(crate) fn run() -> Result<(), Error> {
-    tokio::runtime::Runtime::new()?.block_on(run_all())
+/// Runs every check: format, clippy, documentation, unit and end-to-end tests. Checks that need a missing program are skipped,
+/// unless LUCID_NEED_ALL=1.
+#[derive(Args)]
+pub(crate) struct Test {
+    /// List the checks, with the reason of each that would be skipped here, and run none.
+    #[arg(long)]
+    list: bool,
 }
 
-async fn run_all() -> Result<(), Error> {
+pub(crate) fn run(options: &Test) -> Result<(), Error> {
+    let machine = Machine::examine();
+    if options.list {
+        println!("{}", list(&machine));
+        return Ok(());
+    }
+    let all = SOURCES.iter().chain(TESTS);
+    if needs_all()
+        && let Some((name, reason)) = all.filter_map(|it| Some((it.name, it.reason(&machine)?))).next()
+    {
+        return Err(format!("failed to run every check, as LUCID_NEED_ALL demands: {name}: {reason}").into());
+    }
+    tokio::runtime::Runtime::new()?.block_on(run_all(&machine))
+}
+
+fn table(header: [&str; 2]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(["check", "time"]);
-    let has_node = node::check().is_ok();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(header);
+    table
+}
+
+fn list(machine: &Machine) -> Table {
+    let mut table = table(["check", "here"]);
+    table.add_rows(SOURCES.iter().chain(TESTS).map(|check| {
+        let reason = check.reason(machine).map(|reason| skipped(&reason));
+        [check.name.to_owned(), reason.unwrap_or_else(|| "runs".to_owned())]
+    }));
+    table
+}
+
+fn skipped(reason: &str) -> String {
+    format!("skipped: {reason}")
+}
+
+async fn run_all(machine: &Machine) -> Result<(), Error> {
+    let mut table = table(["check", "time"]);
     eprintln!("\nxtask: the programs of the test bed, beside what follows");
-    let test_bed = tokio::spawn(build_test_bed(has_node));
-    run_each(SOURCES, &mut table).await?;
+    let test_bed = tokio::spawn(build_test_bed(machine.no_node.is_none()));
+    run_each(SOURCES, machine, &mut table).await?;
     let begin = Instant::now();
     test_bed.await??;
     table.add_row(["waiting for the test bed".to_owned(), seconds(begin.elapsed())]);
-    run_each(TESTS, &mut table).await?;
-    if has_node {
-        run_each(NODE, &mut table).await?;
-    } else {
-        node::can_run();
-        table.add_rows(NODE.iter().map(|(name, _)| [name, "skipped: no node can run here"]));
-    }
-    run_each(SOAKS, &mut table).await?;
-    eprintln!("\n{table}\nxtask: all checks passed");
+    run_each(TESTS, machine, &mut table).await?;
+    let outcome = match machine.missing.is_empty() {
+        true => "all checks passed".to_owned(),
+        false => {
+            let line = install_command(&machine.missing);
+            format!(
+                "all checks passed that can run here; for the others, and for tests that were skipped:\n{line}"
+            )
+        }
+    };
+    eprintln!("\n{table}\nxtask: {outcome}");
     Ok(())
 }
 
@@ -106,11 +211,17 @@ async fn build_test_bed(has_node: bool) -> Result<(), Error> {
     Ok(Binaries::from_env()?.ensure_async(&components).await?)
 }
 
-async fn run_each(checks: &[Check], table: &mut Table) -> Result<(), Error> {
-    for (name, line) in checks {
+async fn run_each(checks: &[Check], machine: &Machine, table: &mut Table) -> Result<(), Error> {
+    for check in checks {
         let begin = Instant::now();
-        run_check(name, line).await?;
-        table.add_row([(*name).to_owned(), seconds(begin.elapsed())]);
+        let outcome = match check.reason(machine) {
+            Some(reason) => skipped(&reason),
+            None => {
+                run_check(check.name, check.line).await?;
+                seconds(begin.elapsed())
+            }
+        };
+        table.add_row([check.name.to_owned(), outcome]);
     }
     Ok(())
 }
@@ -154,4 +265,42 @@ pub(crate) fn deny() -> Result<(), Error> {
 
 fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_is_skipped_if_a_package_or_the_node_is_missing() {
+        let machine = |missing, no_node| Machine { missing, no_node };
+        let reasons = |machine: &Machine| {
+            let all = SOURCES.iter().chain(TESTS);
+            all.filter_map(|check| Some((check.name, check.reason(machine)?))).collect::<Vec<_>>()
+        };
+        assert_eq!(reasons(&machine(Vec::new(), None)), []);
+        let bare =
+            machine(Package::all().collect(), Some("failed to run a node: that needs root".to_owned()));
+        let reasons = reasons(&bare);
+        for (name, expected) in [
+            ("format", "needs rustup:rustfmt"),
+            ("images", "needs buildah, ca-certificates, nftables, iptables"),
+            ("an image comes out the same twice", "needs buildah, git"),
+            ("soaks in their quick form", "failed to run a node: that needs root"),
+        ] {
+            assert!(reasons.contains(&(name, expected.to_owned())), "{name}: {reasons:?}");
+            assert!(list(&bare).to_string().contains(&format!("skipped: {expected}")));
+        }
+        for name in ["programs", "unit, documentation and end-to-end tests", "demo", "libraries alone"] {
+            assert!(reasons.iter().all(|(skipped, _)| *skipped != name), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_package_that_a_check_needs_is_in_the_list() {
+        let machine = Machine { missing: Package::all().collect(), no_node: None };
+        for check in SOURCES.iter().chain(TESTS) {
+            assert!(check.needs.iter().all(|need| machine.lacks(need)), "{}: {:?}", check.name, check.needs);
+        }
+    }
 }

@@ -34,7 +34,7 @@ enum Task {
     /// Shows Lucid at work: starts a control plane, the verifier and the operator, creates sample pods and prints the results.
     Demo(demo::Demo),
     /// Runs every check: format, clippy, documentation, unit and end-to-end tests.
-    Test,
+    Test(checks::Test),
     /// Builds the images as OCI archives with buildah.
     Images(images::Images),
     /// Builds each library alone, without and with each of its features, and packages it.
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         Task::Api(options) => api::run(&options),
         Task::Manual(options) => manual::run(&options),
         Task::Book(book) => book::run(&book),
-        Task::Test => checks::run(),
+        Task::Test(options) => checks::run(&options),
         Task::Deny => checks::deny(),
         Task::Bench(bench) => bench::run(&bench),
         Task::Soak(soak) => soak::run(&soak),

@@ -123,14 +123,19 @@ pub(crate) fn run(demo: &Demo) -> Result<(), Error> {
 }
 
 async fn play(demo: &Demo) -> Result<(), Error> {
-    eprintln!("demo: building Lucid");
-    for name in ["lucid-operator", "lucid-verifier"] {
-        tokio::task::spawn_blocking(move || lucid_e2e::program(name)).await??;
-    }
+    eprintln!("demo: building Lucid, and the programs of a control plane");
     let binaries = Binaries::from_env()?;
-    if !demo.once {
-        binaries.ensure_async(&[Component::Kubectl]).await?;
-    }
+    let mut components = vec![Component::Etcd, Component::ApiServer];
+    components.extend((!demo.once).then_some(Component::Kubectl));
+    let lucid = tokio::task::spawn_blocking(|| {
+        ["lucid-operator", "lucid-verifier"]
+            .into_iter()
+            .try_for_each(|name| lucid_e2e::program(name).map(drop))
+    });
+    // Side by side: neither uses both processors all the time.
+    let (lucid, control_plane) = tokio::join!(lucid, binaries.ensure_async(&components));
+    lucid??;
+    control_plane?;
     eprintln!("demo: starting a Kubernetes control plane");
     let cluster = Cluster::builder().start().await?;
     prepare(&cluster).await?;

@@ -230,7 +230,8 @@ async fn reaches(namespace: Option<Namespace>, service: SocketAddr) -> Result<()
 }
 
 /// Checks if [`Builder::node`](crate::Builder::node) works here: it needs root with permission to create namespaces, mounts and
-/// cgroups, and the programs `unshare`, `nsenter`, `mount` (util-linux), `ip` (iproute2) and `nft` (nftables).
+/// cgroups, and the programs `unshare`, `nsenter`, `mount` (util-linux), `ip` (iproute2) and `nft` (nftables); until runc is built,
+/// also `pkg-config` and libseccomp with its headers.
 ///
 /// # Errors
 ///
@@ -247,7 +248,14 @@ pub fn check() -> Result<(), Error> {
     static PROBES: AtomicU32 = AtomicU32::new(0);
     let number = PROBES.fetch_add(1, Ordering::Relaxed);
     let probe = Cgroup::create(&format!("lucid-testbed-probe-{}-{number}", std::process::id()));
-    probe.whatever_context(CGROUP_FAILED).map(drop)
+    probe.whatever_context(CGROUP_FAILED).map(drop)?;
+    if !Binaries::from_env()?.path(Component::Runc).exists() {
+        let mut library = Command::new("pkg-config");
+        process::output(library.args(["--exists", "libseccomp"])).whatever_context(
+            "failed to run a node: to build runc, pkg-config and libseccomp-dev are needed",
+        )?;
+    }
+    Ok(())
 }
 
 /// Returns `true` if a node can run here. Otherwise, if [`check`] fails, [skips](skip()) the test.
