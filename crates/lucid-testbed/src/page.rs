@@ -8,13 +8,16 @@ use std::{
     thread,
 };
 
-use crate::{Binaries, Cluster, process};
+use crate::{Binaries, Cluster, has_program, process};
 
 /// Word after the language of a block that no test runs.
 pub const NOT_RUN: &str = "not-run";
 
 /// Languages of blocks with commands.
 const COMMANDS: [&str; 5] = ["sh", "bash", "shell", "console", "python"];
+
+/// Programs in commands that a machine may lack.
+const PROGRAMS: [&str; 2] = ["curl", "openssl"];
 
 /// Returns `true` if a reader can run the block, by the info string after its fence.
 #[must_use]
@@ -61,6 +64,25 @@ impl Page {
     pub fn blocks(&self) -> Vec<(&str, &str)> {
         let all = blocks(&self.text).into_iter();
         all.filter(|(info, _)| info.split_whitespace().all(|word| word != NOT_RUN)).collect()
+    }
+
+    /// Returns `true` if the programs that the page's commands call are installed. Otherwise [skips](crate::skip()) the page.
+    ///
+    /// # Panics
+    ///
+    /// See [`skip()`](crate::skip()).
+    #[must_use]
+    pub fn can_run(&self) -> bool {
+        let commands = self.blocks().into_iter().filter(|(info, _)| is_command(info));
+        let commands: Vec<_> = commands.map(|(_, text)| text).collect();
+        let separates = |char: char| !char.is_ascii_alphanumeric() && !"-_./".contains(char);
+        let calls =
+            |program: &str| commands.iter().any(|text| text.split(separates).any(|word| word == program));
+        let can = PROGRAMS.into_iter().filter(|program| calls(program)).all(has_program);
+        if !can {
+            commands.into_iter().for_each(|text| self.ran(text));
+        }
+        can
     }
 
     /// Records that the test has run a block.

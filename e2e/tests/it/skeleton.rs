@@ -93,7 +93,7 @@ async fn the_python_auditor_of_the_page_works_in_a_chain() {
 
     // On SIGTERM from the kubelet it keeps serving for some time.
     let signalled = Instant::now();
-    assert!(Command::new("kill").arg(auditor.pid().to_string()).status().unwrap().success());
+    assert!(Command::new("sh").args(["-c", &format!("kill {}", auditor.pid())]).status().unwrap().success());
     let client = Client::builder().no_proxy().build().unwrap();
     let mut served = Duration::ZERO;
     let status = loop {

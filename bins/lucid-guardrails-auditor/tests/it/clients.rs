@@ -46,6 +46,13 @@ async fn async_openai_gets_errors_and_masked_streams() {
 /// Installs the library into a virtual environment, once per target folder, and runs the script.
 #[tokio::test]
 async fn openai_for_python_gets_errors_and_masked_streams() {
+    if !lucid_testbed::has_program("python3") {
+        return;
+    }
+    let venv = Command::new("python3").args(["-c", "import ensurepip"]).output().unwrap();
+    if !venv.status.success() {
+        return lucid_testbed::skip("python3-venv is not installed");
+    }
     const VERSION: &str = "3.57.0";
     let environment = format!("{}/openai-{VERSION}", env!("CARGO_TARGET_TMPDIR"));
     let install = format!(

@@ -106,6 +106,9 @@ async fn profiles_select_judges() {
 
 #[tokio::test]
 async fn a_judge_in_python_is_asked() {
+    if !lucid_testbed::has_program("python3") {
+        return;
+    }
     let port = free_port();
     let judge = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/judge/judge.py");
     let mut judge = Command::new("python3")

@@ -80,6 +80,10 @@ async fn follow(paths: &[&str], begin: Begin, given: &[&str]) {
     if !can_use_namespaces() {
         return;
     }
+    let pages: Vec<_> = paths.iter().map(|path| Page::read(path).unwrap()).filter(Page::can_run).collect();
+    if pages.is_empty() {
+        return;
+    }
     let builder = Cluster::builder().webhooks_by_service();
     let builder = if begin == Begin::CertManager { builder.cert_manager().cainjector() } else { builder };
     let mut cluster = builder.start().await.unwrap();
@@ -101,8 +105,7 @@ async fn follow(paths: &[&str], begin: Begin, given: &[&str]) {
     let shell = shell(&cluster, folder.path());
     let mut node = Node::new(cluster);
     node.follow().await;
-    for path in paths {
-        let page = Page::read(path).unwrap();
+    for page in pages {
         let right = play(&page, folder.path(), &shell, &mut node).await;
         compare(&page, &right);
     }
@@ -261,6 +264,9 @@ async fn the_shorter_pages_are_correct() {
 #[test]
 fn the_page_of_the_verifier_is_correct() {
     let page = Page::read("bins/lucid-verifier/README.md").unwrap();
+    if !page.can_run() {
+        return;
+    }
     let folder = TempDir::new().unwrap();
     let programs = program("lucid-verifier").unwrap().parent().unwrap().to_owned();
     let shell = Shell::offline(folder.path()).with_programs(programs);

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use http::StatusCode;
 use lucid_e2e::{INJECTION, Installation, TOXICITY, call, program};
-use lucid_testbed::node;
 use serde_json::{Value, json};
 
 use super::{
@@ -19,7 +18,7 @@ use crate::common::{ENABLED, PATIENCE, eventually};
 /// In one cluster, since a node takes long to start.
 #[tokio::test]
 async fn requests_pass_the_chain_from_every_caller() {
-    if !node::can_run() {
+    if !Installation::can_run() {
         return;
     }
     let site = installed(1).await;

@@ -4,7 +4,7 @@ use std::{fs, io::Write as _, path::Path, process::Command};
 
 use k8s_openapi::api::core::v1::Container;
 use lucid_e2e::{Answer, Installation};
-use lucid_testbed::{Image, node};
+use lucid_testbed::Image;
 use serde_json::{Value, json};
 
 use crate::common::until;
@@ -42,7 +42,7 @@ const FILES: [&str; 3] = ["/shared/of-its-user", "/shared/of-root", "/setuid"];
 
 #[tokio::test]
 async fn setuid_files_and_raw_sockets_cannot_bypass_the_chain() {
-    if !node::can_run() {
+    if !Installation::can_run() {
         return;
     }
     let site = installed(1).await;

@@ -1,7 +1,6 @@
 //! Operator and validator with `hostNetwork`, for control planes that cannot reach pods.
 
 use lucid_e2e::{Installation, create_pod};
-use lucid_testbed::node;
 use serde_json::{Value, json};
 
 use super::{pod, stored, values};
@@ -11,7 +10,7 @@ const NAMESPACE: &str = "lucid-system";
 
 #[tokio::test]
 async fn host_network_serves_and_is_updated() {
-    if !node::can_run() {
+    if !Installation::can_run() {
         return;
     }
     let site = Installation::prepare().await.unwrap();

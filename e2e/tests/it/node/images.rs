@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 use http::StatusCode;
 use lucid_e2e::{Image, Installation, call, image};
-use lucid_testbed::node;
 use serde_json::{Value, json};
 
 use super::{addresses, create, wait};
@@ -17,7 +16,7 @@ const NAMESPACE: &str = "default";
 
 #[tokio::test]
 async fn every_image_runs_by_tag_and_by_digest() {
-    if !node::can_run() {
+    if !Installation::can_run() {
         return;
     }
     let site = Installation::prepare().await.unwrap();

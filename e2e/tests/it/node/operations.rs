@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use lucid_e2e::{Answer, Installation, create_pod};
-use lucid_testbed::node;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
@@ -27,7 +26,7 @@ const RATE: u32 = 20;
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: cargo test -p lucid-e2e --test it -- --ignored node::operations"]
 async fn lucid_is_updated_upgraded_and_removed_while_pods_are_created() {
-    if !node::can_run() {
+    if !Installation::can_run() {
         return;
     }
     let mut site = installed(2).await;

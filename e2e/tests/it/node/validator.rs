@@ -1,7 +1,6 @@
 //! lucid-validator in pods: it evaluates pods, and each replica keeps its decisions on a volume.
 
 use lucid_e2e::{Installation, create_pod, program};
-use lucid_testbed::node;
 use serde_json::{Value, json};
 
 use super::{container, on_node, pod, processes, stored, values, wait};
@@ -16,7 +15,7 @@ const UID: &str = "65532";
 
 #[tokio::test]
 async fn validators_seal_their_decisions_on_a_volume() {
-    if !node::can_run() {
+    if !Installation::can_run() {
         return;
     }
     let site = Installation::prepare().await.unwrap();

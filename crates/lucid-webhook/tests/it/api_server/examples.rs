@@ -127,6 +127,10 @@ async fn in_effect(scene: &Scene) {
 
 #[test]
 fn the_tutorial_works_as_it_is_written() {
+    let tutorial = Page::read(TUTORIAL).unwrap();
+    if !tutorial.can_run() {
+        return;
+    }
     in_namespace("tutorial", async |scene| {
         let binaries = Binaries::from_env().unwrap();
         binaries.ensure_async(&[Component::Kubectl]).await.unwrap();
@@ -134,7 +138,6 @@ fn the_tutorial_works_as_it_is_written() {
         let shell = Shell::new(&scene.cluster, &binaries, folder.path());
         let mut examples: Vec<Example> = Vec::new();
         let mut sessions = 0;
-        let tutorial = Page::read(TUTORIAL).unwrap();
         for (language, text) in tutorial.blocks() {
             match language {
                 "sh" => {
