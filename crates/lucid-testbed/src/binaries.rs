@@ -1,6 +1,7 @@
 //! Programs of the test bed: where they are, and what they are built from.
 
 mod build;
+mod settings;
 
 use std::{env, path::PathBuf, thread};
 
@@ -8,8 +9,7 @@ use sha2::{Digest as _, Sha256};
 use snafu::{FromString as _, OptionExt as _, ResultExt as _, ensure_whatever};
 
 use crate::Error;
-
-const ASSETS: &str = "KUBEBUILDER_ASSETS";
+use settings::ASSETS;
 
 /// A program of the control plane, of a node, or an additional one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +91,8 @@ impl Component {
     /// File name, module, and package to compile; for cert-manager's definitions the folder in a required module.
     fn source(self) -> (&'static str, &'static Module, &'static str) {
         match self {
-            Self::Etcd => ("etcd", &KUBERNETES, "go.etcd.io/etcd/server/v3"),
-            Self::ApiServer => ("kube-apiserver", &KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
+            Self::Etcd => ("etcd", &KUBERNETES, settings::ETCD),
+            Self::ApiServer => ("kube-apiserver", &KUBERNETES, settings::API_SERVER),
             Self::ControllerManager => {
                 ("kube-controller-manager", &KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager")
             }
@@ -207,15 +207,10 @@ impl Binaries {
         if let Some(assets) = env::var_os(ASSETS).filter(|value| !value.is_empty()) {
             return Ok(Self(Place::Assets(assets.into())));
         }
-        // A relative XDG_CACHE_HOME is invalid and ignored (XDG Base Directory Specification).
-        let cache = env::var_os("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-            .or_else(|| Some(env::home_dir()?.join(".cache")))
-            .whatever_context(
-                "failed to choose a cache folder: neither XDG_CACHE_HOME (an absolute path) nor HOME is set",
-            )?;
-        Ok(Self(Place::Cache(cache.join("lucid/testbed"))))
+        let cache = settings::cache().whatever_context(
+            "failed to choose a cache folder: neither XDG_CACHE_HOME (an absolute path) nor HOME is set",
+        )?;
+        Ok(Self(Place::Cache(cache)))
     }
 
     /// Folder of the programs of Kubernetes and etcd.

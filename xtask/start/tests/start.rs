@@ -38,9 +38,40 @@ fn what_is_missing_is_an_error_where_all_is_needed() {
 
 #[test]
 fn other_tasks_start_without_a_word() {
-    let output = start(&["demo", "--once"], "1");
-    assert_eq!(
-        (output.stdout, output.stderr),
-        (b"run --quiet --bin xtask -- demo --once\n".to_vec(), Vec::new())
-    );
+    for arguments in [["testbed", "up"], ["demo", "--node"]] {
+        let output = start(&arguments, "1");
+        let expected = format!("run --quiet --bin xtask -- {}\n", arguments.join(" "));
+        assert_eq!((output.stdout, output.stderr), (expected.into_bytes(), Vec::new()));
+    }
+}
+
+#[test]
+fn the_first_demo_compiles_with_go_beside_cargo() {
+    let folder = std::env::temp_dir().join(format!("xtask-start-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    // Each waits for the other.
+    let script = |name: &str, other: &str| {
+        let path = folder.join(name);
+        let wait = "while [ ! -e $name ]; do sleep 0.05; done".replace("$name", &format!("$F/{other}.ran"));
+        std::fs::write(&path, format!("#!/bin/sh\necho $@ >>$F/{name}.ran\n{wait}\n")).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        path
+    };
+    let (cargo, _go) = (script("cargo", "go"), script("go", "cargo"));
+    let run = || {
+        let mut demo = Command::new(env!("CARGO_BIN_EXE_xtask-start"));
+        demo.args(["demo", "--once"]).env("CARGO", &cargo).env("F", &folder).env("XDG_CACHE_HOME", &folder);
+        let path = format!("{}:/usr/bin:/bin", folder.display());
+        assert!(demo.env("PATH", path).env_remove("KUBEBUILDER_ASSETS").status().unwrap().success());
+        ["cargo.ran", "go.ran"].map(|name| std::fs::read_to_string(folder.join(name)).unwrap())
+    };
+    let [of_cargo, of_go] = run();
+    let build = "build --quiet --bin xtask --bin lucid-operator --bin lucid-verifier\n";
+    let demo = "run --quiet --bin xtask -- demo --once\n";
+    assert_eq!(of_cargo, [build, demo].concat());
+    assert!(of_go.starts_with("list -export -trimpath "), "{of_go}");
+    // Later ones leave it to the test bed.
+    std::fs::create_dir_all(folder.join("lucid/testbed")).unwrap();
+    assert_eq!(run(), [[build, demo, demo].concat(), of_go]);
+    std::fs::remove_dir_all(folder).unwrap();
 }

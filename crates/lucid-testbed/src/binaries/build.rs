@@ -13,7 +13,7 @@ use serde_json::Value;
 use snafu::{OptionExt as _, ResultExt as _, ensure_whatever, whatever};
 use tokio::time::sleep;
 
-use super::{Binaries, Component, KUBERNETES, MODULES, Module};
+use super::{Binaries, Component, KUBERNETES, MODULES, Module, settings};
 use crate::{
     Error,
     error::failed_to,
@@ -29,10 +29,6 @@ const PROGRESS: Duration = Duration::from_secs(15);
 const ALTERNATIVE: &str = "install it from https://go.dev/dl, or set KUBEBUILDER_ASSETS to a folder that \
      holds etcd and kube-apiserver (and kube-controller-manager, kube-scheduler, kubectl and the programs of a node where asked \
      for)";
-
-/// Variables that users may have set for their own work. Settings of the module proxy and the caches are kept.
-const UNSET: [&str; 8] =
-    ["GOEXPERIMENT", "GOFIPS140", "GO386", "GOAMD64", "GOARM", "GOARM64", "GOPPC64", "GORISCV64"];
 
 /// Builds the components that are missing.
 pub(super) async fn missing(binaries: &Binaries, components: &[Component]) -> Result<(), Error> {
@@ -153,12 +149,8 @@ impl<'a> Go<'a> {
 
     fn command(&self) -> Command {
         let mut command = process::ending_with_us(&self.program);
-        command.current_dir(self.module.folder);
-        command.env("GOWORK", "off").env("GO111MODULE", "on").env("GOFLAGS", "-mod=readonly");
-        command.env("CGO_ENABLED", "0").env("GOTMPDIR", self.scratch);
-        for variable in UNSET {
-            command.env_remove(variable);
-        }
+        settings::prepare(&mut command, self.module.folder);
+        command.env("GOTMPDIR", self.scratch);
         if let Some([os, arch]) = &self.platform {
             command.env("GOOS", os).env("GOARCH", arch);
         }
@@ -201,8 +193,7 @@ impl<'a> Go<'a> {
             // It enters namespaces in C code before Go's runtime starts threads, and links libseccomp. All others are static.
             command.env("CGO_ENABLED", "1");
         }
-        // Debug information is stripped anyway (-s -w); not generating it saves a fifth of the time.
-        command.args(["build", "-trimpath", "-gcflags=all=-dwarf=false", "-tags", tags]);
+        command.arg("build").args(settings::FLAGS).args(["-tags", tags]);
         command.args(["-ldflags", &ldflags, "-o"]).arg(program).arg(package);
         let log = self.scratch.join(format!("{name}.log"));
         let status = self.run(command, &log, Some(title)).await?;
