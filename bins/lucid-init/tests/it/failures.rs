@@ -154,7 +154,8 @@ fn ipv6_needs_rules_unless_the_pod_has_none() {
         line(&ended, 1).contains("iptables-nft: the pod has IPv6, and the image no ip6tables of this kind")
     );
 
-    network.pod.run("echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6");
+    let disable = || std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+    network.pod.as_user(0, disable).unwrap();
     // Two ports on each of 127.0.0.1 and the pod's address, and one external address.
     let said = init.install(&network.pod);
     assert!(said.contains("iptables-nft: 5 connections"), "{said}");
