@@ -1,5 +1,7 @@
 //! The start of `cargo xtask test` on a machine without any program.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::process::{Command, Output};
 
 /// Starts a task with `/bin/echo` instead of Cargo.
