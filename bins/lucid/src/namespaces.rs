@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lucid_admission::Scope;
 use lucid_chain::{
-    AuditorImages, Catalogue, NamespaceChain, OtherPorts, PodChoices, PodSecurity, Upstream, keys,
+    AuditorImages, Catalogue, NamespaceChain, OtherPorts, PodChoices, PodSecurity, UidRange, Upstream, keys,
     requires_chain,
 };
 use serde_json::Value;
@@ -53,6 +53,8 @@ pub(crate) struct Namespaces {
     metadata: BTreeMap<String, [Data; 2]>,
     /// `data` of the ConfigMaps by namespace.
     chains: BTreeMap<String, Data>,
+    /// `automountServiceAccountToken` of ServiceAccounts by namespace and name.
+    automounts_token: BTreeMap<String, BTreeMap<String, bool>>,
     /// `data` for all other namespaces.
     fallback: Option<Data>,
 }
@@ -61,6 +63,9 @@ pub(crate) struct Namespaces {
 pub(crate) struct NamespaceContext {
     pub(crate) pod_security: PodSecurity,
     pub(crate) pod_choices: PodChoices,
+    pub(crate) uid_range: Option<UidRange>,
+    /// `automountServiceAccountToken` by ServiceAccount, where it is set.
+    pub(crate) automounts_token: BTreeMap<String, bool>,
     pub(crate) upstream: Option<Upstream>,
     pub(crate) other_ports: OtherPorts,
     /// `true` if every pod needs a chain.
@@ -83,6 +88,7 @@ impl Namespaces {
             scope: Scope::new(&args.operator_namespace),
             metadata: BTreeMap::new(),
             chains: BTreeMap::new(),
+            automounts_token: BTreeMap::new(),
             fallback: args.namespace_config.as_deref().map(config_map).transpose()?,
             args: args.clone(),
         };
@@ -101,7 +107,7 @@ impl Namespaces {
         Ok(namespaces)
     }
 
-    /// Records a Namespace or a ConfigMap with a chain.
+    /// Records a Namespace, a ServiceAccount or a ConfigMap with a chain.
     fn learn(&mut self, object: &Object, value: &Value) {
         match (object.api_version.as_str(), object.kind.as_str()) {
             ("v1", "Namespace") => {
@@ -112,6 +118,13 @@ impl Namespaces {
             ("v1", "ConfigMap") if object.name == keys::NAMESPACE_CONFIG_MAP => {
                 let namespace = self.name_of(object.namespace.as_deref()).to_owned();
                 self.chains.insert(namespace, strings(&value["data"]));
+            }
+            ("v1", "ServiceAccount") => {
+                if let Some(automounts) = value["automountServiceAccountToken"].as_bool() {
+                    let namespace = self.name_of(object.namespace.as_deref()).to_owned();
+                    let accounts = self.automounts_token.entry(namespace).or_default();
+                    accounts.insert(object.name.clone(), automounts);
+                }
             }
             _ => {}
         }
@@ -137,11 +150,13 @@ impl Namespaces {
         let (images, of_images) = AuditorImages::from_annotations(&annotations);
         let (upstream, of_upstream) = Upstream::from_annotations(&annotations);
         let (other_ports, of_ports) = OtherPorts::from_annotations(&annotations);
+        let (uid_range, of_range) = UidRange::from_annotations(&annotations);
         let mut problems: Vec<_> = of_choices
             .into_iter()
             .chain(of_images)
             .chain(of_upstream)
             .chain(of_ports)
+            .chain(of_range)
             .map(|problem| format!("namespace {namespace}, {problem}"))
             .collect();
         let data = self.chains.get(namespace).or(self.fallback.as_ref());
@@ -162,6 +177,8 @@ impl Namespaces {
         NamespaceContext {
             pod_security: PodSecurity::from_labels(&labels),
             pod_choices,
+            uid_range,
+            automounts_token: self.automounts_token.get(namespace).cloned().unwrap_or_default(),
             upstream,
             other_ports,
             requires_chain: requires_chain(&labels, &annotations),

@@ -109,7 +109,10 @@ impl Injector {
         let begin = Instant::now();
         let pod = pod_of(&request, object)?;
         let exempt = view.policy.exempt_images(namespace, &pod);
+        // The API server has mounted the token before it calls webhooks.
+        let automounts_token = pod.lacks_token().then_some(false);
         let inputs = view.inputs().with_exempt_images(&exempt).with_namespace(namespace);
+        let inputs = inputs.with_token_automount(automounts_token);
         let answer = answer(&pod, plan(&pod, &inputs), &view.problems);
         self.metrics.planned(begin.elapsed());
         let Answer { mut response, result, chain } = answer;

@@ -88,6 +88,9 @@ pub const CATALOGUE_KEY: &str = "auditors.yaml";
 /// Namespace label with the level that Pod Security admission enforces; see [`PodSecurity`](crate::PodSecurity).
 pub const POD_SECURITY_ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
+/// Namespace annotation of OpenShift with the user IDs of its pods; see [`UidRange`](crate::UidRange).
+pub const SCC_UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
+
 /// Name of the init container that installs a [`Redirect`](crate::redirect::Redirect).
 pub const INIT_CONTAINER: &str = "lucid-init";
 

@@ -85,7 +85,7 @@
 //!   applications, their ports are taken, and a warning is produced.
 //! - Ports are unique in the pod. An auditor uses the port of its catalogue entry unless a container, the model or an
 //!   earlier auditor holds it ([`PortReason`]).
-//! - Auditors run as non-root with a uid of their own ([`FIRST_UID`]), without capabilities, with a read-only root file
+//! - Auditors run as non-root with a uid of their own ([`FIRST_UID`], [`UidRange`]), without capabilities, with a read-only root file
 //!   system and the runtime's seccomp profile, which a catalogue can tighten ([`SecurityContext`]). A pod that satisfies
 //!   the Pod Security level `restricted` still does with its auditors, unless network rules are requested.
 //! - Auditors are plain containers if the pod's `restartPolicy` is `Always` and native sidecars otherwise, so that Jobs
@@ -153,6 +153,7 @@ mod skip;
 mod target_ports;
 mod text;
 mod trigger;
+mod uid_range;
 mod uninject;
 mod volume;
 mod warning;
@@ -185,6 +186,7 @@ pub use setting_source::SettingSource;
 pub use skip::{SkipPolicy, SkipReason};
 pub use target_ports::{TargetPorts, TargetPortsError};
 pub use trigger::Trigger;
+pub use uid_range::{UidRange, UidRangeError};
 pub use uninject::uninject;
 pub use volume::MountView;
 pub use warning::Warning;

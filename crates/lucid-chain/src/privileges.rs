@@ -22,6 +22,8 @@ pub struct Privileges<'a> {
     proc_mount: Option<Text<'a>>,
     #[serde(borrow)]
     capabilities: Option<Capabilities<'a>>,
+    #[serde(borrow)]
+    se_linux_options: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -41,6 +43,11 @@ fn boolean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D
 }
 
 impl Privileges<'_> {
+    /// JSON of `seLinuxOptions`.
+    pub(crate) fn se_linux_options(&self) -> Option<&str> {
+        self.se_linux_options.map(RawValue::get)
+    }
+
     /// `runAsUser`; if absent, the pod's value applies.
     pub fn run_as_user(&self) -> Option<i64> {
         self.run_as_user

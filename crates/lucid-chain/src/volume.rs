@@ -129,14 +129,22 @@ impl VolumeView<'_> {
 
 /// One entry of a container's `volumeMounts`.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct MountView<'a> {
     #[serde(borrow)]
     name: Option<Text<'a>>,
+    #[serde(borrow)]
+    mount_path: Option<Text<'a>>,
 }
 
 impl MountView<'_> {
     /// `name` of the mounted volume; empty when absent.
     pub fn volume(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns `true` for a mount at the path of the ServiceAccount token.
+    pub(crate) fn is_token(&self) -> bool {
+        self.mount_path.as_deref().is_some_and(|path| path.trim_end_matches('/') == TOKEN_PATH)
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     pod_security::PodSecurity,
     setting_source::SettingSource,
     text::{Excerpt, Name},
+    uid_range::UidRange,
 };
 
 /// A problem with a pod or its settings that planning or patching worked around.
@@ -73,6 +74,22 @@ pub enum Warning {
         source: SettingSource,
         /// Source of [`keys::INTERCEPT`].
         intercept: SettingSource,
+    },
+    /// The namespace's range of user IDs has too few for the auditors, which run as user IDs outside of it.
+    UidRangeTooSmall {
+        /// Range of the namespace.
+        range: UidRange,
+        /// Number of user IDs that the chain needs.
+        expected: usize,
+        /// Number of user IDs that no other container uses.
+        found: usize,
+    },
+    /// An auditor uses the ServiceAccount token, which the pod does not mount.
+    TokenMissing {
+        /// Name of the auditor's container.
+        name: String,
+        /// `true` if the pod itself disables the mount, `false` if its ServiceAccount does.
+        by_pod: bool,
     },
     /// A gRPC probe of the model reaches the first auditor, which may not support gRPC.
     ProbeByGrpc {
@@ -215,6 +232,8 @@ impl Warning {
             Self::NotRedirected { .. } => "NotRedirected",
             Self::RedirectRefused { .. } => "RedirectRefused",
             Self::PortsNotClosed { .. } => "PortsNotClosed",
+            Self::UidRangeTooSmall { .. } => "UidRangeTooSmall",
+            Self::TokenMissing { .. } => "TokenMissing",
             Self::ProbeByGrpc { .. } => "ProbeByGrpc",
             Self::ProbeByHttps { .. } => "ProbeByHttps",
             Self::NameTaken { .. } => "NameTaken",
@@ -315,6 +334,21 @@ impl fmt::Display for Warning {
                 keys::INTERCEPT,
                 Intercept::Redirect,
                 Intercept::Env
+            ),
+            Self::UidRangeTooSmall { range, expected, found } => write!(
+                f,
+                "the auditors run as users outside of {range}, and OpenShift refuses the pod unless its SCC allows them: expected \
+                 {expected} uids in {} of the namespace that no other container uses, found {found}; enlarge the range, or set \
+                 {}: \"{}\"",
+                keys::SCC_UID_RANGE,
+                keys::INTERCEPT,
+                Intercept::Env
+            ),
+            Self::TokenMissing { name, by_pod } => write!(
+                f,
+                "auditor {name} gets no ServiceAccount token, which serviceAccountToken of its catalogue entry requests: expected \
+                 automountServiceAccountToken: true in {}, found false",
+                if *by_pod { "the pod" } else { "its ServiceAccount or in the pod" }
             ),
             Self::ProbeByGrpc { container, port } => write!(
                 f,

@@ -21,6 +21,8 @@ pub struct Case<'a> {
     pub(crate) init_image: &'a ImageReference,
     pub(crate) requires_chain: bool,
     pub(crate) pod_choices: PodChoices,
+    /// `true` if OpenShift sets the user IDs of containers without one.
+    pub(crate) has_uid_range: bool,
     pub(crate) outcome: Outcome,
     /// List and JSON of each container before the update.
     before: HashSet<(ContainerList, &'a str)>,
@@ -67,6 +69,7 @@ impl<'a> Case<'a> {
             init_image: &inputs.configuration.init_image,
             requires_chain,
             pod_choices: inputs.pod_choices,
+            has_uid_range: inputs.uid_range.is_some(),
             outcome,
             before: old().map(|(list, found)| (list, found.json())).collect(),
             images_before: old().map(|(list, found)| (list, found.name(), found.image())).collect(),

@@ -108,6 +108,8 @@ impl Planner {
             .with_namespace_chain(context.chain.as_ref())
             .with_pod_security(context.pod_security)
             .with_pod_choices(context.pod_choices)
+            .with_uid_range(context.uid_range)
+            .with_token_automount(context.automounts_token.get(pod.service_account()).copied())
             .with_upstream(context.upstream.as_ref())
             .with_other_ports(context.other_ports);
         plan(pod, &if self.is_forced { inputs.with_forced_injection() } else { inputs })

@@ -68,12 +68,16 @@ pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result
 /// Answers as `/mutate` does, without recording the decision.
 fn answer(planner: &Planner, request: &AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
     let namespace = request.namespace.as_deref().unwrap_or_default();
-    let context = planner.namespace(namespace);
+    let mut context = planner.namespace(namespace);
     let concerned = request.operation == Operation::Create && context.skip_reason.is_none();
     let Some(object) = request.object.as_ref().filter(|_| concerned) else {
         return Ok(AdmissionResponse::allow());
     };
     let pod: PodView<'_> = pod_of(request, object)?;
+    // The API server has mounted the token before it calls webhooks.
+    if pod.lacks_token() {
+        context.automounts_token.insert(pod.service_account().to_owned(), false);
+    }
     let outcome = planner.plan(&pod, namespace, &context);
     Ok(respond(&pod, outcome, &context.problems))
 }

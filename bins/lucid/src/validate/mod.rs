@@ -183,6 +183,7 @@ impl Evaluator {
             .with_namespace_chain(context.chain.as_ref())
             .with_pod_security(context.pod_security)
             .with_pod_choices(self.pod_choices.unwrap_or(context.pod_choices))
+            .with_uid_range(context.uid_range)
             .with_upstream(context.upstream.as_ref())
             .with_other_ports(context.other_ports);
         let own = context.chain.iter().map(NamespaceChain::catalogue).cloned();

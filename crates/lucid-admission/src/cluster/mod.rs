@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use lucid_chain::{
     Catalogue, Configuration, ConfigurationError, Inputs, NamespaceChain, OtherPorts, Overrides, PodChoices,
-    PodSecurity, SkipPolicy, Upstream,
+    PodSecurity, SkipPolicy, UidRange, Upstream,
 };
 use lucid_notary::ImageReference;
 use lucid_policy::Policy;
@@ -128,6 +128,8 @@ pub struct NamespaceView {
     pub upstream: Option<Upstream>,
     /// What the namespace demands of its pods: annotation `lucid.computing/other-ports`.
     pub other_ports: OtherPorts,
+    /// User IDs that OpenShift allows in the namespace.
+    pub uid_range: Option<UidRange>,
     /// Problems of ConfigMaps and Auditor objects. Their last valid content stays in force.
     pub problems: Vec<String>,
 }
@@ -143,6 +145,7 @@ impl NamespaceView {
             .with_pod_choices(self.pod_choices)
             .with_upstream(self.upstream.as_ref())
             .with_other_ports(self.other_ports)
+            .with_uid_range(self.uid_range)
     }
 
     /// Returns the catalogues whose auditors may run in the namespace: the built-in one, the cluster's and its own.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lucid_chain::{
-    AuditorImages, Configuration, NamespaceChain, OtherPorts, PodChoices, PodSecurity, Upstream, keys,
+    AuditorImages, Configuration, NamespaceChain, OtherPorts, PodChoices, PodSecurity, UidRange, Upstream, keys,
     requires_chain,
 };
 
@@ -81,6 +81,7 @@ pub(crate) struct Labels {
     pub(crate) auditor_images: AuditorImages,
     pub(crate) upstream: Option<Upstream>,
     pub(crate) other_ports: OtherPorts,
+    pub(crate) uid_range: Option<UidRange>,
     /// Invalid settings.
     pub(crate) problems: Vec<String>,
 }
@@ -91,6 +92,7 @@ impl Labels {
         let (auditor_images, of_images) = AuditorImages::from_annotations(annotations);
         let (upstream, of_upstream) = Upstream::from_annotations(annotations);
         let (other_ports, of_ports) = OtherPorts::from_annotations(annotations);
+        let (uid_range, of_range) = UidRange::from_annotations(annotations);
         Self {
             pod_security: PodSecurity::from_labels(labels),
             is_enabled: labels.get(keys::ENABLED_LABEL).is_some_and(|value| value == keys::TRUE),
@@ -99,7 +101,8 @@ impl Labels {
             auditor_images,
             upstream,
             other_ports,
-            problems: of_choices.into_iter().chain(of_images).chain(of_upstream).chain(of_ports).collect(),
+            uid_range,
+            problems: [of_choices, of_images, of_upstream, of_ports, of_range].into_iter().flatten().collect(),
         }
     }
 }

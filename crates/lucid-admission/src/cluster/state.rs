@@ -145,6 +145,7 @@ impl ClusterConfiguration {
             pod_choices: labels.pod_choices,
             upstream: labels.upstream.clone(),
             other_ports: labels.other_ports,
+            uid_range: labels.uid_range,
             problems: in_force
                 .problems
                 .iter()

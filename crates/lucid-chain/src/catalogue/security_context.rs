@@ -48,16 +48,18 @@ pub enum Profile {
 }
 
 impl SecurityContext {
-    /// Returns the core/v1 security context of an auditor that runs as `uid`.
-    pub fn manifest(&self, uid: u32) -> Value {
+    /// Returns the core/v1 security context of an auditor that runs as `uid`, or without a uid.
+    pub fn manifest(&self, uid: Option<u32>) -> Value {
         let mut manifest = json!({
             "runAsNonRoot": true,
-            "runAsUser": uid,
             "allowPrivilegeEscalation": false,
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": true,
             "seccompProfile": self.seccomp_profile,
         });
+        if let Some(uid) = uid {
+            manifest["runAsUser"] = uid.into();
+        }
         if let Some(group) = self.run_as_group {
             manifest["runAsGroup"] = group.into();
         }

@@ -20,6 +20,9 @@ use crate::{
 /// scheduled.
 const DEFAULTED: [(&str, &str); 3] = [("cpu", "100m"), ("memory", "128Mi"), ("ephemeral-storage", "64Mi")];
 
+/// Smallest uid of an auditor.
+const LEAST_UID: u64 = 1001;
+
 impl PlannedContainer {
     /// Returns the first key in which a container of `pod` differs from this one, such as `image`, `command` or `env
     /// HTTP_PROXY`; `None` if it matches.
@@ -39,6 +42,8 @@ impl PlannedContainer {
     /// - Variables such as `AWS_REGION` that are not planned and hold a region or the path of a token, and a
     ///   read-only mount of that token (webhooks of Amazon EKS and Azure). Roles such as `AWS_ROLE_ARN` must be
     ///   planned.
+    /// - What the SecurityContextConstraints of OpenShift set: a uid above 1000 if none is planned, the pod's own SELinux
+    ///   options, and further dropped capabilities.
     pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
         difference(&self.manifest(), self.auditor.resources(), &json_of(found), pod)
     }
@@ -132,6 +137,7 @@ pub(super) fn difference(
                 planned == found || found == "Always" || found == "IfNotPresent" && has_digest()
             }
             "env" => return different_variable(planned, found),
+            "securityContext" => same_security_context(planned, found, pod),
             _ => planned == found,
         };
         (!same).then(|| key.clone())
@@ -168,6 +174,35 @@ fn different_variable(planned: &Value, found: &Value) -> Option<String> {
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Compares security contexts. Accepts what the SecurityContextConstraints of OpenShift add: a uid where none is planned,
+/// the pod's own SELinux options, and further dropped capabilities.
+fn same_security_context(planned: &Value, found: &Value, pod: &PodView<'_>) -> bool {
+    let (Some(planned), Some(found)) = (planned.as_object(), found.as_object()) else { return false };
+    let keys: BTreeSet<_> = planned.keys().chain(found.keys()).collect();
+    keys.into_iter().all(|key| match (planned.get(key), found.get(key)) {
+        (Some(planned), Some(found)) if key == "capabilities" => same_capabilities(planned, found),
+        (None, Some(uid)) if key == "runAsUser" => uid.as_u64().is_some_and(|uid| uid >= LEAST_UID),
+        (None, Some(options)) if key == "seLinuxOptions" => of_pod(pod).is_some_and(|it| it == *options),
+        (planned, found) => planned == found,
+    })
+}
+
+/// Returns the SELinux options of the pod.
+fn of_pod(pod: &PodView<'_>) -> Option<Value> {
+    let json = pod.privileges()?.se_linux_options().filter(|json| json.len() <= LONGEST)?;
+    serde_json::from_str(json).ok()
+}
+
+/// Returns `true` if `found` adds and drops the planned capabilities, and drops others at most.
+fn same_capabilities(planned: &Value, found: &Value) -> bool {
+    let known = |key: &String| matches!(key.as_str(), "add" | "drop");
+    let (added, dropped) = (list(&planned["add"]), list(&found["drop"]));
+    found.as_object().is_some_and(|found| found.keys().all(known))
+        && list(&found["add"]) == added
+        && list(&planned["drop"]).iter().all(|name| dropped.contains(name))
+        && !dropped.iter().any(|name| added.contains(name))
 }
 
 fn same_ports(planned: &Value, found: &Value, host_network: bool) -> bool {

@@ -16,11 +16,13 @@ use crate::{
     keys,
     mode::AuditMode,
     pod::ContainerView,
-    port, volume,
+    port,
+    uid_range::UidRange,
+    volume,
 };
 
 /// User ID of the first auditor; each further auditor has the next one. Distinct user IDs let the kernel tell the
-/// auditors apart.
+/// auditors apart. A namespace with a [`UidRange`] has its own.
 pub const FIRST_UID: u32 = 20001;
 
 /// An injected auditor.
@@ -46,12 +48,13 @@ pub struct PlannedContainer {
     pub audit_mode: AuditMode,
     /// `true` for a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
     pub native: bool,
-    /// User ID of the container.
-    pub uid: u32,
+    /// User ID of the container; `None` if OpenShift sets it.
+    pub uid: Option<u32>,
     /// Settings of `lucid-egress`; `None` for an auditor.
     pub egress: Option<Egress>,
     /// Environment variables that Lucid sets.
     own_env: Vec<(&'static str, EnvValue)>,
+    uid_range: Option<UidRange>,
 }
 
 impl PlannedContainer {
@@ -161,16 +164,24 @@ impl PlannedContainer {
         let further_routes = further_routes(&found.env(keys::ROUTES_ENV).unwrap_or_default())?;
         let audit_mode = found.env("LUCID_AUDIT_MODE")?.parse().ok()?;
         let probe_paths = found.env(PROBE_PATHS).unwrap_or_default();
-        let uid = u32::try_from(json["securityContext"]["runAsUser"].as_u64()?).ok()?;
-        let place = usize::try_from(uid.checked_sub(FIRST_UID)?).ok()?;
+        let uid = match &json["securityContext"]["runAsUser"] {
+            Value::Null => None,
+            found => Some(u32::try_from(found.as_u64()?).ok()?),
+        };
         let egress = match self.egress {
             Some(_) => Some(Egress::from_json(&found.env(keys::EGRESS_ENV)?).ok()?),
             None => None,
         };
-        (place <= MAX_CHAIN).then(|| {
+        uid.is_none_or(|uid| self.may_have(uid)).then(|| {
             let adapted = Self { port, next_port, further_routes, audit_mode, uid, egress, ..self.clone() };
             adapted.with_own_env(&probe_paths)
         })
+    }
+
+    /// Returns `true` if a plan of this namespace may assign the uid.
+    fn may_have(&self, uid: u32) -> bool {
+        let place = uid.checked_sub(FIRST_UID).and_then(|place| usize::try_from(place).ok());
+        place.is_some_and(|place| place <= MAX_CHAIN) || self.uid_range.is_some_and(|range| range.admits(uid))
     }
 }
 
@@ -183,6 +194,7 @@ pub(super) struct SharedSettings<'p> {
     pub(super) egress: Option<Egress>,
     /// Resources of auditors without their own.
     pub(super) resources: Option<&'p Resources>,
+    pub(super) uid_range: Option<UidRange>,
 }
 
 /// Creates the containers of a chain.
@@ -190,15 +202,16 @@ pub(super) fn chain(
     auditors: &[&Auditor],
     names: Vec<String>,
     ports: Vec<Listeners>,
+    uids: Vec<Option<u32>>,
     model: &ModelPort,
     shared: &SharedSettings<'_>,
 ) -> Vec<PlannedContainer> {
-    let &SharedSettings { audit_mode, native, probe_paths, ref egress, resources } = shared;
+    let &SharedSettings { audit_mode, native, probe_paths, ref egress, resources, uid_range } = shared;
     let last = auditors.len() - 1;
     let end = (model.port, model.further.clone());
     let next = ports.iter().skip(1).map(|it| (it.port, it.further.clone())).chain([end]);
     let next: Vec<_> = next.collect();
-    let places = auditors.iter().zip(names).zip(ports).zip(next).zip(FIRST_UID..);
+    let places = auditors.iter().zip(names).zip(ports).zip(next).zip(uids);
     places
         .enumerate()
         .map(|(place, ((((auditor, name), listeners), (next_port, further_next)), uid))| {
@@ -215,6 +228,7 @@ pub(super) fn chain(
                 uid,
                 egress: egress.clone().filter(|_| place == last),
                 own_env: Vec::new(),
+                uid_range,
             };
             planned.with_own_env(probe_paths)
         })

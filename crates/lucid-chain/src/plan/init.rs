@@ -43,8 +43,10 @@ impl PlannedInit {
         let image = &configuration.init_image;
         let auditors = chain.iter().filter(|member| member.egress.is_none());
         let egress = chain.iter().find_map(|member| Some((member, member.egress.as_ref()?.intake?)));
-        let intake = egress.map(|(egress, intake)| Hop::new(egress.uid, intake));
-        let hops = intake.into_iter().chain(auditors.map(|auditor| Hop::new(auditor.uid, auditor.port)));
+        // `Redirect` refuses the uid 0.
+        let hop = |member: &PlannedContainer, port| Hop::new(member.uid.unwrap_or_default(), port);
+        let intake = egress.map(|(egress, intake)| hop(egress, intake));
+        let hops = intake.into_iter().chain(auditors.map(|auditor| hop(auditor, auditor.port)));
         let mut redirect = Redirect::new(hops, model.port, inbound, outbound)?;
         for (place, model) in model.further.iter().enumerate() {
             let ports = chain.iter().filter_map(|auditor| auditor.further_routes.get(place));

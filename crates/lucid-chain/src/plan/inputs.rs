@@ -8,6 +8,7 @@ use crate::{
     mode::{OtherPorts, PodChoices},
     namespace::NamespaceChain,
     pod_security::PodSecurity,
+    uid_range::UidRange,
 };
 
 /// Inputs of planning besides the pod.
@@ -25,6 +26,10 @@ pub struct Inputs<'a> {
     pub invalid_namespace_chain: Option<&'a str>,
     /// Level that Pod Security admission enforces in the pod's namespace.
     pub pod_security: PodSecurity,
+    /// User IDs that OpenShift allows in the pod's namespace; `None` if it sets no range.
+    pub uid_range: Option<UidRange>,
+    /// `automountServiceAccountToken` of the pod's ServiceAccount; `None` if it is not set or not known.
+    pub automounts_token: Option<bool>,
     /// Pod annotations that take effect.
     pub pod_choices: PodChoices,
     /// Upstream of pods without the annotation, from the annotation of the namespace.
@@ -46,6 +51,8 @@ impl<'a> Inputs<'a> {
             namespace_chain: None,
             invalid_namespace_chain: None,
             pod_security: PodSecurity::default(),
+            uid_range: None,
+            automounts_token: None,
             pod_choices: PodChoices::default(),
             upstream: None,
             other_ports: OtherPorts::default(),
@@ -82,6 +89,18 @@ impl<'a> Inputs<'a> {
     #[must_use]
     pub fn with_pod_security(self, pod_security: PodSecurity) -> Self {
         Self { pod_security, ..self }
+    }
+
+    /// Sets the user IDs that OpenShift allows in the namespace.
+    #[must_use]
+    pub fn with_uid_range(self, uid_range: Option<UidRange>) -> Self {
+        Self { uid_range, ..self }
+    }
+
+    /// Sets `automountServiceAccountToken` of the pod's ServiceAccount. The pod's own value takes precedence.
+    #[must_use]
+    pub fn with_token_automount(self, automounts_token: Option<bool>) -> Self {
+        Self { automounts_token, ..self }
     }
 
     /// Sets which pod annotations take effect.

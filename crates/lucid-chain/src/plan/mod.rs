@@ -12,6 +12,7 @@ mod ports;
 mod probes;
 mod resources;
 mod settings;
+mod uids;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -316,8 +317,11 @@ fn make_plan(
         probe_paths: &probe_paths,
         egress,
         resources,
+        uid_range: inputs.uid_range,
     };
-    let containers = container::chain(&chain, auditors, ports, &model_port, &shared);
+    let uids = uids::assign(pod, &names, inputs.uid_range, redirects, chain.len(), warnings);
+    let containers = container::chain(&chain, auditors, ports, uids, &model_port, &shared);
+    warn_about_tokens(pod, inputs, &containers, warnings);
     let init_resources = catalogue.init_resources();
     let running = pod.containers().iter().chain(pod.native_sidecars().map(|(_, found)| found));
     let others: Vec<_> = running.filter(|found| !names.is_planned(found.name())).collect();
@@ -367,6 +371,22 @@ fn make_plan(
         hardened,
         keep_privileges,
     })
+}
+
+/// Warns about auditors whose ServiceAccount token is not mounted. A volume with a token is no replacement: auditors do
+/// not mount the pod's volumes.
+fn warn_about_tokens(
+    pod: &PodView<'_>,
+    inputs: &Inputs<'_>,
+    containers: &[PlannedContainer],
+    warnings: &mut Vec<Warning>,
+) {
+    let automounts = pod.automounts_token().or(inputs.automounts_token);
+    if automounts == Some(false) {
+        let names = containers.iter().filter(|planned| planned.auditor.service_account_token());
+        let by_pod = pod.automounts_token().is_some();
+        warnings.extend(names.map(|planned| Warning::TokenMissing { name: planned.name.clone(), by_pod }));
+    }
 }
 
 fn is_exempt(container: &ContainerView<'_>, inputs: &Inputs<'_>) -> bool {

@@ -14,7 +14,10 @@ pub use container::{ContainerView, PortView};
 pub use json::PodError;
 pub(crate) use json::{List, Object, Text};
 
-use crate::{privileges::Privileges, volume::VolumeView};
+use crate::{
+    privileges::Privileges,
+    volume::{MountView, VolumeView},
+};
 use container::containers;
 use json::{Named, decode};
 
@@ -26,6 +29,7 @@ pub struct PodView<'a> {
     metadata: Option<Metadata<'a>>,
     restart_policy: Option<Text<'a>>,
     service_account: Option<Text<'a>>,
+    automounts_token: Option<bool>,
     host_network: bool,
     host_pid: bool,
     host_ipc: bool,
@@ -71,6 +75,7 @@ impl<'a> PodView<'a> {
                 .service_account_name
                 .filter(|name| !name.is_empty())
                 .or(spec.service_account),
+            automounts_token: spec.automount_service_account_token,
             host_network: spec.host_network.unwrap_or_default(),
             host_pid: spec.host_pid.unwrap_or_default(),
             host_ipc: spec.host_ipc.unwrap_or_default(),
@@ -137,6 +142,18 @@ impl<'a> PodView<'a> {
     /// `spec.serviceAccountName`; `default` if absent.
     pub fn service_account(&self) -> &str {
         self.service_account.as_deref().filter(|account| !account.is_empty()).unwrap_or("default")
+    }
+
+    /// `spec.automountServiceAccountToken`; if absent, the value of the ServiceAccount applies.
+    pub fn automounts_token(&self) -> Option<bool> {
+        self.automounts_token
+    }
+
+    /// Returns `true` if a container has no mount at the path of the ServiceAccount token. After the admission plugin
+    /// ServiceAccount, it means that the pod's token is not mounted automatically.
+    pub fn lacks_token(&self) -> bool {
+        let mut containers = self.containers.iter().chain(&self.init_containers);
+        containers.any(|found| !found.mounts().any(MountView::is_token))
     }
 
     /// `spec.hostNetwork`.
@@ -306,6 +323,7 @@ struct RawSpec<'a> {
     /// Deprecated alias of `serviceAccountName`, which the API server keeps in sync.
     #[serde(borrow)]
     service_account: Option<Text<'a>>,
+    automount_service_account_token: Option<bool>,
     host_network: Option<bool>,
     #[serde(rename = "hostPID")]
     host_pid: Option<bool>,

@@ -31,7 +31,7 @@ fn the_default_is_hardened_and_equal_values_change_nothing() {
     ] {
         let entry = auditor(members);
         assert_eq!(entry.security_context(), &SecurityContext::default(), "{members}");
-        assert_eq!(entry.security_context().manifest(20001), hardened(), "{members}");
+        assert_eq!(entry.security_context().manifest(Some(20001)), hardened(), "{members}");
     }
 }
 
@@ -66,7 +66,7 @@ fn tightening_values_are_added() {
         let mut expected = hardened();
         expected.as_object_mut().unwrap().append(&mut added.as_object().unwrap().clone());
         let entry = auditor(&format!("securityContext: {{{members}}}"));
-        assert_eq!(entry.security_context().manifest(20001), expected, "{members}");
+        assert_eq!(entry.security_context().manifest(Some(20001)), expected, "{members}");
     }
 
     let entry = auditor(

@@ -35,7 +35,7 @@ fn the_last_hop_has_its_own_uid_and_is_hardened_like_an_auditor() {
     let plan = plan_in(&outbound(json!({})), &with_rules());
     let [first, _, egress] = &plan.containers[..] else { panic!("{plan:?}") };
     assert_eq!(egress.name, keys::EGRESS_CONTAINER);
-    assert_eq!((egress.uid, egress.port.get()), (20003, 8083));
+    assert_eq!((egress.uid, egress.port.get()), (Some(20003), 8083));
     let (first, egress) = (first.manifest(), egress.manifest());
     let mut context = egress["securityContext"].clone();
     context["runAsUser"] = first["securityContext"]["runAsUser"].clone();

@@ -156,7 +156,7 @@ fn write_plan(text: &mut String, plan: &Plan) {
     writeln!(text, "chain from: {}", plan.source).unwrap();
     for planned in &plan.containers {
         let kind = if planned.native { "native sidecar" } else { "container" };
-        let (name, uid, next) = (&planned.name, planned.uid, planned.next_port);
+        let (name, uid, next) = (&planned.name, planned.uid.unwrap(), planned.next_port);
         let port = planned.port_reason.explain(planned.port);
         writeln!(text, "  {kind} {name}, uid {uid}: {port}, forwards to {next}").unwrap();
     }

@@ -103,7 +103,7 @@ impl Case<'_> {
         let host_paths = pod.host_paths();
         let chain = Chain {
             listeners: self.listeners(),
-            users: self.users(),
+            users: self.users(redirects),
             names: self.names(),
             host_paths: host_paths.map(|(volume, path)| (volume, host_path(path))).collect(),
             redirects,
@@ -318,11 +318,13 @@ impl Case<'_> {
     }
 
     /// Returns the auditors by UID, planned and running.
-    fn users(&self) -> BTreeMap<i64, &str> {
+    fn users(&self, redirects: bool) -> BTreeMap<i64, &str> {
         let planned = self.plan().into_iter().flat_map(|plan| &plan.containers);
-        let planned = planned.map(|planned| (i64::from(planned.uid), planned.name.as_str()));
-        let running =
-            ContainerList::chain_containers(self.pod()).filter(|(_, found)| self.runs_as_auditor(found));
+        let planned = planned.filter_map(|planned| Some((i64::from(planned.uid?), planned.name.as_str())));
+        // Without network rules, OpenShift gives auditors and applications the same user.
+        let is_assigned = self.has_uid_range && !redirects;
+        let running = ContainerList::chain_containers(self.pod())
+            .filter(|(_, found)| !is_assigned && self.runs_as_auditor(found));
         let running = running.filter_map(|(_, found)| {
             let user = found.privileges().and_then(|own| own.run_as_user())?;
             (user != 0).then_some((user, found.name()))

@@ -46,8 +46,8 @@ fn chain(plan: &Plan, prefix: &str, indent: &str) -> String {
     for (place, container) in plan.containers.iter().enumerate() {
         let (number, last) = (place + 1, place + 1 == plan.containers.len());
         let next = if last { format!("{prefix}model") } else { format!("{prefix}a{}", number + 1) };
-        let label =
-            format!("{}<br/>port {}, uid {}", escaped(&container.name), container.port, container.uid);
+        let uid = container.uid.map(|uid| format!(", uid {uid}")).unwrap_or_default();
+        let label = format!("{}<br/>port {}{uid}", escaped(&container.name), container.port);
         line(format!("{prefix}a{number}[\"{label}\"] -->|\"{}\"| {next}", container.next_port));
         if container.egress.is_some() && redirects {
             let port = plan.outbound_port.value;

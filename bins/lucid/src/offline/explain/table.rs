@@ -47,7 +47,7 @@ fn chain(plan: &Plan) -> String {
             &container.name,
             &container.port.to_string(),
             &format!("{} ({next})", container.next_port),
-            &container.uid.to_string(),
+            &container.uid.map_or_else(|| "-".to_owned(), |uid| uid.to_string()),
             container.audit_mode.as_str(),
             if container.native { "native sidecar" } else { "container" },
             container.image(),
