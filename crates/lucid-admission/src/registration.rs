@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::Selector;
 use lucid_chain::keys;
-use lucid_policy::Workload;
+use lucid_policy::{EvaluatedKeys, Workload};
 use lucid_webhook::registration::{
     Configurations, FailurePolicy, RegistrationError, Rule, RuleScope, WebhookRegistration,
 };
@@ -229,23 +229,28 @@ impl Registrations {
         .with_live_match_condition("pod-changed", pod_changed)
     }
 
-    /// CEL expression that is true for new pods, and for updates that change the spec or a label or annotation that Lucid
-    /// reads. Equal maps are compared at once, because a pod may have tens of thousands of annotations.
-    pub(crate) fn pod_changed(&self) -> String {
+    /// Labels and annotations of existing pods whose changes are validated.
+    pub(crate) fn evaluated_keys(&self) -> EvaluatedKeys {
         let selected = self.selectors.pods.iter();
         let selected = selected.flat_map(|selector| {
             let expressions = selector.match_expressions.iter().flatten().map(|it| it.key.as_str());
             selector.match_labels.iter().flatten().map(|(key, _)| key.as_str()).chain(expressions)
         });
-        let read = [keys::SECURED_LABEL, "canMutate", "canValidate"].into_iter();
-        let read = read.chain(self.validated_labels.iter().map(String::as_str)).chain(selected);
-        let read = read.map(|key| format!("'{key}'")).collect::<Vec<_>>().join(", ");
+        EvaluatedKeys::default().with(&self.validated_labels).with(selected)
+    }
+
+    /// CEL expression that is true for new pods, and for updates that change the spec or a label or annotation that Lucid
+    /// reads. Equal maps are compared at once, because a pod may have tens of thousands of annotations.
+    pub(crate) fn pod_changed(&self) -> String {
+        let read = self.evaluated_keys();
+        let read = read.names().map(|key| format!("'{key}'")).collect::<Vec<_>>().join(", ");
+        let prefix = EvaluatedKeys::PREFIX;
         format!(
             "request.operation != 'UPDATE' || object.spec != oldObject.spec || \
              [[object.metadata.?labels.orValue({{}}), oldObject.metadata.?labels.orValue({{}})], \
              [object.metadata.?annotations.orValue({{}}), oldObject.metadata.?annotations.orValue({{}})]]\
              .exists(maps, maps[0] != maps[1] && [[maps[0], maps[1]], [maps[1], maps[0]]].exists(pair, \
-             pair[0].exists(key, (key.startsWith('lucid.computing/') || key in [{read}]) && \
+             pair[0].exists(key, (key.startsWith('{prefix}') || key in [{read}]) && \
              pair[1][?key] != pair[0][?key])))"
         )
     }

@@ -11,7 +11,8 @@ use lucid_chain::Inputs;
 use lucid_notary::client::Verifier;
 use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
 use lucid_policy::{
-    AuditorContainer, Case, Evaluation, Mode, Permission, Policy, Request, Subject, SubjectError, Workload,
+    AuditorContainer, Case, EvaluatedKeys, Evaluation, Mode, Permission, Policy, Request, Subject,
+    SubjectError, Workload,
 };
 use lucid_webhook::registration::FailurePolicy;
 use lucid_webhook::{
@@ -126,7 +127,8 @@ impl Validator {
     ) -> impl Future<Output = AdmissionResponse> + use<> {
         let tier = || {
             let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
-            let subject = workload.and_then(|workload| subject(workload, request).ok().flatten());
+            let keys = self.evaluated_keys();
+            let subject = workload.and_then(|workload| subject(workload, request, &keys).ok().flatten());
             subject.map(|subject| self.cluster.policy().tier(&subject.pod).to_owned()).unwrap_or_default()
         };
         record_response(&self.recorder, "validate", request, response, failure, &tier)
@@ -150,7 +152,10 @@ impl Validator {
         let found = || UnknownKindSnafu { found: describe(&request.kind) };
         let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
         let workload = workload.filter(|workload| expected(*workload)).with_context(found)?;
-        let Some(subject) = subject(workload, &request)? else { return Ok(AdmissionResponse::allow()) };
+        let keys = self.evaluated_keys();
+        let Some(subject) = subject(workload, &request, &keys)? else {
+            return Ok(AdmissionResponse::allow());
+        };
         let labels = || subject.pod.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         // Pods that are not selected will not be evaluated, so there is nothing to warn about.
         if selected.is_some_and(|selected| !selected.matches(&labels())) {
@@ -196,6 +201,15 @@ impl Validator {
         Ok(response)
     }
 
+    /// Labels and annotations whose changes are evaluated: those of the registration, and those that the policy and the
+    /// administrator's selector read.
+    fn evaluated_keys(&self) -> EvaluatedKeys {
+        let policy = self.cluster.policy();
+        let required = policy.required_label.iter().map(|required| &required.key);
+        let permissions = self.cluster.permissions().validate.borrow();
+        self.registrations.evaluated_keys().with(required).with(permissions.selector.label_keys())
+    }
+
     async fn permission(&self, policy: &Policy, case: &Case<'_>, request: &AdmissionRequest) -> Permission {
         match (&self.break_glass, policy.tickets.valid_ticket(case)) {
             (Some(review), Some(_)) => {
@@ -237,7 +251,11 @@ fn failure_action(policy: FailurePolicy) -> FailureAction {
 /// # Errors
 ///
 /// Returns an error if the object does not match its kind, or a created pod has no `spec`.
-fn subject(workload: Workload, request: &AdmissionRequest) -> Result<Option<Subject<'_>>, SubjectError> {
+fn subject<'a>(
+    workload: Workload,
+    request: &'a AdmissionRequest,
+    keys: &'a EvaluatedKeys,
+) -> Result<Option<Subject<'a>>, SubjectError> {
     let old_object = match request.operation {
         Operation::Create => None,
         Operation::Update => request.old_object.as_ref(),
@@ -247,6 +265,7 @@ fn subject(workload: Workload, request: &AdmissionRequest) -> Result<Option<Subj
         .with_subresource(request.sub_resource.as_deref())
         .with_object(request.object.as_ref().map(RawObject::as_bytes))
         .with_old_object(old_object.map(RawObject::as_bytes))
+        .with_evaluated_keys(keys)
         .subject()
 }
 

@@ -115,7 +115,13 @@ impl Case<'_> {
 
     fn missing_chain(&self, findings: &mut Findings<'_>) {
         let message = match self.requests_chain() {
-            true => "the pod asks for an auditor chain and has none: it was not injected, or taken out again"
+            _ if self.is_pod() && !self.is_created() => {
+                "the pod must have an auditor chain and was created without one, and no container can be added to it: create \
+                 it again"
+                    .into()
+            }
+            true => "the pod asks for an auditor chain and has none: it was not injected, or taken out again; `lucid check` \
+                     says whether the webhook is called"
                 .into(),
             false => format!(
                 "the namespace requires an auditor chain ({}) and the pod has none: set its label {}: \"true\"",
@@ -144,7 +150,7 @@ impl Case<'_> {
         // Missing containers matter only if the pod or its namespace requests a chain.
         for (name, list) in missing.filter(|_| self.is_secured()) {
             let site = findings.site(*list, name, "");
-            let message = "it is part of the pod's auditor chain and is missing";
+            let message = "it is part of the pod's auditor chain and is missing: create the pod again";
             let problem = Problem::chain("ContainerMissing", message);
             // Updates cannot add containers: the configuration has changed since the pod was created.
             findings.add(&site, problem.warn_if(!self.is_created()));
@@ -159,7 +165,8 @@ impl Case<'_> {
                     (name.as_str(), self.differs(name, difference))
                 }
                 Warning::ContainerMoved { name } => {
-                    let message = "it is part of the pod's auditor chain and stands after the model or in another order";
+                    let message = "it is part of the pod's auditor chain and stands after the model or in another order: \
+                                   expected the order of injection";
                     (name.as_str(), Problem::chain("ContainerMoved", message))
                 }
                 Warning::ProfileTakenAway { key } if self.is_created() => {
@@ -174,6 +181,7 @@ impl Case<'_> {
                 continue;
             };
             if !self.is_unchanged(list, found) {
+                let problem = if plan.is_native() { starting(problem, list, found) } else { problem };
                 findings.add(&findings.container(list, found), problem);
             }
         }
@@ -187,7 +195,7 @@ impl Case<'_> {
             let message =
                 "it is an auditor that is no part of the pod's chain; nothing is forwarded to it: remove it";
             let problem = Problem::chain("LeftoverAuditor", message).warn_if(true);
-            findings.add(&findings.container(list, found), problem);
+            findings.add(&findings.container(list, found), starting(problem, list, found));
         }
         let paths = patch.operations.iter().map(|operation| operation.path().as_str());
         for path in paths.filter(|path| is_of_application(path)) {
@@ -196,14 +204,33 @@ impl Case<'_> {
     }
 }
 
+/// Adds to the problem of an auditor that the pod cannot start with it, if it is an init container that is no longer a
+/// native sidecar.
+fn starting(problem: Problem, list: ContainerList, found: &ContainerView<'_>) -> Problem {
+    let ends = list != ContainerList::InitContainers || found.is_native_sidecar() || !declares_auditor(found);
+    if ends {
+        return problem;
+    }
+    let message = format!(
+        "{}; the pod will not start, because the auditor does not end: expected restartPolicy: Always, which a webhook built \
+         for Kubernetes before 1.28 removes",
+        problem.message
+    );
+    Problem { message: message.into(), ..problem }
+}
+
 fn differs(field: &str) -> Problem {
     let field = text::truncated(field);
-    let message = format!("it is part of the pod's auditor chain and differs from the plan in {field}");
+    let message = format!(
+        "it is part of the pod's auditor chain and differs from the plan in {field}: set it in the catalogue, or keep other \
+         webhooks from changing the container"
+    );
     Problem::chain("ContainerDiffers", message)
 }
 
 fn not_as_injected(path: &str) -> Problem {
-    let message = format!("{} is not as injection makes it", excerpt(path));
+    let message =
+        format!("{} is not as injection makes it: keep other webhooks from changing it", excerpt(path));
     // A substituted volume could bring files into the auditors.
     Problem::chain("NotAsInjected", message).warn_if(!path.starts_with("/spec/volumes"))
 }

@@ -1,13 +1,17 @@
 //! The subject of a request: a pod or a pod template.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
 use lucid_chain::{PodError, PodView};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use snafu::Snafu;
+
+use crate::evaluated_keys::EvaluatedKeys;
 
 /// A kind of object that is a pod or contains a pod template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,6 +117,8 @@ pub struct Request<'a> {
     pub old_object: Option<&'a [u8]>,
     /// Namespace of the object.
     pub namespace: &'a str,
+    /// Labels and annotations whose changes are evaluated; `None` for Lucid's own.
+    pub evaluated_keys: Option<&'a EvaluatedKeys>,
     /// Current time, compared with the expiry of break-glass tickets.
     pub now: Timestamp,
 }
@@ -165,7 +171,8 @@ impl<'a> Request<'a> {
     /// Creates a request without subresource and objects.
     #[must_use]
     pub const fn new(workload: Workload, namespace: &'a str, now: Timestamp) -> Self {
-        Self { workload, subresource: None, object: None, old_object: None, namespace, now }
+        let evaluated_keys = None;
+        Self { workload, subresource: None, object: None, old_object: None, namespace, evaluated_keys, now }
     }
 
     /// Sets the subresource.
@@ -186,6 +193,12 @@ impl<'a> Request<'a> {
         Self { old_object, ..self }
     }
 
+    /// Sets the labels and annotations whose changes are evaluated.
+    #[must_use]
+    pub const fn with_evaluated_keys(self, keys: &'a EvaluatedKeys) -> Self {
+        Self { evaluated_keys: Some(keys), ..self }
+    }
+
     pub(crate) const fn is_update(&self) -> bool {
         self.old_object.is_some()
     }
@@ -196,8 +209,9 @@ impl<'a> Request<'a> {
     /// - An update of an object with a `deletionTimestamp`. Only its finalizers matter now, and refusing the update
     ///   would keep the object alive. The API server clears the field in created objects, so it cannot be used to
     ///   bypass the checks.
-    /// - An update that changes neither the pod's `spec`, labels or annotations nor the template, such as one of finalizers,
-    ///   owner references, status or replicas.
+    /// - An update that changes neither the pod's `spec` nor an [evaluated](EvaluatedKeys) label or annotation, or that does
+    ///   not change the template, such as one of finalizers, owner references, status or replicas. A pod that predates the
+    ///   policy could otherwise not even be released by its controller.
     /// - A request to a subresource other than `ephemeralcontainers` and `resize`, such as `scale`.
     ///
     /// # Errors
@@ -223,7 +237,11 @@ impl<'a> Request<'a> {
         };
         let before = self.old_object.map(|old| Part::from_object(workload, old)).transpose()?.flatten();
         let is_being_deleted = self.is_update() && found.is_being_deleted;
-        if is_being_deleted || before.as_ref().is_some_and(|before| before.evaluated() == found.evaluated()) {
+        let is_same = |before: &Part<'_>| match self.evaluated_keys {
+            Some(keys) => before.is_same(&found, keys),
+            None => before.is_same(&found, &EvaluatedKeys::default()),
+        };
+        if is_being_deleted || before.as_ref().is_some_and(is_same) {
             return Ok(None);
         }
         let view = |part: &Part<'a>| {
@@ -232,6 +250,20 @@ impl<'a> Request<'a> {
         let old = before.as_ref().map(view).transpose()?;
         Ok(Some(Subject { request: self, pod: view(&found)?, old }))
     }
+}
+
+/// Compares JSON texts by value. The API server writes both objects of a request alike; other programs may not.
+fn is_same_json(before: &str, after: &str) -> bool {
+    let value = |json| serde_json::from_str::<Value>(json).ok();
+    before == after || value(before).is_some_and(|before| value(after) == Some(before))
+}
+
+/// Returns the labels or annotations in `json` that are evaluated. Ones that do not parse are reported with the pod.
+fn evaluated(json: Option<&str>, keys: &EvaluatedKeys) -> BTreeMap<String, Value> {
+    let mut labels: BTreeMap<String, Value> =
+        json.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
+    labels.retain(|key, _| keys.contains(key));
+    labels
 }
 
 /// The pod within an object.
@@ -245,9 +277,14 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// JSON of everything that is evaluated. An update that leaves it unchanged is not.
-    fn evaluated(&self) -> (&'a str, [Option<&'a str>; 2]) {
-        (self.spec, self.labels.map(|labels| labels.map(RawValue::get)))
+    /// Returns `true` if an update from this part to `other` changes nothing that is evaluated.
+    fn is_same(&self, other: &Part<'_>, keys: &EvaluatedKeys) -> bool {
+        let mut labels = self.labels.into_iter().zip(other.labels);
+        is_same_json(self.spec, other.spec)
+            && labels.all(|lists| {
+                let (before, after) = (lists.0.map(RawValue::get), lists.1.map(RawValue::get));
+                before == after || evaluated(before, keys) == evaluated(after, keys)
+            })
     }
 
     fn from_object(workload: Workload, json: &'a [u8]) -> Result<Option<Self>, SubjectError> {

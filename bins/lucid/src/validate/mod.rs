@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use lucid_admission::{evaluate_case, parse_exemptions};
 use lucid_chain::{Catalogue, Configuration, Inputs, NamespaceChain, PodChoices};
 use lucid_notary::client::{Metrics, Verifier};
-use lucid_policy::{Case, Permission, Policy};
+use lucid_policy::{Case, EvaluatedKeys, Permission, Policy};
 use lucid_shared::options::{InjectionArgs, ValidationArgs};
 use tokio::time::Instant;
 
@@ -167,7 +167,9 @@ impl Evaluator {
         if let Some(reason) = &context.skip_reason {
             return Ok(Verdict::not_evaluated(title, reason));
         }
-        let request = review.request(Timestamp::now());
+        let required = self.policy.required_label.iter().map(|required| &required.key);
+        let keys = EvaluatedKeys::default().with(required);
+        let request = review.request(Timestamp::now()).with_evaluated_keys(&keys);
         let subject = match request.subject() {
             Ok(Some(subject)) => subject,
             Ok(None) if review.may_be_empty => {

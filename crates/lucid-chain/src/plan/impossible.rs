@@ -29,7 +29,9 @@ pub enum ImpossibleReason {
         problem: String,
     },
     /// The containers of the pod declare every port that the auditor could use.
-    #[snafu(display("failed to find a free port for {container}: the pod declares all of them"))]
+    #[snafu(display(
+        "failed to find a free port for {container}: the pod declares all of them; remove the ports that it does not serve"
+    ))]
     NoFreePort {
         /// The auditor's container.
         container: String,

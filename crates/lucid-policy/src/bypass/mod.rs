@@ -51,7 +51,7 @@ fn choice_problem(warning: &Warning) -> Option<Problem> {
     match *warning {
         Warning::SkipNotAllowed => Some(Problem::bypass(
             "SkipNotAllowed",
-            format!("annotation {}: \"true\" is not allowed here", keys::SKIP_AUDIT),
+            format!("annotation {}: \"true\" is not allowed here; remove the annotation", keys::SKIP_AUDIT),
         )),
         Warning::ChoiceNotAllowed { key, choices } => Some(Problem::bypass(
             "ChoiceNotAllowed",
@@ -152,22 +152,25 @@ impl Case<'_> {
             (
                 pod.host_network(),
                 "HostNetwork",
-                "hostNetwork is true: the model can be called on the node, past the chain",
+                "hostNetwork is true: the model can be called on the node, past the chain; expected false, with a Service or a \
+                 hostPort to reach it",
             ),
             (
                 pod.host_pid(),
                 "HostPID",
-                "hostPID is true: the auditors' processes can be reached from the pod",
+                "hostPID is true: the auditors' processes can be reached from the pod; expected false",
             ),
             (
                 pod.host_ipc(),
                 "HostIPC",
-                "hostIPC is true: the model can be called through the node's shared memory, past the chain",
+                "hostIPC is true: the model can be called through the node's shared memory, past the chain; expected false, with \
+                 an emptyDir of medium Memory at /dev/shm",
             ),
             (
                 pod.shares_processes(),
                 "SharedProcesses",
-                "shareProcessNamespace is true: the auditors' processes and files can be reached from other containers",
+                "shareProcessNamespace is true: the auditors' processes and files can be reached from other containers; expected \
+                 false, with a volume of type image for files of another image",
             ),
         ];
         let flags = flags.into_iter().filter(|(is_set, ..)| *is_set);
@@ -206,7 +209,8 @@ impl Case<'_> {
         let (own, of_pod) = (found.privileges(), self.pod().privileges());
         let is_privileged = own.is_some_and(|own| own.is_privileged());
         if is_privileged {
-            let message = "it is privileged and can change the network rules of the chain";
+            let message = "it is privileged and can change the network rules of the chain; expected privileged: false, with a device plugin \
+                           for devices";
             findings.add(site, Problem::bypass("Privileged", message));
         }
         if own.is_some_and(|own| own.proc_mount() != "Default") {
@@ -293,7 +297,7 @@ impl Case<'_> {
         for port in found.ports().filter(|port| port.is_tcp()).filter_map(|port| port.container_port()) {
             if let Some(auditor) = chain.listeners.get(&port) {
                 let message = format!(
-                    "it declares port {port}, on which auditor {} listens, and can stand in its place",
+                    "it declares port {port}, on which auditor {} listens, and can stand in its place: expected any other port",
                     text::truncated(auditor)
                 );
                 findings.add(site, Problem::bypass("AuditorPort", message));
