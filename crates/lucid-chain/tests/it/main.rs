@@ -26,6 +26,7 @@ mod hardening;
 mod hostile;
 mod init_containers;
 mod model_port;
+mod openshift;
 mod other_ports;
 mod patch;
 mod plan;

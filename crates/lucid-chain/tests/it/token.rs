@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lucid_chain::{AuditorImages, Catalogue, Configuration, NamespaceChain, keys, uninject};
+use lucid_chain::{
+    AuditorImages, Catalogue, Configuration, Inputs, NamespaceChain, PodView, keys, plan, uninject,
+};
 use serde_json::{Value, json};
 
 use crate::common::*;
@@ -110,5 +112,63 @@ fn uninjection_removes_the_token_volume() {
         }
         let patched = apply(&pod, &patch_in(&pod, &builtin()));
         assert_eq!(apply(&patched, &uninject(&patched)), pod);
+    }
+}
+
+#[test]
+fn an_auditor_that_gets_no_token_is_reported() {
+    let (granted, none) = ("serviceAccountToken: true", "serviceAccountToken: false");
+    let by_hand = json!([{"name": "own-token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]);
+    for (members, of_pod, of_account, expected) in [
+        (granted, None, None, None),
+        (granted, None, Some(true), None),
+        (granted, Some(true), Some(false), None),
+        (granted, Some(false), Some(true), Some("true in the pod, found false")),
+        (granted, Some(false), None, Some("true in the pod, found false")),
+        (granted, None, Some(false), Some("true in its ServiceAccount or in the pod, found false")),
+        (none, Some(false), Some(false), None),
+    ] {
+        for path in [
+            PATH,
+            "/var/run/secrets/kubernetes.io/serviceaccount/",
+            "/var/run/secrets",
+            "/etc/serviceaccount",
+        ] {
+            let mut pod = pod(Value::Null, &[5000]);
+            if let Some(automounts) = of_pod {
+                pod["spec"]["automountServiceAccountToken"] = json!(automounts);
+            }
+            // A mount of the application is none of the auditor.
+            pod["spec"]["volumes"] = by_hand.clone();
+            pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "own-token", "mountPath": path}]);
+            let json = pod.to_string();
+            let view = PodView::from_json(&json).unwrap();
+            let configuration = configuration(members);
+            let inputs = Inputs::new(&configuration).with_token_automount(of_account);
+            let outcome = plan(&view, &inputs);
+            assert_eq!(outcome.warnings.len(), usize::from(expected.is_some()), "{of_pod:?} {of_account:?}");
+            for (warning, expected) in warnings(&outcome).iter().zip(expected) {
+                assert!(warning.starts_with("auditor own gets no ServiceAccount token"), "{warning}");
+                assert!(warning.ends_with(&format!("automountServiceAccountToken: {expected}")), "{warning}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_container_without_the_mount_shows_that_there_is_no_token() {
+    for (mounts, init_mounts, expected) in [
+        (json!([]), Value::Null, true),
+        (json!([{"name": "a", "mountPath": "/var/run/secrets"}]), Value::Null, true),
+        (json!([{"name": "a", "mountPath": PATH}]), Value::Null, false),
+        (json!([{"name": "a", "mountPath": format!("{PATH}/")}]), Value::Null, false),
+        (json!([{"name": "a", "mountPath": PATH}]), json!([]), true),
+    ] {
+        let mut pod = pod(Value::Null, &[5000]);
+        pod["spec"]["containers"][0]["volumeMounts"] = mounts;
+        if !init_mounts.is_null() {
+            pod["spec"]["initContainers"] = json!([{"name": "b", "image": "b", "volumeMounts": init_mounts}]);
+        }
+        assert_eq!(PodView::from_json(&pod.to_string()).unwrap().lacks_token(), expected, "{pod}");
     }
 }
