@@ -222,8 +222,7 @@ fn starting(problem: Problem, list: ContainerList, found: &ContainerView<'_>) ->
 fn differs(field: &str) -> Problem {
     let field = text::truncated(field);
     let message = format!(
-        "it is part of the pod's auditor chain and differs from the plan in {field}: set it in the catalogue, or keep other \
-         webhooks from changing the container"
+        "it is part of the pod's auditor chain and differs from the plan in {field}: keep other webhooks from changing it"
     );
     Problem::chain("ContainerDiffers", message)
 }

@@ -13,5 +13,7 @@ mod labels;
 mod matrix;
 mod modes;
 mod never_blocked;
+mod older_pods;
 mod pod_fields;
 mod reach;
+mod ways_out;

@@ -1,0 +1,108 @@
+//! Updates of pods that were created before their namespace had auditors.
+
+use lucid_policy::{EvaluatedKeys, Mode, Request, RequiredLabel, Workload};
+use serde_json::{Value, json};
+
+use crate::common::{Ask, NOW, injected, plain, secured};
+
+/// A running pod that violates every rule.
+fn older() -> Value {
+    let mut pod = plain();
+    pod["metadata"]["labels"] = json!({"app": "worker", "team/class": "gold"});
+    pod["metadata"]["annotations"] = json!({"queue.example/admitted": "false"});
+    pod["metadata"]["finalizers"] = json!(["batch.example/tracking"]);
+    pod["metadata"]["ownerReferences"] =
+        json!([{"kind": "PodSet", "name": "worker", "blockOwnerDeletion": true}]);
+    pod["spec"]["nodeName"] = json!("node-2");
+    pod["spec"]["hostPID"] = json!(true);
+    pod["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
+    pod
+}
+
+fn is_evaluated(old: &Value, new: &Value, keys: &EvaluatedKeys) -> bool {
+    let (old, new) = (old.to_string(), new.to_string());
+    let request = Request::new(Workload::Pod, "shop", NOW.parse().unwrap())
+        .with_object(Some(new.as_bytes()))
+        .with_old_object(Some(old.as_bytes()));
+    request.with_evaluated_keys(keys).subject().unwrap().is_some()
+}
+
+#[test]
+fn only_the_spec_and_evaluated_keys_are_evaluated() {
+    let keys = EvaluatedKeys::default().with(["team/class"]);
+    for (change, expected) in [
+        (json!({"metadata": {"labels": {"app": "other"}}}), false),
+        (json!({"metadata": {"labels": {"app": null}}}), false),
+        (json!({"metadata": {"labels": null}}), true),
+        (json!({"metadata": {"annotations": {"queue.example/admitted": "true"}}}), false),
+        (json!({"metadata": {"annotations": null}}), false),
+        (json!({"metadata": {"finalizers": null}}), false),
+        (json!({"metadata": {"finalizers": null, "labels": {"app": "other"}}}), false),
+        (json!({"metadata": {"ownerReferences": null}}), false),
+        (json!({"metadata": {"resourceVersion": "2", "managedFields": []}}), false),
+        (json!({"status": {"phase": "Failed"}}), false),
+        (json!({"metadata": {"labels": {"team/class": "iron"}}}), true),
+        (json!({"metadata": {"labels": {"team/class": null}}}), true),
+        (json!({"metadata": {"labels": {"lucid.io/secured": "true"}}}), true),
+        (json!({"metadata": {"labels": {"lucid.io/other": "true"}}}), false),
+        (json!({"metadata": {"labels": {"lucid.computing/tier": "A"}}}), true),
+        (json!({"metadata": {"annotations": {"lucid.computing/auditors": "injection"}}}), true),
+        (json!({"metadata": {"annotations": {"canMutate": "mutate"}}}), true),
+        (json!({"metadata": {"annotations": {"canValidate": "validate"}}}), true),
+        (json!({"spec": {"nodeSelector": {"pool": "gpu"}}}), true),
+        (json!({"spec": {"tolerations": [{"operator": "Exists"}]}}), true),
+    ] {
+        let mut new = older();
+        json_patch::merge(&mut new, &change);
+        assert_eq!(is_evaluated(&older(), &new, &keys), expected, "{change}");
+        assert_eq!(is_evaluated(&new, &older(), &keys), expected, "the other way: {change}");
+    }
+}
+
+#[test]
+fn an_older_pod_can_be_released_and_relabelled() {
+    for change in [
+        json!({"metadata": {"labels": {"app": "other"}}}),
+        json!({"metadata": {"finalizers": null}}),
+        json!({"metadata": {"annotations": {"queue.example/admitted": "true"}}}),
+    ] {
+        let mut new = older();
+        json_patch::merge(&mut new, &change);
+        let ask = Ask::update(&older(), &new).with(|ask| {
+            ask.requires_chain = true;
+            ask.policy.required_label = Some(RequiredLabel::default());
+        });
+        assert!(ask.evaluate().is_none(), "{change}");
+    }
+}
+
+#[test]
+fn a_pod_gated_before_its_namespace_was_enabled_is_created_again() {
+    let gated = |mut pod: Value| {
+        pod["spec"]["schedulingGates"] = json!([{"name": "queue.example/admission"}]);
+        pod
+    };
+    let ungated = |mut pod: Value| {
+        pod["spec"].as_object_mut().unwrap().remove("schedulingGates");
+        pod["spec"]["nodeSelector"] = json!({"pool": "gpu"});
+        pod
+    };
+    for (pod, requires_chain, expected) in [
+        (secured(), false, "create it again"),
+        (secured(), true, "create it again"),
+        (plain(), true, "create it again"),
+        (plain(), false, ""),
+        (injected(&secured()), false, ""),
+    ] {
+        let old = gated(pod);
+        let ask = Ask::update(&old, &ungated(old.clone())).with(|ask| ask.requires_chain = requires_chain);
+        let denial = ask.denial();
+        assert!(denial.ends_with(expected) && denial.is_empty() == expected.is_empty(), "{denial}");
+        let warnings = ask.with(|ask| ask.policy.mode = Mode::Audit).evaluate().unwrap().warnings();
+        assert_eq!(
+            warnings.iter().any(|it| it.ends_with("create it again")),
+            !expected.is_empty(),
+            "{warnings:?}"
+        );
+    }
+}

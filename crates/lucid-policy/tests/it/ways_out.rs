@@ -1,0 +1,76 @@
+//! Messages about what the author of a pod can change.
+
+use lucid_policy::Mode;
+use serde_json::{Value, json};
+
+use crate::common::{Ask, injected, secured};
+
+/// Returns the warnings in `audit`.
+fn warnings(pod: &Value) -> Vec<String> {
+    Ask::create(pod).with(|ask| ask.policy.mode = Mode::Audit).evaluate().unwrap().warnings()
+}
+
+#[test]
+fn a_refusal_names_the_way_out() {
+    let application = "/spec/containers/0";
+    for (pointer, field, value, expected) in [
+        ("/spec", "shareProcessNamespace", json!(true), "expected false, with a volume of type image"),
+        ("/spec", "hostIPC", json!(true), "expected false, with an emptyDir of medium Memory"),
+        ("/spec", "hostPID", json!(true), "expected false"),
+        ("/spec", "hostNetwork", json!(true), "expected false, with a Service or a hostPort"),
+        (application, "securityContext", json!({"privileged": true}), "with a device plugin for devices"),
+    ] {
+        let mut pod = secured();
+        // Otherwise no chain fits into a pod with `hostNetwork`.
+        pod["metadata"]["annotations"] = json!({"lucid.computing/intercept": "env"});
+        let mut pod = injected(&pod);
+        pod.pointer_mut(pointer).unwrap()[field] = value;
+        let denial = Ask::create(&pod).denial();
+        assert!(denial.contains(expected), "{field}: {denial}");
+    }
+}
+
+#[test]
+fn a_volume_of_type_image_needs_no_shared_processes() {
+    let mut pod = secured();
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "model", "mountPath": "/mnt/models"}]);
+    pod["spec"]["volumes"] = json!([{"name": "model", "image": {"reference": "shop/models:1"}}]);
+    assert_eq!(Ask::create(&injected(&pod)).denial(), "");
+}
+
+#[test]
+fn a_native_auditor_without_restart_policy_keeps_the_pod_from_starting() {
+    let expected = "the pod will not start, because the auditor does not end: expected restartPolicy: Always";
+    // What a webhook with older types removes along with it.
+    for others in [vec![], vec!["env"], vec!["livenessProbe", "securityContext"]] {
+        for native_model in [false, true] {
+            let mut pod = secured();
+            pod["spec"]["restartPolicy"] = json!("Never");
+            if native_model {
+                pod["spec"]["restartPolicy"] = json!("Always");
+                let model = json!({"name": "llm", "image": "shop/llm:1", "restartPolicy": "Always",
+                    "ports": [{"containerPort": 5000, "name": "model"}]});
+                pod["spec"]["initContainers"] = json!([model]);
+                pod["spec"]["containers"][0]["ports"] = json!([]);
+            }
+            let mut stripped = injected(&pod);
+            assert!(!warnings(&stripped).iter().any(|it| it.contains(expected)));
+            for container in stripped["spec"]["initContainers"].as_array_mut().unwrap() {
+                let container = container.as_object_mut().unwrap();
+                container.remove("restartPolicy");
+                if container["image"].as_str().unwrap().starts_with("reg.test/") {
+                    others.iter().filter(|it| **it != "env").for_each(|field| drop(container.remove(*field)));
+                    if others.contains(&"env") {
+                        container["env"].as_array_mut().unwrap().truncate(1);
+                    }
+                }
+            }
+            let found = warnings(&stripped);
+            let number = found.iter().filter(|it| it.contains(expected)).count();
+            assert_eq!(number, 2, "{others:?} native model: {native_model}: {found:#?}");
+            if !native_model {
+                assert!(Ask::create(&stripped).denial().contains(expected));
+            }
+        }
+    }
+}
