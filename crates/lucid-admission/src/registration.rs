@@ -304,6 +304,26 @@ mod tests {
     }
 
     #[test]
+    fn the_match_condition_and_the_handler_read_the_same_keys() {
+        let pods = LabelSelector {
+            match_labels: Some([("team".to_owned(), "a".to_owned())].into()),
+            match_expressions: None,
+        };
+        let selectors = Selectors { pods: Some(pods), ..Selectors::default() };
+        let registrations =
+            Registrations::new("lucid-system").with_selectors(selectors).with_validated_labels(["class"]);
+        let keys = registrations.evaluated_keys();
+        for key in ["team", "class", "canMutate", "canValidate", keys::SECURED_LABEL] {
+            assert!(keys.contains(key), "{key}");
+        }
+        assert!(keys.contains(keys::TIER) && !keys.contains("app"));
+        let names: Vec<_> = keys.names().map(|name| format!("'{name}'")).collect();
+        let condition = registrations.pod_changed();
+        let expected = format!("key.startsWith('lucid.computing/') || key in [{}])", names.join(", "));
+        assert!(condition.contains(&expected), "{condition}");
+    }
+
+    #[test]
     fn a_large_pod_that_takes_too_long_is_refused_by_either_policy() {
         let workload =
             json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x".repeat(70_000)}});

@@ -32,6 +32,8 @@ struct Cluster {
     namespace: Option<std::collections::BTreeMap<String, String>>,
     #[serde(rename = "podSecurity")]
     pod_security: String,
+    #[serde(rename = "uidRange")]
+    uid_range: Option<String>,
     forced: bool,
 }
 
@@ -107,6 +109,9 @@ fn document(input: &str) -> String {
     };
     let mut inputs =
         Inputs::new(&configuration).with_namespace_chain(namespace.as_ref()).with_pod_security(level);
+    if let Some(range) = &cluster.uid_range {
+        inputs = inputs.with_uid_range(Some(range.parse().unwrap()));
+    }
     if cluster.forced {
         inputs = inputs.with_forced_injection();
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use lucid_chain::{
     AuditorImages, Catalogue, Configuration, Inputs, NamespaceChain, Overrides, PodSecurity, SkipPolicy,
+    UidRange, keys,
 };
 use lucid_e2e::Answer;
 use lucid_testbed::Cluster;
@@ -41,6 +42,15 @@ async fn planned_pods_pass_and_unplanned_pods_do_not() {
         let level = said["podSecurity"].as_str().map(|level| ("pod-security.kubernetes.io/enforce", level));
         let labels: Vec<_> = std::iter::once(ENABLED).chain(level).collect();
         cluster.create_namespace(&name, &labels).await.unwrap();
+        if let Some(range) = said["uidRange"].as_str() {
+            let annotations = json!({keys::SCC_UID_RANGE: range});
+            apply(
+                &cluster,
+                &[
+                    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": &name, "annotations": annotations}}),
+                ],
+            );
+        }
         let mut documents = printed(&case.arguments.iter().map(String::as_str).collect::<Vec<_>>());
         for document in &mut documents {
             document["metadata"]["name"] = json!(format!("lucid-backstop-{name}"));
@@ -55,6 +65,7 @@ async fn planned_pods_pass_and_unplanned_pods_do_not() {
         let before = dry_run(&cluster, name, pod).await;
         let inputs = Inputs::new(&case.configuration).with_namespace(name);
         let inputs = inputs.with_namespace_chain(case.chain.as_ref()).with_pod_security(case.level);
+        let inputs = inputs.with_uid_range(case.uid_range);
         let stopped = |answer: &Answer| answer.refusal().contains("lucid-backstop");
         match planned(pod, &inputs) {
             Ok(after) => {
@@ -77,6 +88,7 @@ struct Case {
     configuration: Configuration,
     chain: Option<NamespaceChain>,
     level: PodSecurity,
+    uid_range: Option<UidRange>,
     arguments: Vec<String>,
 }
 
@@ -135,6 +147,7 @@ impl Case {
         add("exact-chain", "");
         arguments.last_mut().unwrap().truncate("--exact-chain".len());
         let level = said["podSecurity"].as_str().map_or(PodSecurity::Privileged, PodSecurity::from_label);
-        Self { configuration, chain, level, arguments }
+        let uid_range = said["uidRange"].as_str().map(|range| range.parse().unwrap());
+        Self { configuration, chain, level, uid_range, arguments }
     }
 }

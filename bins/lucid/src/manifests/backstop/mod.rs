@@ -149,7 +149,10 @@ impl Backstop {
                 self.break_glass.as_ref().is_some_and(|it| it.break_glass_access_review).to_string(),
             ),
             ("skipped", self.skipped()),
-            ("first", FIRST_UID.to_string()),
+            (
+                "first",
+                FIRST.replace("RANGE", keys::SCC_UID_RANGE).replace("FIRST_UID", &FIRST_UID.to_string()),
+            ),
             ("most", MAX_CHAIN.to_string()),
             ("places", json!((0..MAX_CHAIN).collect::<Vec<_>>()).to_string()),
             ("own", json!(OWN).to_string()),
@@ -229,6 +232,11 @@ fn plain(value: &Value) -> Value {
         scalar => scalar.clone(),
     }
 }
+
+/// Uid of the first auditor: in a namespace of OpenShift, the second one of the range, if that is above 1000.
+const FIRST: &str = "[namespaceObject.metadata.?annotations[?'RANGE'].orValue('').split(',')[0].trim()].map(range, \
+                     range.matches('^[0-9]{1,10}[/-][0-9]{1,10}$') ? \
+                     [1001, int(range.replace('/', '-').split('-')[0]) + 1].max() : FIRST_UID)[0]";
 
 /// Registry and repository of `c.image`, in the spelling of [`repositories`].
 const REPOSITORY: &str = "[c.image.split('@')[0].lowerAscii()].map(name, name.lastIndexOf(':') > name.lastIndexOf('/') ? \

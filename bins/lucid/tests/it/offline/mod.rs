@@ -6,5 +6,6 @@ mod docs;
 mod explain;
 mod formats;
 mod inject;
+mod other_controllers;
 mod refused;
 mod review;

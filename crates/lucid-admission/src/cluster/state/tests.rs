@@ -114,6 +114,22 @@ fn labels_determine_enforcement_and_enablement() {
 }
 
 #[test]
+fn the_uid_range_of_the_namespace_applies() {
+    let state = synced();
+    let range = |text: &str| {
+        let annotations = BTreeMap::from([("openshift.io/sa.scc.uid-range".to_owned(), text.to_owned())]);
+        state.set_labels("a", Labels::of(&BTreeMap::new(), &annotations));
+        let view = state.view("a").unwrap();
+        (view.inputs().uid_range.map(|range| range.to_string()), view.problems)
+    };
+    assert_eq!(range("1000740000/10000"), (Some("1000740000-1000749999".to_owned()), vec![]));
+    let (found, problems) = range("many");
+    assert_eq!(found, None);
+    let expected = "namespace a, openshift.io/sa.scc.uid-range: expected <first>/<size>";
+    assert!(problems[0].starts_with(expected), "{problems:?}");
+}
+
+#[test]
 fn invalid_pod_choices_are_reported() {
     let state = synced();
     assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::Unset);
