@@ -181,7 +181,8 @@ impl Case<'_> {
                 continue;
             };
             if !self.is_unchanged(list, found) {
-                let problem = if plan.is_native() { starting(problem, list, found) } else { problem };
+                let is_auditor = plan.containers.iter().any(|planned| planned.name == name);
+                let problem = if is_auditor { starting(problem, list, found) } else { problem };
                 findings.add(&findings.container(list, found), problem);
             }
         }
@@ -207,8 +208,7 @@ impl Case<'_> {
 /// Adds to the problem of an auditor that the pod cannot start with it, if it is an init container that is no longer a
 /// native sidecar.
 fn starting(problem: Problem, list: ContainerList, found: &ContainerView<'_>) -> Problem {
-    let ends = list != ContainerList::InitContainers || found.is_native_sidecar() || !declares_auditor(found);
-    if ends {
+    if list != ContainerList::InitContainers || found.is_native_sidecar() {
         return problem;
     }
     let message = format!(

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lucid_chain::{
-    AuditorImages, Configuration, NamespaceChain, OtherPorts, PodChoices, PodSecurity, UidRange, Upstream, keys,
-    requires_chain,
+    AuditorImages, Configuration, NamespaceChain, OtherPorts, PodChoices, PodSecurity, UidRange, Upstream,
+    keys, requires_chain,
 };
 
 /// `data` of a ConfigMap.
@@ -102,7 +102,10 @@ impl Labels {
             upstream,
             other_ports,
             uid_range,
-            problems: [of_choices, of_images, of_upstream, of_ports, of_range].into_iter().flatten().collect(),
+            problems: [of_choices, of_images, of_upstream, of_ports, of_range]
+                .into_iter()
+                .flatten()
+                .collect(),
         }
     }
 }

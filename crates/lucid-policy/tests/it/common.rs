@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use lucid_chain::{
-    Catalogue, Configuration, Decision, Inputs, OtherPorts, PodChoices, PodView, SkipPolicy, plan,
+    Catalogue, Configuration, Decision, Inputs, OtherPorts, PodChoices, PodView, SkipPolicy, UidRange, plan,
 };
 use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
 use lucid_policy::{
@@ -73,11 +73,19 @@ pub(crate) fn injected(pod: &Value) -> Value {
 
 /// Applies the patch of the mutating webhook with this configuration.
 pub(crate) fn injected_by(pod: &Value, configuration: &Configuration) -> Value {
+    injected_within(pod, configuration, None)
+}
+
+/// Applies the patch of the mutating webhook in a namespace with this range.
+pub(crate) fn injected_within(
+    pod: &Value,
+    configuration: &Configuration,
+    uid_range: Option<UidRange>,
+) -> Value {
     let json = pod.to_string();
     let view = PodView::from_json(&json).unwrap();
-    let Decision::Planned(plan) = plan(&view, &Inputs::new(configuration)).decision else {
-        panic!("no chain for {pod}")
-    };
+    let inputs = Inputs::new(configuration).with_uid_range(uid_range);
+    let Decision::Planned(plan) = plan(&view, &inputs).decision else { panic!("no chain for {pod}") };
     let mut pod = pod.clone();
     json_patch::patch(&mut pod, &plan.patch(&view).operations).unwrap();
     hardened(&pod)
@@ -129,6 +137,7 @@ pub(crate) struct Ask {
     pub(crate) requires_chain: bool,
     pub(crate) pod_choices: PodChoices,
     pub(crate) other_ports: OtherPorts,
+    pub(crate) uid_range: Option<UidRange>,
     pub(crate) permission: Permission,
 }
 
@@ -146,6 +155,7 @@ impl Ask {
             requires_chain: false,
             pod_choices: PodChoices::All,
             other_ports: OtherPorts::Open,
+            uid_range: None,
             permission: Permission::NotRequired,
         }
     }
@@ -174,7 +184,8 @@ impl Ask {
         let subject = request.subject().unwrap()?;
         let inputs = Inputs::new(&self.configuration)
             .with_pod_choices(self.pod_choices)
-            .with_other_ports(self.other_ports);
+            .with_other_ports(self.other_ports)
+            .with_uid_range(self.uid_range);
         let case = Case::new(&subject, &inputs, &*CATALOGUES, self.requires_chain);
         let auditors = case.auditors();
         Some(self.policy.evaluate(&case, &auditors, &verdicts(), &self.permission))

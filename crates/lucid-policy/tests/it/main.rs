@@ -14,6 +14,7 @@ mod matrix;
 mod modes;
 mod never_blocked;
 mod older_pods;
+mod openshift;
 mod pod_fields;
 mod reach;
 mod ways_out;
