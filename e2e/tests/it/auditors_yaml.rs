@@ -20,7 +20,7 @@ fn entry(members: &str) -> Auditor {
 /// Container settings of an entry.
 fn container(entry: &Auditor) -> Value {
     let probes = entry.probes();
-    let mut container = json!({"securityContext": entry.security_context().manifest(20_001)});
+    let mut container = json!({"securityContext": entry.security_context().manifest(Some(20_001))});
     for (key, probe) in [
         ("readinessProbe", &probes.readiness),
         ("livenessProbe", &probes.liveness),
