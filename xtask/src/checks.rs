@@ -53,7 +53,7 @@ impl Check {
     }
 }
 
-/// What the checks find here.
+/// Programs and abilities of this machine.
 struct Machine {
     missing: Vec<Package>,
     /// Reason why no node runs.

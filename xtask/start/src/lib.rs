@@ -16,7 +16,7 @@ pub struct Package {
     pub names: &'static str,
     /// Shell command that succeeds if the package is installed.
     pub probe: &'static str,
-    /// What needs it.
+    /// Purpose.
     pub purpose: &'static str,
 }
 

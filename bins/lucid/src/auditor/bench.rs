@@ -44,7 +44,7 @@ pub(crate) struct Bench {
     pub(crate) second_auditor: SocketAddr,
     /// The model behind `second_auditor`.
     pub(crate) second_model: Model,
-    /// Whether the auditor has to listen on the second port.
+    /// `true` if the auditor has to listen on the second port.
     pub(crate) needs_routes: bool,
     pub(crate) transcript: Transcript,
     /// The auditor, if the kit has started it.

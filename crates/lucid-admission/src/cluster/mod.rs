@@ -126,7 +126,7 @@ pub struct NamespaceView {
     pub pod_choices: PodChoices,
     /// Upstream of pods without their own: annotation `lucid.computing/upstream`.
     pub upstream: Option<Upstream>,
-    /// What the namespace demands of its pods: annotation `lucid.computing/other-ports`.
+    /// Minimum for the pods of the namespace: annotation `lucid.computing/other-ports`.
     pub other_ports: OtherPorts,
     /// User IDs that OpenShift allows in the namespace.
     pub uid_range: Option<UidRange>,

@@ -34,7 +34,7 @@ pub struct Inputs<'a> {
     pub pod_choices: PodChoices,
     /// Upstream of pods without the annotation, from the annotation of the namespace.
     pub upstream: Option<&'a Upstream>,
-    /// What the namespace demands of pods that are not stricter themselves.
+    /// Minimum for the pods of the namespace.
     pub other_ports: OtherPorts,
     /// Images whose containers keep their privileges, written as in the pod.
     pub exempt_images: Option<&'a BTreeSet<String>>,

@@ -290,7 +290,7 @@ fn a_resize_must_leave_auditors_resources_within_bounds() {
         let ask = Ask::update(&outdated, &new).with(|ask| ask.subresource = Some("resize"));
         assert_eq!(ask.reasons(), reasons, "{memory}");
     }
-    // What a resize finds outside of the bounds may stay, or come nearer to them.
+    // Quantities that are outside of the bounds before a resize may stay, or come nearer to them.
     for (before, after, reasons) in [
         ("32Mi", "32Mi", &[][..]),
         ("32Mi", "48Mi", &[]),

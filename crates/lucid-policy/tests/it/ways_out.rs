@@ -41,7 +41,7 @@ fn a_volume_of_type_image_needs_no_shared_processes() {
 #[test]
 fn a_native_auditor_without_restart_policy_keeps_the_pod_from_starting() {
     let expected = "the pod will not start, because the auditor does not end: expected restartPolicy: Always";
-    // What a webhook with older types removes along with it.
+    // Other fields that a webhook with older types removes.
     for others in [vec![], vec!["env"], vec!["livenessProbe", "securityContext"]] {
         for native_model in [false, true] {
             let mut pod = secured();

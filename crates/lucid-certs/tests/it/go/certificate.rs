@@ -125,7 +125,7 @@ impl Certificate {
         }
     }
 
-    /// What is signed.
+    /// The signed part.
     fn signed(&self) -> Vec<u8> {
         let extensions = if self.extensions.is_empty() {
             Vec::new()
