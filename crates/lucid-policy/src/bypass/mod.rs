@@ -17,13 +17,15 @@ use crate::findings::{Findings, Site};
 use crate::text::{self, excerpt};
 
 /// Capabilities that may be added in a secured pod: those of the Pod Security level `baseline` without MKNOD, SETFCAP
-/// and SETUID. A process could use the last two to become an auditor's user.
-const CAPABILITIES: [&str; 10] = [
+/// and SETUID, and IPC_LOCK, with which servers lock their memory for GPUs and RDMA. A process could use SETFCAP and
+/// SETUID to become an auditor's user.
+const CAPABILITIES: [&str; 11] = [
     "AUDIT_WRITE",
     "CHOWN",
     "DAC_OVERRIDE",
     "FOWNER",
     "FSETID",
+    "IPC_LOCK",
     "KILL",
     "NET_BIND_SERVICE",
     "SETGID",

@@ -69,7 +69,7 @@ fn an_auditor_that_gets_no_token_is_reported() {
         (account("false").replace("name: default", "name: other"), false),
         (account("false").replace("namespace: shop}\nauto", "namespace: other}\nauto"), false),
     ] {
-        let ran = run(&["inject", "-f", "-", "--config", catalogue.to_str().unwrap()], &input);
+        let ran = run(&["inject", "-f", "-", "--catalogue", catalogue.to_str().unwrap()], &input);
         assert_eq!(ran.code, 0, "{}", ran.messages);
         assert_eq!(
             ran.messages.contains("gets no ServiceAccount token"),
