@@ -1,6 +1,6 @@
 //! Pod annotations as typed settings.
 
-use std::{collections::BTreeSet, num::NonZeroU16, str::FromStr};
+use std::str::FromStr;
 
 use crate::{
     catalogue::{Auditor, Catalogue},
@@ -9,8 +9,7 @@ use crate::{
     keys,
     mode::{AuditMode, Direction, Intercept, ModeError, OtherPorts, PodChoices, SidecarMode},
     pod::PodView,
-    port,
-    target_ports::{TargetPorts, TargetPortsError},
+    port_list::{PortList, PortListError},
     text::Excerpt,
     warning::Warning,
 };
@@ -31,7 +30,7 @@ pub struct Annotations<'c> {
     /// [`keys::SKIP_AUDIT`].
     pub skip_audit: bool,
     /// [`keys::TARGET_PORT`].
-    pub target_port: Option<TargetPorts>,
+    pub target_port: Option<PortList>,
     /// [`keys::DIRECTION`].
     pub direction: Option<Direction>,
     /// [`keys::SIDECAR_MODE`].
@@ -45,7 +44,7 @@ pub struct Annotations<'c> {
     /// [`keys::OTHER_PORTS`].
     pub other_ports: Option<OtherPorts>,
     /// [`keys::OPEN_PORTS`].
-    pub open_ports: Option<BTreeSet<NonZeroU16>>,
+    pub open_ports: Option<PortList>,
     /// [`keys::KEEP_PRIVILEGES`].
     pub keep_privileges: bool,
 }
@@ -66,9 +65,7 @@ impl<'c> Annotations<'c> {
             auditors: reader.read(keys::AUDITORS, auditors),
             audit_mode: reader.read_mode(keys::AUDIT_MODE, AuditMode::ACCEPTED),
             skip_audit: reader.read(keys::SKIP_AUDIT, read_bool).unwrap_or_default(),
-            target_port: reader.read(keys::TARGET_PORT, |text| {
-                text.parse().map_err(|_: TargetPortsError| accepted(TargetPorts::ACCEPTED))
-            }),
+            target_port: reader.read(keys::TARGET_PORT, read_ports),
             direction: reader.read_mode(keys::DIRECTION, Direction::ACCEPTED),
             sidecar_mode: reader.read_mode(keys::SIDECAR_MODE, SidecarMode::ACCEPTED),
             intercept: reader.read_mode(keys::INTERCEPT, Intercept::ACCEPTED),
@@ -79,10 +76,7 @@ impl<'c> Annotations<'c> {
                 text.parse().map_err(|_: DestinationError| accepted(AllowedHosts::ACCEPTED))
             }),
             other_ports: reader.read_mode(keys::OTHER_PORTS, OtherPorts::ACCEPTED),
-            open_ports: reader.read(keys::OPEN_PORTS, |text| {
-                port::parse_list(text)
-                    .ok_or_else(|| format!("expected up to {} ports, separated by commas", port::MAX_LISTED))
-            }),
+            open_ports: reader.read(keys::OPEN_PORTS, read_ports),
             keep_privileges: reader.read(keys::KEEP_PRIVILEGES, read_bool).unwrap_or_default(),
         }
     }
@@ -120,6 +114,10 @@ impl Reader<'_, '_> {
 
 fn accepted(values: &str) -> String {
     format!("accepted {values}")
+}
+
+fn read_ports(text: &str) -> Result<PortList, String> {
+    text.parse().map_err(|_: PortListError| accepted(PortList::ACCEPTED))
 }
 
 fn read_bool(text: &str) -> Result<bool, String> {

@@ -10,8 +10,8 @@ use crate::{
     catalogue::{Auditor, Catalogue},
     chain::{self, ChainSource},
     mode::{AuditMode, Direction, Intercept, SidecarMode},
+    port_list::PortList,
     skip::SkipPolicy,
-    target_ports::TargetPorts,
 };
 
 /// Default image of the init container that installs the network rules.
@@ -38,7 +38,7 @@ pub struct Overrides {
     /// Reaction of auditors to a finding.
     pub audit_mode: Option<AuditMode>,
     /// Ports that models listen on.
-    pub target_port: Option<TargetPorts>,
+    pub target_port: Option<PortList>,
     /// Direction of the audited traffic.
     pub direction: Option<Direction>,
     /// Kind of container that auditors run as.

@@ -24,7 +24,7 @@ pub const AUDIT_MODE: &str = "lucid.computing/audit-mode";
 /// Pod annotation: `"true"` opts out of injection, if the [`SkipPolicy`](crate::SkipPolicy) allows it.
 pub const SKIP_AUDIT: &str = "lucid.computing/skip-audit";
 
-/// Pod annotation: the [`TargetPorts`](crate::TargetPorts) of the model.
+/// Pod annotation: the [`PortList`](crate::PortList) of the model.
 pub const TARGET_PORT: &str = "lucid.computing/target-port";
 
 /// Pod annotation: a [`Direction`](crate::Direction).

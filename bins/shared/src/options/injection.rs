@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use lucid_chain::{AuditMode, Direction, Intercept, Overrides, SidecarMode, SkipPolicy, TargetPorts};
+use lucid_chain::{AuditMode, Direction, Intercept, Overrides, PortList, SidecarMode, SkipPolicy};
 use lucid_notary::ImageReference;
 
 use crate::names::{parse_namespace, parse_object_name};
@@ -27,7 +27,7 @@ pub struct InjectionArgs {
     /// Model ports of all pods, such as 8080,8085, overriding their annotations. By default the pod's setting, then that
     /// of `auditors.yaml`, then the port that the pod's declared ports and probes single out, then 5000.
     #[arg(long, env = "LUCID_TARGET_PORT", value_name = "PORTS")]
-    pub target_port: Option<TargetPorts>,
+    pub target_port: Option<PortList>,
 
     /// Direction of audited traffic in all pods, overriding their annotations: inbound, outbound or both. By default
     /// the pod's setting, then that of `auditors.yaml`, then inbound.

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     egress::{AllowedHosts, Upstream},
     mode::{AuditMode, Direction, Intercept, SidecarMode},
-    target_ports::TargetPorts,
+    port_list::PortList,
 };
 
 /// Default settings of an `auditors.yaml`, for the pods of its cluster or namespace. The operator's
@@ -30,7 +30,7 @@ pub struct Defaults {
     /// `direction`: direction of the audited traffic.
     pub direction: Option<Direction>,
     /// `target-port`: ports that models listen on.
-    pub target_port: Option<TargetPorts>,
+    pub target_port: Option<PortList>,
     /// `sidecar-mode`: kind of container that auditors run as.
     pub sidecar_mode: Option<SidecarMode>,
     /// `intercept`: method that directs traffic to the chain.
@@ -68,7 +68,7 @@ pub(super) const FIELDS: Fields = Fields {
     keys: &[
         ("audit-mode", Shape::Scalar(parsed::<AuditMode>)),
         ("direction", Shape::Scalar(parsed::<Direction>)),
-        ("target-port", Shape::Scalar(parsed::<TargetPorts>)),
+        ("target-port", Shape::Scalar(parsed::<PortList>)),
         ("sidecar-mode", Shape::Scalar(parsed::<SidecarMode>)),
         ("intercept", Shape::Scalar(parsed::<Intercept>)),
         ("outbound-port", Shape::Scalar(scalars::port)),

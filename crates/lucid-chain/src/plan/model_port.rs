@@ -9,7 +9,7 @@ use crate::{
     mode::Direction,
     pod::{ContainerView, PodView},
     port,
-    target_ports::TargetPorts,
+    port_list::PortList,
     text::Name,
     warning::Warning,
 };
@@ -131,9 +131,9 @@ impl fmt::Display for ModelPortSource {
 
 /// Inputs for finding the model's port.
 pub(super) struct ModelClues<'v, 'a> {
-    pub(super) operator: Option<TargetPorts>,
-    pub(super) annotation: Option<TargetPorts>,
-    pub(super) catalogue: Option<TargetPorts>,
+    pub(super) operator: Option<PortList>,
+    pub(super) annotation: Option<PortList>,
+    pub(super) catalogue: Option<PortList>,
     pub(super) direction: Direction,
     pub(super) pod: &'v PodView<'a>,
     /// Catalogue of the auditors, whose containers cannot be the model.
@@ -211,7 +211,7 @@ fn infer(clues: &ModelClues<'_, '_>) -> (NonZeroU16, ModelPortSource) {
         let mut candidates: Vec<_> = declared.iter().map(|it| (it.port, it.container.to_owned())).collect();
         candidates.sort_by_key(|(port, _)| *port);
         candidates.dedup_by_key(|(port, _)| *port);
-        candidates.truncate(TargetPorts::MAX);
+        candidates.truncate(PortList::MAX);
         (DEFAULT_MODEL_PORT, ModelPortSource::Assumed { candidates })
     };
     if clues.direction != Direction::Inbound {

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fmt, num::NonZeroU16};
 
 use crate::{
-    annotations::Annotations, keys, mode::OtherPorts, pod::ContainerView, redirect::Redirect, text::Name,
+    annotations::Annotations, keys, mode::OtherPorts, pod::ContainerView, port_list::PortList,
+    redirect::Redirect, text::Name,
 };
 
 /// Reason why a port can be reached from outside without passing the chain.
@@ -58,8 +59,8 @@ pub(super) fn find<'v, 'a: 'v>(
         }
     }
     if closes {
-        let listed = annotations.open_ports.iter().flatten();
-        open.extend(listed.map(|port| (*port, OpenPortReason::Annotation)));
+        let listed = annotations.open_ports.iter().flat_map(PortList::iter);
+        open.extend(listed.map(|port| (port, OpenPortReason::Annotation)));
     }
     for entry in redirect.map(Redirect::entries).into_iter().flatten() {
         open.remove(&entry);

@@ -1,7 +1,7 @@
 //! The model's port.
 
 use crate::common::*;
-use lucid_chain::{Decision, ModelPortSource, TargetPorts, keys};
+use lucid_chain::{Decision, ModelPortSource, PortList, keys};
 use serde_json::{Value, json};
 
 /// Returns the source of a plan's ports, which a text names: `named`, `only`, `probe` or `proxy` with a container.
@@ -276,11 +276,11 @@ fn auditors_without_routes_and_egress_take_one_port() {
 fn target_ports_are_a_bounded_list() {
     let nine: Vec<_> = (1..=9).map(|port: u16| port.to_string()).collect();
     for good in ["1", "65535", "8080,8085", " 8080 , 8085 ", &nine[..8].join(",")] {
-        let ports: TargetPorts = good.parse().unwrap();
+        let ports: PortList = good.parse().unwrap();
         assert_eq!(ports.to_string(), good.replace(' ', ""));
     }
     for bad in ["", ",", "0", "65536", "+1", "8080,", "8080,8080", "8080;8085", "http", &nine.join(",")] {
-        assert!(bad.parse::<TargetPorts>().is_err(), "{bad}");
+        assert!(bad.parse::<PortList>().is_err(), "{bad}");
     }
 }
 

@@ -52,7 +52,12 @@ const CONTEXTS: &[(&str, &str, &[&str], &[&str])] = &[
     ("MAC_ADMIN", r#"{"capabilities": {"add": ["CAP_MAC_ADMIN"]}}"#, &["Capability"], &[]),
     ("SETFCAP and MKNOD", r#"{"capabilities": {"add": ["SETFCAP", "MKNOD"]}}"#, &["Capability"; 2], &[]),
     ("an unknown one", r#"{"capabilities": {"add": ["NEW_IN_LINUX"]}}"#, &["Capability"], &[]),
-    ("baseline", r#"{"capabilities": {"add": ["CHOWN", "cap_fowner", "IPC_LOCK", "KILL", "SYS_CHROOT"]}}"#, &[], &[]),
+    (
+        "baseline",
+        r#"{"capabilities": {"add": ["CHOWN", "cap_fowner", "IPC_LOCK", "KILL", "SYS_CHROOT"]}}"#,
+        &[],
+        &[],
+    ),
     ("escalation", r#"{"allowPrivilegeEscalation": true}"#, &["PrivilegeEscalation"], &[]),
     ("no escalation", r#"{"allowPrivilegeEscalation": false}"#, &[], &[]),
     ("NET_BIND_SERVICE", r#"{"capabilities": {"add": ["NET_BIND_SERVICE"]}}"#, &[], &[]),

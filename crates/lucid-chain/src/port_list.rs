@@ -1,4 +1,4 @@
-//! Configured ports of a model.
+//! Lists of ports in settings.
 
 use std::{fmt, num::NonZeroU16, str::FromStr};
 
@@ -7,30 +7,30 @@ use snafu::Snafu;
 
 use crate::{port, text::Excerpt};
 
-/// Ports that a model listens on, such as `8080,8085`: between 1 and 8 different ones, in their written order.
+/// Ports such as `8080,8085`: between 1 and 8 different ones, in their written order.
 ///
 /// ```
-/// let ports: lucid_chain::TargetPorts = "8080, 8085".parse()?;
+/// let ports: lucid_chain::PortList = "8080, 8085".parse()?;
 /// assert_eq!(ports.iter().map(u16::from).collect::<Vec<_>>(), [8080, 8085]);
 /// assert_eq!(ports.to_string(), "8080,8085");
-/// # Ok::<(), lucid_chain::TargetPortsError>(())
+/// # Ok::<(), lucid_chain::PortListError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct TargetPorts {
+pub struct PortList {
     first: NonZeroU16,
     further: [Option<NonZeroU16>; Self::MAX - 1],
 }
 
 /// The text is not a list of ports.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("found {}, accepted {}", Excerpt(found), TargetPorts::ACCEPTED))]
-pub struct TargetPortsError {
+#[snafu(display("found {}, accepted {}", Excerpt(found), PortList::ACCEPTED))]
+pub struct PortListError {
     found: String,
 }
 
-impl TargetPorts {
-    /// Maximum number of ports. Each auditor has a listener for each of them.
+impl PortList {
+    /// Maximum number of ports. Auditors have a listener for each port of a model.
     pub const MAX: usize = 8;
 
     pub(crate) const ACCEPTED: &str = "a port from 1 to 65535, or up to 8 such as 8080,8085";
@@ -46,17 +46,17 @@ impl TargetPorts {
     }
 }
 
-impl From<NonZeroU16> for TargetPorts {
+impl From<NonZeroU16> for PortList {
     fn from(first: NonZeroU16) -> Self {
         Self { first, further: [None; Self::MAX - 1] }
     }
 }
 
-impl FromStr for TargetPorts {
-    type Err = TargetPortsError;
+impl FromStr for PortList {
+    type Err = PortListError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = || TargetPortsError { found: text.to_owned() };
+        let invalid = || PortListError { found: text.to_owned() };
         let mut items = text.split(',').map(|item| port::parse(item.trim()).ok_or_else(invalid));
         let mut ports = Self::from(items.next().ok_or_else(invalid)??);
         for (place, port) in items.enumerate() {
@@ -70,21 +70,21 @@ impl FromStr for TargetPorts {
     }
 }
 
-impl TryFrom<String> for TargetPorts {
-    type Error = TargetPortsError;
+impl TryFrom<String> for PortList {
+    type Error = PortListError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()
     }
 }
 
-impl From<TargetPorts> for String {
-    fn from(ports: TargetPorts) -> Self {
+impl From<PortList> for String {
+    fn from(ports: PortList) -> Self {
         ports.to_string()
     }
 }
 
-impl fmt::Display for TargetPorts {
+impl fmt::Display for PortList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.first.fmt(f)?;
         self.further.into_iter().flatten().try_for_each(|port| write!(f, ",{port}"))
