@@ -117,7 +117,7 @@ fn accepted(values: &str) -> String {
 }
 
 fn read_ports(text: &str) -> Result<PortList, String> {
-    text.parse().map_err(|_: PortListError| accepted(PortList::ACCEPTED))
+    text.parse().map_err(|_: PortListError| accepted(PortList::EXPECTED))
 }
 
 fn read_bool(text: &str) -> Result<bool, String> {

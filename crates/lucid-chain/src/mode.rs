@@ -141,9 +141,11 @@ impl PodChoices {
         (choices.unwrap_or_else(|| Self::default_for(requires_chain(labels, annotations))), problem)
     }
 
-    /// Returns `true` if the pod annotation `key` takes effect.
+    /// Returns `true` if the pod annotation `key` takes effect. [`keys::OTHER_PORTS`] always does, because a pod can only be
+    /// stricter than its namespace.
     pub fn allows(self, key: &str) -> bool {
         match self {
+            _ if key == keys::OTHER_PORTS => true,
             Self::None => false,
             Self::Chain => matches!(key, keys::AUDITOR_CHAIN | keys::AUDITORS),
             Self::Unset => key != keys::KEEP_PRIVILEGES,

@@ -5,7 +5,7 @@ use std::{fmt, num::NonZeroU16, str::FromStr};
 use serde::{Deserialize, Serialize};
 use snafu::Snafu;
 
-use crate::{port, text::Excerpt};
+use crate::{port, redirect::MAX_ROUTES, text::Excerpt};
 
 /// Ports such as `8080,8085`: between 1 and 8 different ones, in their written order.
 ///
@@ -24,16 +24,16 @@ pub struct PortList {
 
 /// The text is not a list of ports.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("found {}, accepted {}", Excerpt(found), PortList::ACCEPTED))]
+#[snafu(display("expected {}, found {}", PortList::EXPECTED, Excerpt(found)))]
 pub struct PortListError {
     found: String,
 }
 
 impl PortList {
     /// Maximum number of ports. Auditors have a listener for each port of a model.
-    pub const MAX: usize = 8;
+    pub const MAX: usize = MAX_ROUTES;
 
-    pub(crate) const ACCEPTED: &str = "a port from 1 to 65535, or up to 8 such as 8080,8085";
+    pub(crate) const EXPECTED: &str = "a port from 1 to 65535, or up to 8 such as 8080,8085";
 
     /// Iterates over the ports; there is at least one.
     pub fn iter(&self) -> impl Iterator<Item = NonZeroU16> {

@@ -365,18 +365,18 @@ impl fmt::Display for Warning {
                 "container name {name} is in use by a container of another list; the auditor is named {given}"
             ),
             Self::ModelPortAssumed { port, candidates } => {
-                write!(f, "{port} is assumed to be the model's port")?;
+                write!(f, "the model is assumed to listen on {port}")?;
                 if candidates.is_empty() {
                     f.write_str(", because no declared port or readiness probe names one")?;
                 }
                 write!(
                     f,
-                    ": set the annotation {}, or target-port under defaults in auditors.yaml",
+                    ": name a port `model`, or set {} or target-port in auditors.yaml",
                     keys::TARGET_PORT
                 )?;
                 let mut candidates = candidates.iter();
                 if let Some((port, container)) = candidates.next() {
-                    write!(f, ", to one or more of {port} (container {})", Name(container))?;
+                    write!(f, ", to one or more of {port} ({})", Name(container))?;
                 }
                 candidates.try_for_each(|(port, container)| write!(f, ", {port} ({})", Name(container)))
             }

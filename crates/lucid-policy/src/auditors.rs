@@ -112,6 +112,17 @@ impl Case<'_> {
         Auditors(auditors)
     }
 
+    /// Returns `true` if the pod names a digest for an auditor that is planned without one.
+    pub(crate) fn has_added_digest(&self, auditor: &AuditorContainer<'_>) -> bool {
+        let Some(plan) = self.plan().filter(|_| self.is_pod() && auditor.digest().is_some()) else {
+            return false;
+        };
+        let init = plan.init.iter().map(|init| (init.name.as_str(), init.image.as_str()));
+        let mut planned =
+            plan.containers.iter().map(|planned| (planned.name.as_str(), planned.image())).chain(init);
+        planned.any(|(name, image)| name == auditor.name && !image.contains('@'))
+    }
+
     fn is_auditor(
         &self,
         container: &ContainerView<'_>,

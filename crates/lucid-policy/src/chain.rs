@@ -59,7 +59,7 @@ impl Case<'_> {
                 && (declares_auditor(found) || declares_init(found))
                 && !self.had_image(list, found)
             {
-                findings.add(&findings.container(list, found), differs("image"));
+                findings.add(&findings.container(list, found), differs("image", "keep the image"));
             }
         }
     }
@@ -101,16 +101,16 @@ impl Case<'_> {
     /// Returns the problem of a container that differs from the plan, with the way out where an autoscaler made the
     /// difference.
     fn differs(&self, name: &str, difference: &str) -> Problem {
-        let mut problem = differs(difference);
         let is_scaled = || AUTOSCALER.iter().any(|key| self.pod().annotation(key).is_some());
         if difference.starts_with("resources") && is_scaled() {
             let name = excerpt(name);
-            problem.message.to_mut().push_str(&format!(
-                "; exclude it in the pod's VerticalPodAutoscaler: resourcePolicy.containerPolicies with containerName: {name}, \
+            let advice = format!(
+                "exclude it in the pod's VerticalPodAutoscaler: resourcePolicy.containerPolicies with containerName: {name}, \
                  mode: \"Off\""
-            ));
+            );
+            return differs(difference, &advice);
         }
-        problem
+        differs(difference, "keep other webhooks from changing it")
     }
 
     fn missing_chain(&self, findings: &mut Findings<'_>) {
@@ -150,7 +150,12 @@ impl Case<'_> {
         // Missing containers matter only if the pod or its namespace requests a chain.
         for (name, list) in missing.filter(|_| self.is_secured()) {
             let site = findings.site(*list, name, "");
-            let message = "it is part of the pod's auditor chain and is missing: create the pod again";
+            let message = match self.is_created() {
+                true => {
+                    "it is part of the pod's auditor chain and is missing: keep other webhooks from removing it"
+                }
+                false => "it is part of the pod's auditor chain and is missing: create the pod again",
+            };
             let problem = Problem::chain("ContainerMissing", message);
             // Updates cannot add containers: the configuration has changed since the pod was created.
             findings.add(&site, problem.warn_if(!self.is_created()));
@@ -219,11 +224,10 @@ fn starting(problem: Problem, list: ContainerList, found: &ContainerView<'_>) ->
     Problem { message: message.into(), ..problem }
 }
 
-fn differs(field: &str) -> Problem {
+fn differs(field: &str, advice: &str) -> Problem {
     let field = text::truncated(field);
-    let message = format!(
-        "it is part of the pod's auditor chain and differs from the plan in {field}: keep other webhooks from changing it"
-    );
+    let message =
+        format!("it is part of the pod's auditor chain and differs from the plan in {field}; {advice}");
     Problem::chain("ContainerDiffers", message)
 }
 

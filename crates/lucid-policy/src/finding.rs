@@ -71,6 +71,8 @@ pub struct Problem {
     pub message: Cow<'static, str>,
     /// Severity before the policy is applied.
     pub(crate) severity: Severity,
+    /// `true` if lenient notarization does not lower the severity.
+    pub(crate) is_strict: bool,
     /// Normalized node path that the container mounts, which an exemption may cover.
     pub(crate) host_path: Option<String>,
 }
@@ -79,7 +81,7 @@ impl Problem {
     const fn new(check: Check, reason: &'static str, message: Cow<'static, str>) -> Self {
         // An invalid ticket only fails to override the other findings.
         let severity = if matches!(check, Check::BreakGlass) { Severity::Warn } else { Severity::Deny };
-        Self { check, reason, message, severity, host_path: None }
+        Self { check, reason, message, severity, is_strict: false, host_path: None }
     }
 
     pub(crate) fn image(reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {

@@ -71,7 +71,8 @@ impl<'p> Findings<'p> {
 
     /// Adds a problem, unless an exemption covers it.
     pub(crate) fn add(&mut self, site: &Site<'_, 'p>, problem: Problem) {
-        let is_lenient = problem.check == Check::Images && self.strictness == Strictness::Lenient;
+        let is_lenient =
+            problem.check == Check::Images && self.strictness == Strictness::Lenient && !problem.is_strict;
         let problem = problem.warn_if(is_lenient);
         let exemption = site.exemptions.iter().find(|exemption| exemption.covers(&problem));
         if let Some(exemption) = exemption {

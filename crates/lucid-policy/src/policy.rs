@@ -101,7 +101,9 @@ impl Policy {
             findings.exempt(&reason.to_string(), || what.to_owned());
         }
         for auditor in auditors.iter() {
-            let Some(problem) = image_problem(auditor, verdicts) else { continue };
+            let Some(mut problem) = image_problem(auditor, verdicts) else { continue };
+            // Only its verdict makes another image out of the planned one, also where notarization is lenient.
+            problem.is_strict = case.has_added_digest(auditor);
             let site = findings.site(auditor.list, auditor.name, auditor.image);
             let is_own = auditor.reference.as_ref().is_ok_and(|image| image == case.init_image);
             if is_own && auditor.digest().is_none() {

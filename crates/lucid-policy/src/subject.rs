@@ -117,7 +117,7 @@ pub struct Request<'a> {
     pub old_object: Option<&'a [u8]>,
     /// Namespace of the object.
     pub namespace: &'a str,
-    /// Labels and annotations whose changes are evaluated; `None` for Lucid's own.
+    /// Labels and annotations whose changes are evaluated; `None` for all.
     pub evaluated_keys: Option<&'a EvaluatedKeys>,
     /// Current time, compared with the expiry of break-glass tickets.
     pub now: Timestamp,
@@ -237,10 +237,7 @@ impl<'a> Request<'a> {
         };
         let before = self.old_object.map(|old| Part::from_object(workload, old)).transpose()?.flatten();
         let is_being_deleted = self.is_update() && found.is_being_deleted;
-        let is_same = |before: &Part<'_>| match self.evaluated_keys {
-            Some(keys) => before.is_same(&found, keys),
-            None => before.is_same(&found, &EvaluatedKeys::default()),
-        };
+        let is_same = |before: &Part<'_>| before.is_same(&found, self.evaluated_keys);
         if is_being_deleted || before.as_ref().is_some_and(is_same) {
             return Ok(None);
         }
@@ -252,12 +249,11 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Returns the labels or annotations in `json` that are evaluated. Ones that do not parse are reported with the pod.
-fn evaluated(json: Option<&str>, keys: &EvaluatedKeys) -> BTreeMap<String, Value> {
-    let mut labels: BTreeMap<String, Value> =
-        json.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
+/// Returns the labels or annotations in `json` that are evaluated; `None` if they do not parse.
+fn evaluated(json: Option<&str>, keys: &EvaluatedKeys) -> Option<BTreeMap<String, Value>> {
+    let mut labels: BTreeMap<String, Value> = json.map_or(Ok(BTreeMap::new()), serde_json::from_str).ok()?;
     labels.retain(|key, _| keys.contains(key));
-    labels
+    Some(labels)
 }
 
 /// The pod within an object.
@@ -272,13 +268,17 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     /// Returns `true` if an update from this part to `other` changes nothing that is evaluated.
-    fn is_same(&self, other: &Part<'_>, keys: &EvaluatedKeys) -> bool {
+    fn is_same(&self, other: &Part<'_>, keys: Option<&EvaluatedKeys>) -> bool {
         let mut labels = self.labels.into_iter().zip(other.labels);
         // The API server writes both objects of a request alike.
         self.spec == other.spec
             && labels.all(|lists| {
                 let (before, after) = (lists.0.map(RawValue::get), lists.1.map(RawValue::get));
-                before == after || evaluated(before, keys) == evaluated(after, keys)
+                let is_equal = |keys| {
+                    let (before, after) = (evaluated(before, keys), evaluated(after, keys));
+                    before.is_some() && before == after
+                };
+                before == after || keys.is_some_and(is_equal)
             })
     }
 

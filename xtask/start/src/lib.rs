@@ -24,10 +24,8 @@ impl Package {
     /// All packages.
     pub fn all() -> impl Iterator<Item = Self> {
         LIST.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
-            // A probe may contain the separator.
-            let ((names, rest), (_, purpose)) = (line.split_once(" | ")?, line.rsplit_once(" | ")?);
-            let probe = rest.strip_suffix(purpose)?.strip_suffix(" | ")?;
-            Some(Self { names, probe, purpose })
+            let mut fields = line.split(" | ");
+            Some(Self { names: fields.next()?, probe: fields.next()?, purpose: fields.next()? })
         })
     }
 

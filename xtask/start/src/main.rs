@@ -1,4 +1,4 @@
-//! Starts a task of `cargo xtask`. What takes no time to compile comes first: the report of what the checks miss, and Go.
+//! Starts a task of `cargo xtask`. Reports missing packages, and starts the Go build, before Cargo compiles the tasks.
 
 #[path = "../../../crates/lucid-testbed/src/binaries/settings.rs"]
 mod settings;

@@ -54,7 +54,8 @@ fn the_first_demo_compiles_with_go_beside_cargo() {
     // Each waits for the other.
     let script = |name: &str, other: &str| {
         let path = folder.join(name);
-        let wait = "while [ ! -e $name ]; do sleep 0.05; done".replace("$name", &format!("$F/{other}.ran"));
+        let wait = "timeout 60 sh -c 'while [ ! -e $name ]; do sleep 0.05; done'"
+            .replace("$name", &format!("$F/{other}.ran"));
         std::fs::write(&path, format!("#!/bin/sh\necho $@ >>$F/{name}.ran\n{wait}\n")).unwrap();
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         path

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use crate::error::{Result, ResultExt};
 
 /// Time for listening on the port.
-const START_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time for ending after SIGTERM, as kubelets give by default.
 const END_LIMIT: Duration = Duration::from_secs(30);
 /// Time for reading what a program wrote before its end.

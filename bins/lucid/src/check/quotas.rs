@@ -1,7 +1,7 @@
 //! Checks that ResourceQuotas and LimitRanges of the namespaces admit pods with auditors.
 //!
-//! The rules are those of the plugins ResourceQuota and LimitRanger, applied to the chain alone: what they refuse there, no pod
-//! can contain.
+//! The rules are those of the plugins ResourceQuota and LimitRanger, applied to the chain alone: a chain that they refuse is
+//! refused in every pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -214,6 +214,7 @@ fn same_ports(planned: &Value, found: &Value, host_network: bool) -> bool {
             found.get("containerPort") == Some(port)
                 && found.iter().all(|(key, value)| match key.as_str() {
                     "containerPort" => true,
+                    "name" => Some(value) == planned.get("name"),
                     "protocol" => value == "TCP",
                     "hostPort" => host_network && value == port,
                     _ => false,

@@ -86,7 +86,7 @@ impl PlannedContainer {
             "name": self.name,
             "image": self.image(),
             "imagePullPolicy": self.image_pull_policy,
-            "ports": self.routes().map(|(port, _)| json!({"containerPort": port})).collect::<Vec<_>>(),
+            "ports": self.ports(),
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
         });
@@ -131,6 +131,14 @@ impl PlannedContainer {
             }
         }
         probes
+    }
+
+    /// Returns `ports`. The names of further ports keep monitors from looking for metrics beside each.
+    fn ports(&self) -> Vec<Value> {
+        let further = self.further_routes.iter();
+        let further =
+            further.map(|(port, _)| json!({"name": format!("route-{port}"), "containerPort": port}));
+        std::iter::once(json!({"containerPort": self.port})).chain(further).collect()
     }
 
     /// Sets the environment variables of Lucid, which precede those of the catalogue.

@@ -17,17 +17,49 @@ use crate::{
 /// Port of a model for which neither the pod nor the configuration specifies one.
 pub const DEFAULT_MODEL_PORT: NonZeroU16 = port::known(5000);
 
-/// Containers that pass calls from outside the pod on to the model: those of Knative and llm-d.
-const SERVING_PROXIES: [&str; 2] = ["queue-proxy", "routing-proxy"];
+/// Containers that pass calls from outside the pod on to the model, and the name of their port, if there are others: those
+/// of Knative, llm-d, KServe and Seldon.
+const SERVING_PROXIES: [(&str, &str); 5] = [
+    ("queue-proxy", "queue-port"),
+    ("routing-proxy", ""),
+    ("llm-d-routing-sidecar", ""),
+    ("transformer-container", ""),
+    ("seldon-container-engine", "http"),
+];
 
-/// Containers of service meshes. Their ports are never the model's.
-const MESH_PROXIES: [&str; 5] = ["istio-proxy", "linkerd-proxy", "kuma-sidecar", "consul-dataplane", "daprd"];
+/// Parts of the names of containers of service meshes, logs, metrics and databases, whose ports are never the model's.
+const INFRASTRUCTURE: [&str; 20] = [
+    "istio",
+    "linkerd",
+    "kuma-",
+    "consul-dataplane",
+    "daprd",
+    "envoy",
+    "fluent",
+    "exporter",
+    "otc-container",
+    "otel",
+    "rbac-proxy",
+    "sql-proxy",
+    "vault-agent",
+    "traffic-agent",
+    "gcsfuse",
+    "git-sync",
+    "filebeat",
+    "promtail",
+    "datadog",
+    "newrelic",
+];
 
-/// Words and parts of words in names of ports for metrics, health, profiling or administration.
-const AUXILIARY: &str = "prom prometheus live liveness livez ready readiness readyz probe probes status stats statsd \
-                         debug debugger jmx jolokia management mgmt manage dashboard monitor monitoring telemetry \
-                         otlp otel trace tracing zipkin actuator";
-const AUXILIARY_PARTS: [&str; 5] = ["metric", "health", "prof", "admin", "queueadm"];
+/// Words in names of ports for metrics, health, profiling or administration, or for other protocols.
+const AUXILIARY: &str = "metrics metric prom prometheus health healthz healthcheck live liveness livez ready readiness readyz \
+                         probe probes status stats statsd pprof prof profile profiler profiling debug debugger jmx jolokia \
+                         admin administration adm queueadm management mgmt manage dashboard dash monitor monitoring telemetry \
+                         otlp otel tracing zipkin actuator autometric usermetric console webhook gitsync system gcs redis \
+                         nixl nccl ucx zmq kv dist master rdzv ssh smtp dns lmcache postgres mysql";
+
+/// Ports of well-known protocols other than HTTP: SSH, SMTP, DNS, MySQL, PostgreSQL, Redis.
+const OTHER_PROTOCOLS: [u16; 6] = [22, 25, 53, 3306, 5432, 6379];
 
 /// Words in names of ports for HTTP or inference.
 const SERVING: &str = "http h2c rest api openai model inference infer predict predictor prediction serve serving \
@@ -45,7 +77,8 @@ pub struct ModelPort {
     pub source: ModelPortSource,
 }
 
-/// Source of the model's port. Apart from [`Kept`](Self::Kept), the variants are in descending order of precedence.
+/// Source of the model's port, in descending order of precedence: the settings, a port named `model`, [`Kept`](Self::Kept),
+/// and the others as listed, but [`ServingProxy`](Self::ServingProxy) before other names.
 ///
 /// Declared ports receive calls from outside the pod, so they identify the model only for [`Direction::Inbound`]. An
 /// application that calls a model has such ports as well, and a chain that ended there would return its own calls to
@@ -80,7 +113,7 @@ pub enum ModelPortSource {
         /// The proxy.
         container: String,
     },
-    /// The port that a readiness probe asks.
+    /// The port that a readiness or startup probe targets.
     ReadinessProbe {
         /// Container with the probe.
         container: String,
@@ -118,7 +151,7 @@ impl fmt::Display for ModelPortSource {
             }
             Self::ServingProxy { container } => write!(f, "port of the serving proxy {}", Name(container)),
             Self::ReadinessProbe { container } => {
-                write!(f, "readiness probe of container {}", Name(container))
+                write!(f, "probe of container {}", Name(container))
             }
             Self::DeclaredDefault { container } => {
                 write!(f, "built-in default, declared by container {}", Name(container))
@@ -179,7 +212,7 @@ impl ModelPort {
         declared.any(|declared| self.ports().any(|port| Some(port.get().into()) == declared.container_port()))
     }
 
-    /// Returns `true` if nothing says that the model listens on this port.
+    /// Returns `true` if neither the configuration nor the pod specifies the port.
     pub fn is_assumed(&self) -> bool {
         matches!(self.source, ModelPortSource::Assumed { .. })
     }
@@ -197,7 +230,7 @@ struct Declared<'v> {
     container: &'v str,
     name: &'v str,
     port: NonZeroU16,
-    /// `true` if the container's readiness probe asks the port.
+    /// `true` if the container's readiness or startup probe targets the port.
     is_probed: bool,
 }
 
@@ -208,27 +241,37 @@ fn infer(clues: &ModelClues<'_, '_>) -> (NonZeroU16, ModelPortSource) {
         return (found.port, found.named());
     }
     let assumed = || {
-        let mut candidates: Vec<_> = declared.iter().map(|it| (it.port, it.container.to_owned())).collect();
+        let probed = containers.iter().filter_map(|found| Some((serving_probe(found)?, found.name())));
+        let candidates = declared.iter().map(|it| (it.port, it.container)).chain(probed);
+        let mut candidates: Vec<_> =
+            candidates.map(|(port, container)| (port, container.to_owned())).collect();
         candidates.sort_by_key(|(port, _)| *port);
         candidates.dedup_by_key(|(port, _)| *port);
         candidates.truncate(PortList::MAX);
         (DEFAULT_MODEL_PORT, ModelPortSource::Assumed { candidates })
     };
     if clues.direction != Direction::Inbound {
-        let default = declared.iter().find(|it| it.port == DEFAULT_MODEL_PORT);
+        let is_only = clues.direction == Direction::Outbound || only(&declared).is_some();
+        let default = declared.iter().find(|it| it.port == DEFAULT_MODEL_PORT && is_only);
         let source =
             |it: &Declared<'_>| ModelPortSource::DeclaredDefault { container: it.container.to_owned() };
         return default.map_or_else(assumed, |it| (DEFAULT_MODEL_PORT, source(it)));
     }
     let found = match declared.is_empty() {
         true => probed(&containers),
-        false => single_out(&declared),
+        false => single_out(&declared).filter(|(port, source)| !is_contradicted(*port, source, &containers)),
     };
     let kept = forwarded_to(clues).find(|(_, port)| {
         // A chain also forwards to the default if that was assumed.
         let is_evidence = *port != DEFAULT_MODEL_PORT || found.is_some();
         let is_other = found.as_ref().is_none_or(|(found, _)| found != port);
-        is_evidence && is_other && declared.iter().any(|it| it.port == *port)
+        // Another injector may have replaced the probe of a pod that declares no ports.
+        let mut ports = clues.pod.all_containers().flat_map(ContainerView::ports);
+        let is_known = match declared.is_empty() {
+            true => ports.all(|declared| usable(declared.container_port()) != Some(*port)),
+            false => declared.iter().any(|it| it.port == *port),
+        };
+        is_evidence && is_other && is_known
     });
     match kept {
         Some((container, port)) => (port, ModelPortSource::Kept { container: container.to_owned() }),
@@ -247,52 +290,80 @@ fn running<'v, 'a>(
         let name = found.name();
         auditors.auditor_of_container(name).is_none()
             && !before::is_auditor(found, auditors)
-            && !MESH_PROXIES.contains(&name)
+            && !INFRASTRUCTURE.iter().any(|part| name.contains(part))
     })
 }
 
-/// Iterates over the declared TCP ports of a container, except those for metrics, health, profiling or administration.
+/// Iterates over the declared TCP ports of a container, except those for metrics, health, profiling, administration or
+/// other protocols.
 fn candidates<'v>(container: &'v ContainerView<'_>) -> impl Iterator<Item = Declared<'v>> {
-    let readiness = readiness_port(container);
+    let serving = serving_probe(container);
     container.ports().filter(|port| port.is_tcp()).filter_map(move |declared| {
         let (port, name) = (usable(declared.container_port())?, declared.name().unwrap_or_default());
-        let is_probed = readiness == Some(port);
+        let is_probed = serving == Some(port);
         let mut probes = container.probes().filter(|probe| probe.port(container) == Some(port.get().into()));
-        // A container that is ready on another port has this one for its liveness.
-        let is_auxiliary = is_auxiliary(name)
-            || probes.any(|probe| (readiness.is_some() && !is_probed) || is_auxiliary_path(probe.path()));
+        let is_for_health = |path: &str| serving.is_some() && !is_probed && is_health_path(path);
+        let is_auxiliary = has_word(name, AUXILIARY)
+            || (name.is_empty() && OTHER_PROTOCOLS.contains(&port.get()))
+            || probes.any(|probe| is_auxiliary_path(probe.path()) || is_for_health(probe.path()));
         (!is_auxiliary).then(|| Declared { container: container.name(), name, port, is_probed })
     })
 }
 
-/// Returns the port that the readiness probe asks, unless its path is one of those that servers of their own answer
-/// beside the model's.
-fn readiness_port(container: &ContainerView<'_>) -> Option<NonZeroU16> {
-    let probe = container.readiness_probe()?;
-    let is_beside = ["healthz", "livez", "readyz"].iter().any(|name| probe.path().ends_with(name));
-    let port = probe.port(container).filter(|_| !is_beside && !is_auxiliary_path(probe.path()));
-    usable(port.and_then(|port| port.try_into().ok()))
+/// Returns the target port of the readiness or else the startup probe, unless its path belongs to a separate server for
+/// health or metrics.
+fn serving_probe(container: &ContainerView<'_>) -> Option<NonZeroU16> {
+    let probes = [container.readiness_probe(), container.startup_probe()].into_iter().flatten();
+    let mut serving = probes.filter(|probe| is_serving_path(probe.path()));
+    serving.find_map(|probe| usable(probe.port(container)?.try_into().ok()))
+}
+
+/// Returns `true` if the model may listen on another port than the one that was singled out: probes target only others.
+fn is_contradicted(port: NonZeroU16, source: &ModelPortSource, containers: &[&ContainerView<'_>]) -> bool {
+    if matches!(source, ModelPortSource::ServingProxy { .. }) {
+        return false;
+    }
+    let targets = containers.iter().flat_map(|container| {
+        let probes = container.probes().filter(|probe| is_serving_path(probe.path()));
+        probes.filter_map(|probe| usable(probe.port(container)?.try_into().ok()))
+    });
+    let targets: Vec<_> = targets.collect();
+    !targets.is_empty() && !targets.contains(&port)
 }
 
 /// Applies the evidence in order, until one port is left.
 fn single_out(declared: &[Declared<'_>]) -> Option<(NonZeroU16, ModelPortSource)> {
-    if let Some(found) = only(declared) {
-        return Some((found.port, ModelPortSource::OnlyPort { container: found.container.to_owned() }));
-    }
     type Evidence = (fn(&Declared<'_>) -> bool, fn(&Declared<'_>) -> ModelPortSource);
-    let evidence: [Evidence; 3] = [
-        (
-            |it| SERVING_PROXIES.contains(&it.container),
-            |it| ModelPortSource::ServingProxy { container: it.container.to_owned() },
-        ),
-        (|it| has_word(it.name, SERVING), |it| it.named()),
+    let evidence: [Evidence; 2] = [
+        (|it| has_word(it.name, SERVING) && !has_word(it.name, "grpc"), |it| it.named()),
         (|it| it.is_probed, |it| ModelPortSource::ReadinessProbe { container: it.container.to_owned() }),
     ];
-    let mut left = declared.to_vec();
+    let of_proxy = SERVING_PROXIES.iter().map(|(container, port)| {
+        let is_known =
+            |it: &&Declared<'_>| it.container == *container && (port.is_empty() || *port == it.name);
+        declared.iter().filter(is_known).copied().collect::<Vec<_>>()
+    });
+    let mut left = of_proxy.into_iter().find(|ports| !ports.is_empty()).unwrap_or_else(|| declared.to_vec());
+    if let Some(found) = only(&left) {
+        let container = found.container.to_owned();
+        let is_proxy = SERVING_PROXIES.iter().any(|(proxy, _)| *proxy == container);
+        return Some((
+            found.port,
+            match is_proxy {
+                true => ModelPortSource::ServingProxy { container },
+                false => ModelPortSource::OnlyPort { container },
+            },
+        ));
+    }
     for (tells, source) in evidence {
         let told: Vec<_> = left.iter().copied().filter(tells).collect();
         if let Some(found) = only(&told) {
-            return Some((found.port, source(found)));
+            // The name of a port says nothing about the ports of other containers.
+            let is_alone = declared.iter().all(|it| it.container == found.container);
+            let source = source(found);
+            let suffices =
+                is_alone || found.is_probed || matches!(source, ModelPortSource::ServingProxy { .. });
+            return suffices.then_some((found.port, source));
         }
         if !told.is_empty() {
             left = told;
@@ -301,14 +372,14 @@ fn single_out(declared: &[Declared<'_>]) -> Option<(NonZeroU16, ModelPortSource)
     None
 }
 
-/// Returns the port that readiness probes ask, if it is the same for all containers and none declares it for something
+/// Returns the target port of readiness probes, if it is the same for all containers and none declares it for something
 /// else.
 fn probed(containers: &[&ContainerView<'_>]) -> Option<(NonZeroU16, ModelPortSource)> {
-    let probed = containers.iter().filter_map(|container| {
-        let port = readiness_port(container)?;
+    let probed = containers.iter().map(|container| {
+        let port = serving_probe(container)?;
         Some(Declared { container: container.name(), name: "", port, is_probed: true })
     });
-    let probed: Vec<_> = probed.collect();
+    let probed: Vec<_> = probed.collect::<Option<_>>()?;
     let found = only(&probed)?;
     let mut declared = containers.iter().flat_map(|container| container.ports());
     let is_declared = declared.any(|port| usable(port.container_port()) == Some(found.port));
@@ -342,12 +413,21 @@ fn forwarded_to<'v>(clues: &'v ModelClues<'_, '_>) -> impl Iterator<Item = (&'v 
     })
 }
 
-fn is_auxiliary(name: &str) -> bool {
-    has_word(name, AUXILIARY) || AUXILIARY_PARTS.iter().any(|part| name.contains(part))
+fn is_serving_path(path: &str) -> bool {
+    !is_auxiliary_path(path) && !is_health_path(path)
 }
 
+/// Returns `true` for a path of metrics, profiling or administration.
 fn is_auxiliary_path(path: &str) -> bool {
-    ["metrics", "pprof", "debug", "admin"].iter().any(|word| path.contains(word))
+    path.split('/').any(|part| ["metrics", "pprof", "debug", "admin"].contains(&part))
+}
+
+/// Returns `true` for a path that servers for health have, which may listen on another port than the model. The versioned
+/// paths of inference servers, such as `/v2/health/ready`, are the model's.
+fn is_health_path(path: &str) -> bool {
+    const LAST: [&str; 8] = ["healthz", "livez", "readyz", "ready", "readiness", "live", "liveness", "alive"];
+    let is_versioned = path.starts_with("/v1/") || path.starts_with("/v2/");
+    !is_versioned && path.rsplit('/').next().is_some_and(|last| LAST.contains(&last))
 }
 
 /// Returns `true` if one of the parts of `name`, which hyphens separate, is one of `words`, with or without a number.

@@ -85,6 +85,11 @@ impl<'a> ContainerView<'a> {
             .map(|Object(probe)| probe)
     }
 
+    /// `startupProbe`.
+    pub(crate) fn startup_probe(&self) -> Option<&RawProbe<'a>> {
+        self.fields.startup_probe.as_ref().map(|Object(probe)| probe)
+    }
+
     /// `readinessProbe`.
     pub(crate) fn readiness_probe(&self) -> Option<&RawProbe<'a>> {
         self.fields.readiness_probe.as_ref().map(|Object(probe)| probe)

@@ -149,11 +149,12 @@ impl<'a> PodView<'a> {
         self.automounts_token
     }
 
-    /// Returns `true` if a container has no mount at the path of the ServiceAccount token. After the admission plugin
-    /// ServiceAccount, it means that the pod's token is not mounted automatically.
+    /// Returns `true` if no container has a mount at the path of the ServiceAccount token. After the admission plugin
+    /// ServiceAccount, it means that the pod's token is not mounted automatically. Containers that other webhooks have added
+    /// since may have none in any case.
     pub fn lacks_token(&self) -> bool {
         let mut containers = self.containers.iter().chain(&self.init_containers);
-        containers.any(|found| !found.mounts().any(MountView::is_token))
+        !containers.any(|found| found.mounts().any(MountView::is_token))
     }
 
     /// `spec.hostNetwork`.

@@ -29,7 +29,7 @@ impl<'a> RawProbe<'a> {
         self.http_get.as_ref().map(|Object(action)| action)
     }
 
-    /// Returns the port of the pod that the probe asks; `None` for another host and for commands.
+    /// Returns the port of the pod that the probe targets; `None` for another host and for commands.
     pub(crate) fn port(&self, container: &ContainerView<'_>) -> Option<i64> {
         let action = self.http_get().or_else(|| Some(self.other()?.1))?;
         action.port(|name| container.port_named(name))

@@ -159,7 +159,8 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
         (told.clone(), bare.clone(), 8000, SettingSource::NativeModel),
         (told, other.clone(), 8000, SettingSource::RestartPolicy),
         (untold.clone(), bare, 8000, SettingSource::NativeModel),
-        (untold.clone(), other, 15090, SettingSource::NativeModel),
+        // The probe contradicts the only port.
+        (untold.clone(), other, 5000, SettingSource::RestartPolicy),
     ];
     for (annotations, port, model_port, source) in cases {
         let mut pod = pod(annotations, &[]);

@@ -112,7 +112,7 @@ fn ports_and_probes_single_out_the_model() {
                 ),
             ],
             8012,
-            "probe queue-proxy",
+            "proxy queue-proxy",
         ),
         (
             &[("user", "h2c:8080", ""), ("queue-proxy", "http-queueadm:8022 queue-port:8013", "")],
@@ -146,6 +146,17 @@ fn ports_and_probes_single_out_the_model() {
         // Triton.
         (&[("triton", "http:8000 grpc:8001 metrics:8002", "")], 8000, "named triton http"),
         (&[("tf", "grpc:8500 rest-api:8501", "")], 8501, "named tf rest-api"),
+        (&[("triton", "http-triton:8000 grpc-triton:8001", "")], 8000, "named triton http-triton"),
+        (&[("triton", "8000 8001", "readinessProbe=/v2/health/ready:8000")], 8000, "probe triton"),
+        (&[("vllm", "container-port:8000 zmq-port:55555", "livenessProbe=/health:8000")], 8000, "only vllm"),
+        (&[("main", "8001", ""), ("llm-d-routing-sidecar", "8000", "")], 8000, "proxy llm-d-routing-sidecar"),
+        (
+            &[("kserve-container", "8085", ""), ("transformer-container", "8080", "")],
+            8080,
+            "proxy transformer-container",
+        ),
+        (&[("m", "http:8080", ""), ("kube-rbac-proxy", "https:8443", "")], 8080, "only m"),
+        (&[("m", "healthcare-http:8080", "")], 8080, "only m"),
         (&[("a", "http:8000 https:8443", "")], 8000, "named a http"),
         (&[("a", "8000 prompt-cache:9000 pprof:6060", "readinessProbe=/health:8000")], 8000, "probe a"),
         (&[("a", "srv:8000 9000", "readinessProbe=tcp:srv")], 8000, "probe a"),
@@ -181,24 +192,47 @@ fn a_port_that_nothing_singles_out_is_assumed() {
         (&[("a", "", "")], ""),
         (&[("a", "0", "")], ""),
         // A Ray worker.
-        (&[("ray-worker", "metrics:8080", "readinessProbe=/:8080")], ""),
+        (&[("ray-worker", "metrics:8080", "readinessProbe=/:8080")], "8080 (ray-worker)"),
         (&[("a", "http-metrics:8080 health:8081 admin:9000", "")], ""),
-        (&[("a", "8000 8001", "")], "8000 (container a), 8001 (a)"),
-        (&[("a", "5000 8001", "")], "5000 (container a), 8001 (a)"),
-        (&[("a", "http:8000", ""), ("b", "http:8001", "")], "8000 (container a), 8001 (b)"),
-        (&[("a", "model:8001", ""), ("b", "model:8000", "")], "8000 (container b), 8001 (a)"),
+        (&[("a", "8000 8001", "")], "8000 (a), 8001 (a)"),
+        (&[("a", "5000 8001", "")], "5000 (a), 8001 (a)"),
+        (&[("a", "http:8000", ""), ("b", "http:8001", "")], "8000 (a), 8001 (b)"),
+        (&[("a", "model:8001", ""), ("b", "model:8000", "")], "8000 (b), 8001 (a)"),
+        // Probes contradict the only port or the names.
+        (
+            &[("vllm", "metrics:8000 kv:5556 other:5557", "readinessProbe=/health:8000")],
+            "5557 (vllm), 8000 (vllm)",
+        ),
+        (&[("vllm", "other:5557", "livenessProbe=/health:8000")], "5557 (vllm)"),
+        (
+            &[("vllm", "", "readinessProbe=/health:8000"), ("cache", "tcp-cache:6380", "")],
+            "6380 (cache), 8000 (vllm)",
+        ),
+        (&[("vllm", "8000", "readinessProbe=/health:8000"), ("b", "rest:6333", "")], "6333 (b), 8000 (vllm)"),
+        // The name of a port says nothing about other containers.
+        (&[("vllm", "8000", ""), ("mcp", "http:3001", "")], "3001 (mcp), 8000 (vllm)"),
+        (
+            &[("vllm", "8000", ""), ("helper", "9000", "readinessProbe=/ready:9000")],
+            "8000 (vllm), 9000 (helper)",
+        ),
+        (&[("vllm", "", ""), ("cloud-sql-proxy", "5432", "")], ""),
+        (&[("vllm", "", ""), ("b", "", "readinessProbe=/:13133")], "13133 (b)"),
+        (&[("vllm", "ssh:22", "")], ""),
+        (&[("vllm", "6379", "")], ""),
+        // A server for health beside the model.
+        (
+            &[("litellm", "4000 4001", "readinessProbe=/health/readiness:4001")],
+            "4000 (litellm), 4001 (litellm)",
+        ),
+        (&[("a", "8080 8081", "livenessProbe=tcp:8080 readinessProbe=/ready:8081")], "8080 (a), 8081 (a)"),
         (
             &[("a", "8000", "readinessProbe=/:8000"), ("native b", "8001", "readinessProbe=/:8001")],
-            "8000 (container a), 8001 (b)",
+            "8000 (a), 8001 (b)",
         ),
         // The probe may ask a server beside the model's, or the model.
-        (&[("a", "8000 8081", "readinessProbe=/readyz:8081")], "8000 (container a), 8081 (a)"),
+        (&[("a", "8000 8081", "readinessProbe=/readyz:8081")], "8000 (a), 8081 (a)"),
         (&[("a", "", "readinessProbe=/healthz:8081")], ""),
-        (&[("a", "", "readinessProbe=/:8000"), ("b", "", "readinessProbe=/:8001")], ""),
-        (
-            &[("queue-proxy", "queue-port:8012 other:8013", "")],
-            "8012 (container queue-proxy), 8013 (queue-proxy)",
-        ),
+        (&[("a", "", "readinessProbe=/:8000"), ("b", "", "readinessProbe=/:8001")], "8000 (a), 8001 (b)"),
     ];
     for &(containers, candidates) in cases {
         let pod = pod_of(containers);
@@ -209,8 +243,8 @@ fn a_port_that_nothing_singles_out_is_assumed() {
         let to =
             if candidates.is_empty() { String::new() } else { format!(", to one or more of {candidates}") };
         let warning = format!(
-            "5000 is assumed to be the model's port{why}: set the annotation lucid.computing/target-port, or target-port under \
-             defaults in auditors.yaml{to}"
+            "the model is assumed to listen on 5000{why}: name a port `model`, or set lucid.computing/target-port or target-port in \
+             auditors.yaml{to}"
         );
         for pod in [pod.clone(), injected(&pod)] {
             let outcome = outcome(&pod);
@@ -240,7 +274,10 @@ fn several_ports_are_guarded_each_on_its_own_route() {
         redirect.guarded().into_iter().map(|(port, first)| (port.get(), first.get())).collect();
     assert_eq!(guarded, [(8080, 8090), (8085, 8092), (8093, 8090), (8094, 8092)]);
     let manifest = plan.containers[0].manifest();
-    assert_eq!(manifest["ports"], json!([{"containerPort": 8090}, {"containerPort": 8092}]));
+    assert_eq!(
+        manifest["ports"],
+        json!([{"containerPort": 8090}, {"name": "route-8092", "containerPort": 8092}])
+    );
     let env = |name: &str| plan.containers[0].env().find(|(found, _)| *found == name).unwrap().1.text();
     assert_eq!((env("PORT"), env("LUCID_CHAIN_NEXT")), (Some("8090"), Some("http://localhost:8093")));
     // Planning again changes nothing; another port replans.
@@ -301,7 +338,7 @@ fn ports_and_probes_count_only_for_inbound_traffic() {
         ("outbound", json!([http, default]), 5000, declared(), false),
         ("outbound", json!([http, model]), 81, source("named web model"), false),
         ("both", json!([http]), 5000, assumed(), true),
-        ("both", json!([only, default]), 5000, declared(), false),
+        ("both", json!([default]), 5000, declared(), false),
         ("both", json!([http, model]), 81, source("named web model"), false),
     ];
     for (direction, declared, port, source, warned) in cases {

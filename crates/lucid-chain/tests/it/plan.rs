@@ -175,7 +175,7 @@ fn any_unprivileged_port_is_the_last_resort() {
 
 #[test]
 fn leftover_auditors_are_not_applications() {
-    let mut copied = injected(&pod(json!({keys::AUDITORS: "toxicity,injection,injection"}), &[5000, 9000]));
+    let mut copied = injected(&pod(json!({keys::AUDITORS: "toxicity,injection,injection"}), &[5000]));
     copied["metadata"]["annotations"][keys::AUDITORS] = json!("guardrails");
     copied["metadata"]["annotations"][keys::DIRECTION] = json!("both");
     // The first is recognized by its name alone, the second by its image alone, and the third not at all.

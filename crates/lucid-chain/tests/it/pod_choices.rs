@@ -7,14 +7,13 @@ use lucid_chain::{Configuration, Decision, Inputs, Outcome, PodChoices, PodView,
 use serde_json::{Value, json};
 
 const CHAIN: [(&str, &str); 2] = [(keys::AUDITOR_CHAIN, "toxicity"), (keys::AUDITORS, "toxicity")];
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 6] = [
     (keys::AUDIT_MODE, "observe"),
     (keys::SKIP_AUDIT, "true"),
     (keys::TARGET_PORT, "7000"),
     (keys::DIRECTION, "outbound"),
     (keys::SIDECAR_MODE, "native"),
     (keys::INTERCEPT, "env"),
-    (keys::OTHER_PORTS, "closed"),
 ];
 
 fn outcome_with(annotations: Value, choices: PodChoices) -> Outcome {
@@ -29,7 +28,7 @@ fn outcome_with(annotations: Value, choices: PodChoices) -> Outcome {
 fn annotations_count_only_if_the_namespace_allows_them() {
     let without = outcome_with(json!({}), PodChoices::None);
     let all = CHAIN.into_iter().chain(SETTINGS);
-    for ((key, value), is_chain) in all.zip([true, true].into_iter().chain([false; 7])) {
+    for ((key, value), is_chain) in all.zip([true, true].into_iter().chain([false; 6])) {
         for choices in [PodChoices::None, PodChoices::Chain, PodChoices::All] {
             let outcome = outcome_with(json!({key: value}), choices);
             let counts = choices == PodChoices::All || (is_chain && choices == PodChoices::Chain);

@@ -156,13 +156,13 @@ fn an_auditor_that_gets_no_token_is_reported() {
 }
 
 #[test]
-fn a_container_without_the_mount_shows_that_there_is_no_token() {
+fn a_pod_without_the_mount_has_no_token() {
     for (mounts, init_mounts, expected) in [
         (json!([]), Value::Null, true),
         (json!([{"name": "a", "mountPath": "/var/run/secrets"}]), Value::Null, true),
         (json!([{"name": "a", "mountPath": PATH}]), Value::Null, false),
         (json!([{"name": "a", "mountPath": format!("{PATH}/")}]), Value::Null, false),
-        (json!([{"name": "a", "mountPath": PATH}]), json!([]), true),
+        (json!([{"name": "a", "mountPath": PATH}]), json!([]), false),
     ] {
         let mut pod = pod(Value::Null, &[5000]);
         pod["spec"]["containers"][0]["volumeMounts"] = mounts;

@@ -211,8 +211,8 @@ impl Case<'_> {
         let (own, of_pod) = (found.privileges(), self.pod().privileges());
         let is_privileged = own.is_some_and(|own| own.is_privileged());
         if is_privileged {
-            let message = "it is privileged and can change the network rules of the chain; expected privileged: false, with a device plugin \
-                           for devices";
+            let message = "it is privileged and can change the network rules of the chain; expected privileged: false; use a \
+                           device plugin for devices";
             findings.add(site, Problem::bypass("Privileged", message));
         }
         if own.is_some_and(|own| own.proc_mount() != "Default") {

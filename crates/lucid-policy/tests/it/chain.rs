@@ -44,13 +44,11 @@ fn a_new_pod_whose_model_port_is_assumed_is_refused() {
         pod
     };
     let several = declaring(json!([{"containerPort": 8000}, {"containerPort": 8200}]));
-    for (pod, candidates) in
-        [(declaring(json!([])), ""), (several.clone(), "8000 (container model), 8200 (model)")]
-    {
+    for (pod, candidates) in [(declaring(json!([])), ""), (several.clone(), "8000 (model), 8200 (model)")] {
         let pod = injected(&pod);
         let evaluation = Ask::create(&pod).evaluate().unwrap();
         let denial = evaluation.denial().unwrap();
-        assert!(denial.starts_with("5000 is assumed to be the model's port"), "{denial}");
+        assert!(denial.starts_with("the model is assumed to listen on 5000"), "{denial}");
         assert!(denial.contains("lucid.computing/target-port") && denial.ends_with(candidates), "{denial}");
         assert_eq!(Ask::create(&pod).reasons(), ["ModelPortAssumed"]);
         let audited = Ask::create(&pod).with(|ask| ask.policy.mode = Mode::Audit).evaluate().unwrap();
@@ -383,7 +381,6 @@ fn a_choice_that_the_namespace_does_not_allow_is_refused() {
         "direction",
         "sidecar-mode",
         "intercept",
-        "other-ports",
         "open-ports",
     ] {
         let key = format!("lucid.computing/{key}");

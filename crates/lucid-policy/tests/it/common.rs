@@ -8,8 +8,8 @@ use lucid_chain::{
 };
 use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
 use lucid_policy::{
-    Case, DEFAULT_TICKET_PATTERN, Evaluation, Mode, Permission, Policy, Request, Strictness, Tickets,
-    Workload,
+    Case, DEFAULT_TICKET_PATTERN, EvaluatedKeys, Evaluation, Mode, Permission, Policy, Request, Strictness,
+    Tickets, Workload,
 };
 use serde_json::{Value, json};
 
@@ -181,6 +181,8 @@ impl Ask {
             .with_subresource(self.subresource)
             .with_object(Some(object.as_bytes()))
             .with_old_object(old.as_ref().map(String::as_bytes));
+        let keys = EvaluatedKeys::default();
+        let request = request.with_evaluated_keys(&keys);
         let subject = request.subject().unwrap()?;
         let inputs = Inputs::new(&self.configuration)
             .with_pod_choices(self.pod_choices)

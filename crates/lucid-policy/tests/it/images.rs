@@ -308,6 +308,8 @@ fn a_digest_that_another_webhook_adds_needs_its_verdict() {
         let ask = Ask::create(&pod).with(|ask| ask.configuration = with_tags());
         assert_eq!(ask.reasons(), expected, "{number}: {}", ask.denial());
         assert_eq!(ask.denial().is_empty(), reasons.is_empty(), "{number}");
+        let lenient = ask.with(|ask| ask.policy.strictness = Strictness::Lenient);
+        assert_eq!(lenient.denial().is_empty(), reasons.is_empty(), "{number}: {}", lenient.denial());
         let update = Ask::update(&original, &pod).with(|ask| ask.configuration = with_tags());
         assert_eq!(update.denial().is_empty(), reasons.is_empty(), "{number}: {}", update.denial());
         // A reinvocation of /mutate leaves exactly what is accepted.

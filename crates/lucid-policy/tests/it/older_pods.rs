@@ -19,12 +19,23 @@ fn older() -> Value {
     pod
 }
 
-fn is_evaluated(old: &Value, new: &Value, keys: &EvaluatedKeys) -> bool {
+fn is_evaluated(old: &Value, new: &Value, keys: Option<&EvaluatedKeys>) -> bool {
     let (old, new) = (old.to_string(), new.to_string());
     let request = Request::new(Workload::Pod, "shop", NOW.parse().unwrap())
         .with_object(Some(new.as_bytes()))
         .with_old_object(Some(old.as_bytes()));
-    request.with_evaluated_keys(keys).subject().unwrap().is_some()
+    let request = keys.map_or(request, |keys| request.with_evaluated_keys(keys));
+    request.subject().unwrap().is_some()
+}
+
+#[test]
+fn every_label_is_evaluated_without_a_list_of_keys() {
+    let mut new = older();
+    new["metadata"]["labels"]["app"] = json!("other");
+    assert!(is_evaluated(&older(), &new, None));
+    new = older();
+    new["metadata"]["finalizers"] = json!([]);
+    assert!(!is_evaluated(&older(), &new, None));
 }
 
 #[test]
@@ -54,8 +65,8 @@ fn only_the_spec_and_evaluated_keys_are_evaluated() {
     ] {
         let mut new = older();
         json_patch::merge(&mut new, &change);
-        assert_eq!(is_evaluated(&older(), &new, &keys), expected, "{change}");
-        assert_eq!(is_evaluated(&new, &older(), &keys), expected, "the other way: {change}");
+        assert_eq!(is_evaluated(&older(), &new, Some(&keys)), expected, "{change}");
+        assert_eq!(is_evaluated(&new, &older(), Some(&keys)), expected, "the other way: {change}");
     }
 }
 

