@@ -106,11 +106,15 @@ impl Case<'_> {
             let name = excerpt(name);
             let advice = format!(
                 "exclude it in the pod's VerticalPodAutoscaler: resourcePolicy.containerPolicies with containerName: {name}, \
-                 mode: \"Off\""
+                 mode: \"Off\", or widen resources.min and max in auditors.yaml"
             );
             return differs(difference, &advice);
         }
-        differs(difference, "keep other webhooks from changing it")
+        let advice = match difference {
+            "image" => "keep other webhooks from changing it, or name the image in auditors.yaml",
+            _ => "keep other webhooks from changing it",
+        };
+        differs(difference, advice)
     }
 
     fn missing_chain(&self, findings: &mut Findings<'_>) {

@@ -49,7 +49,7 @@ pub enum ImpossibleReason {
     /// The pod uses the node's network namespace, in which the rules would redirect traffic of the whole node.
     #[snafu(display(
         "failed to redirect traffic to the auditors: spec.hostNetwork is true, and the rules would hold for the whole node; \
-         accepted false, or the annotation {}: \"{}\"",
+         accepted false, or in mode audit the annotation {}: \"{}\"",
         keys::INTERCEPT, Intercept::Env.as_str()
     ))]
     HostNetwork,

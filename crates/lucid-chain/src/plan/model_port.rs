@@ -38,7 +38,7 @@ const INFRASTRUCTURE: [&str; 20] = [
     "fluent",
     "exporter",
     "otc-container",
-    "otel",
+    "otel-col",
     "rbac-proxy",
     "sql-proxy",
     "vault-agent",
@@ -77,8 +77,7 @@ pub struct ModelPort {
     pub source: ModelPortSource,
 }
 
-/// Source of the model's port, in descending order of precedence: the settings, a port named `model`, [`Kept`](Self::Kept),
-/// and the others as listed, but [`ServingProxy`](Self::ServingProxy) before other names.
+/// Source of the model's port.
 ///
 /// Declared ports receive calls from outside the pod, so they identify the model only for [`Direction::Inbound`]. An
 /// application that calls a model has such ports as well, and a chain that ended there would return its own calls to
@@ -86,7 +85,8 @@ pub struct ModelPort {
 /// For these directions, only a port named `model` or [`DEFAULT_MODEL_PORT`] identifies the model.
 ///
 /// Ports count if a running container declares them for TCP: applications and native sidecars, but not the proxies of
-/// service meshes. Ports whose name or probe says that they are for metrics, health, profiling or administration do not.
+/// service meshes and other infrastructure. Ports whose name or probe says that they are for metrics, health, profiling,
+/// administration or another protocol do not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelPortSource {
