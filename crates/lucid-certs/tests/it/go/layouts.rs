@@ -82,7 +82,9 @@ pub(super) fn vectors() -> Vec<(String, Expected, Vector)> {
         ("headers", Rejected("header"), |ca| ca.replace("MII", "A: b\n\nMII").into()),
         ("no base64", Rejected("not base64"), |ca| ca.replace("MII", "M*I").into()),
         ("base64 for URLs", Rejected("not base64"), |ca| (ca.clone() + &ca.replacen("MII", "M_-", 1)).into()),
-        ("truncated base64", Rejected("failed to read"), |ca| (ca.clone() + &ca.replacen("MII", "MI", 1)).into()),
+        ("truncated base64", Rejected("failed to read"), |ca| {
+            (ca.clone() + &ca.replacen("MII", "MI", 1)).into()
+        }),
         ("padding within base64", Rejected("not base64"), |ca| {
             (ca.clone() + &ca.replacen("MII", "MA==MII", 1)).into()
         }),
