@@ -82,7 +82,7 @@ pub(super) async fn images_are_verified_in_every_list_and_operation(cluster: &Cl
     let path = format!("{web}/resize");
     for less in [
         json!({"requests": {"cpu": "1m"}, "limits": {"cpu": "1m"}}),
-        json!({"limits": {"cpu": "249m"}}),
+        json!({"requests": {"cpu": "49m"}}),
         json!({"requests": {"memory": "1Mi"}, "limits": {"memory": "1Gi"}}),
     ] {
         assert_refused(
