@@ -315,7 +315,7 @@ fn candidates<'v>(container: &'v ContainerView<'_>) -> impl Iterator<Item = Decl
 fn serving_probe(container: &ContainerView<'_>) -> Option<NonZeroU16> {
     let probes = [container.readiness_probe(), container.startup_probe()].into_iter().flatten();
     let mut serving = probes.filter(|probe| is_serving_path(probe.path()));
-    serving.find_map(|probe| usable(probe.port(container)?.try_into().ok()))
+    serving.find_map(|probe| usable(probe.port(container)))
 }
 
 /// Returns `true` if the model may listen on another port than the one that was singled out: probes target only others.
@@ -325,7 +325,7 @@ fn is_contradicted(port: NonZeroU16, source: &ModelPortSource, containers: &[&Co
     }
     let targets = containers.iter().flat_map(|container| {
         let probes = container.probes().filter(|probe| is_serving_path(probe.path()));
-        probes.filter_map(|probe| usable(probe.port(container)?.try_into().ok()))
+        probes.filter_map(|probe| usable(probe.port(container)))
     });
     let targets: Vec<_> = targets.collect();
     !targets.is_empty() && !targets.contains(&port)

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU16};
 
+use super::ports::usable;
 use crate::{
     annotations::Annotations, keys, mode::OtherPorts, pod::ContainerView, port_list::PortList,
     redirect::Redirect, text::Name,
@@ -44,17 +45,15 @@ pub(super) fn find<'v, 'a: 'v>(
     other_ports: OtherPorts,
 ) -> BTreeMap<NonZeroU16, OpenPortReason> {
     let closes = redirect.is_some() && other_ports == OtherPorts::Closed;
-    let usable = |number: i64| u16::try_from(number).ok().and_then(NonZeroU16::new);
     let mut open = BTreeMap::new();
     for found in running {
         let container = || found.name().to_owned();
         if closes {
-            let probed = found.kubelet_ports().filter_map(usable);
+            let probed = found.kubelet_ports().filter_map(|number| usable(Some(number)));
             open.extend(probed.map(|port| (port, OpenPortReason::Probe { container: container() })));
         } else {
-            let declared =
-                found.ports().filter(|port| port.is_tcp()).filter_map(|port| port.container_port());
-            let declared = declared.filter_map(|number| usable(number.into()));
+            let declared = found.ports().filter(|port| port.is_tcp());
+            let declared = declared.filter_map(|port| usable(port.container_port()));
             open.extend(declared.map(|port| (port, OpenPortReason::Declared { container: container() })));
         }
     }

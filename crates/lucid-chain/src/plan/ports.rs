@@ -196,6 +196,6 @@ fn spares(direction: Direction) -> impl Iterator<Item = NonZeroU16> {
 }
 
 /// Converts a declared number to a port; the API server rejects invalid ones.
-pub(super) fn usable(number: Option<i32>) -> Option<NonZeroU16> {
-    u16::try_from(number?).ok().and_then(NonZeroU16::new)
+pub(super) fn usable<N: TryInto<u16>>(number: Option<N>) -> Option<NonZeroU16> {
+    number?.try_into().ok().and_then(NonZeroU16::new)
 }
