@@ -3,36 +3,22 @@
 //! This is not a parser: it accepts lone surrogates, any depth, duplicate members, trailing documents and errors of syntax.
 //! The parser of a model may accept what a parser here would reject.
 
-use std::{borrow::Cow, collections::HashMap, ops::Range};
+use std::{borrow::Cow, cell::OnceCell, collections::HashMap, iter, ops::Range};
 
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr_iter, memchr2};
 use serde::de::IgnoredAny;
 
 /// Depth from which containers have no node of their own. The strings in them belong to the one at this depth.
 const MAX_DEPTH: usize = 64;
 
-/// Characters before a document: a byte order mark, and the separator of JSON text sequences (RFC 7464).
-pub(crate) const SEPARATORS: [char; 2] = ['\u{feff}', '\u{1e}'];
+/// Number of characters of a name that matter.
+pub(crate) const MAX_NAME: usize = 64;
 
-/// Names of members that protocols look up.
-const MARKS: [&str; 16] = [
-    "role",
-    "type",
-    "index",
-    "output_index",
-    "content_index",
-    "summary_index",
-    "id",
-    "model",
-    "created",
-    "created_at",
-    "sequence_number",
-    "name",
-    "method",
-    "messages",
-    "inputs",
-    "jsonrpc",
-];
+/// Number of nodes up to which members are searched without an index.
+const FEW: usize = 64;
+
+/// Characters before a document: a byte order mark, and the separator of JSON text sequences (RFC 7464).
+const SEPARATORS: [char; 2] = ['\u{feff}', '\u{1e}'];
 
 /// A scanned text. Its first node is the root; every other node follows its parent.
 #[derive(Debug)]
@@ -41,12 +27,16 @@ pub(crate) struct Document<'a> {
     pub(crate) nodes: Vec<Node<'a>>,
     /// Names of members, as ranges of the text without quotes.
     pub(crate) names: Vec<Range<usize>>,
-    marks: HashMap<(usize, &'static str), usize>,
+    /// The text is one JSON value, apart from duplicate members and lone surrogates.
+    pub(crate) is_json: bool,
+    index: OnceCell<HashMap<(usize, String), usize>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Node<'a> {
     pub(crate) parent: usize,
+    /// Number of steps from the root.
+    pub(crate) depth: usize,
     pub(crate) step: Step<'a>,
     pub(crate) kind: Kind,
     /// Range of the value in the text; of a string, what is between its quotes.
@@ -58,6 +48,15 @@ pub(crate) struct Node<'a> {
 pub(crate) enum Step<'a> {
     Name(Cow<'a, str>),
     Index(u32),
+}
+
+impl Step<'_> {
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Name(name) => Some(name),
+            Self::Index(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,17 +85,21 @@ struct Open<'a> {
 impl<'a> Document<'a> {
     pub(crate) fn scan(text: &'a str) -> Self {
         let bytes = text.as_bytes();
-        let root = Node { parent: 0, step: Step::Index(0), kind: Kind::Container, range: 0..text.len() };
-        let mut document = Self { text, nodes: vec![root], names: Vec::new(), marks: HashMap::new() };
+        let root =
+            Node { parent: 0, depth: 0, step: Step::Index(0), kind: Kind::Container, range: 0..text.len() };
+        let mut document =
+            Self { text, nodes: vec![root], names: Vec::new(), is_json: false, index: OnceCell::new() };
+        let mut syntax = Syntax::default();
         let mut open: Vec<Open<'a>> = vec![Open { node: 0, next: 0, name: None }];
         // Number of open containers without a node.
         let mut deeper = 0_usize;
-        let mut at = 0;
+        let mut at = text.len() - text.trim_start_matches(SEPARATORS).len();
         while let Some(&byte) = bytes.get(at) {
             match byte {
                 b'"' => {
                     let content = at + 1..end_of_string(bytes, at + 1);
                     at = content.end + 1;
+                    syntax.string(text, &content);
                     if next_token(bytes, at) == Some(b':') {
                         let name = decode(&text[content.clone()]).text;
                         document.names.push(content);
@@ -108,8 +111,12 @@ impl<'a> Document<'a> {
                     }
                     continue;
                 }
-                b'{' | b'[' if open.len() > MAX_DEPTH => deeper += 1,
+                b'{' | b'[' if open.len() > MAX_DEPTH => {
+                    syntax.mark(byte);
+                    deeper += 1;
+                }
                 b'{' | b'[' => {
+                    syntax.mark(byte);
                     // The first container of the text is the root.
                     let node = match document.nodes.len() {
                         1 if open.len() == 1 && open.iter().all(|open| open.next == 0) => {
@@ -120,8 +127,12 @@ impl<'a> Document<'a> {
                     };
                     open.push(Open { node, next: 0, name: None });
                 }
-                b'}' | b']' if deeper > 0 => deeper -= 1,
+                b'}' | b']' if deeper > 0 => {
+                    syntax.mark(byte);
+                    deeper -= 1;
+                }
                 b'}' | b']' => {
+                    syntax.mark(byte);
                     if open.len() > 1
                         && let Some(closed) = open.pop()
                         && closed.node > 0
@@ -129,8 +140,9 @@ impl<'a> Document<'a> {
                         document.nodes[closed.node].range.end = at + 1;
                     }
                 }
-                b',' | b':' => {}
-                _ if byte.is_ascii_whitespace() => {}
+                b',' | b':' => syntax.mark(byte),
+                // RFC 8259 knows no form feed.
+                _ if byte.is_ascii_whitespace() => syntax.is_wrong |= byte == b'\x0c',
                 _ => {
                     let is_end = |byte: &u8| {
                         matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':')
@@ -139,6 +151,7 @@ impl<'a> Document<'a> {
                     let length = bytes[at..].iter().position(is_end).unwrap_or(bytes.len() - at);
                     let scalar = at..at + length;
                     at = scalar.end;
+                    syntax.scalar(&text[scalar.clone()]);
                     let is_named = open.last().is_some_and(|open| open.name.is_some());
                     match is_named || is_long_integer(&text[scalar.clone()]) {
                         true => drop(document.add(&mut open, Kind::Scalar, scalar)),
@@ -149,6 +162,7 @@ impl<'a> Document<'a> {
             }
             at += 1;
         }
+        document.is_json = syntax.is_complete();
         document
     }
 
@@ -161,14 +175,8 @@ impl<'a> Document<'a> {
             }
             None => (0, Step::Index(0)),
         };
-        let node = self.nodes.len();
-        if let Step::Name(name) = &step
-            && let Some(mark) = MARKS.iter().find(|mark| **mark == name)
-        {
-            self.marks.insert((parent, mark), node);
-        }
-        self.nodes.push(Node { parent, step, kind, range });
-        node
+        self.nodes.push(Node { parent, depth: self.nodes[parent].depth + 1, step, kind, range });
+        self.nodes.len() - 1
     }
 
     /// Returns `true` for a string, and for an integer that is long.
@@ -181,23 +189,28 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Returns the steps from the root to a node.
-    pub(crate) fn path(&self, node: usize) -> Vec<usize> {
-        let mut path = Vec::new();
-        let mut at = node;
-        while at > 0 {
-            path.push(at);
-            at = self.nodes[at].parent;
-        }
-        path.reverse();
-        path
+    /// Returns a node and those that it is in, up to the root.
+    pub(crate) fn ancestors(&self, node: usize) -> impl Iterator<Item = usize> {
+        iter::successors(Some(node), |&node| (node > 0).then(|| self.nodes[node].parent))
+    }
+
+    /// Returns the node of this depth that a node is in.
+    pub(crate) fn ancestor(&self, node: usize, depth: usize) -> usize {
+        self.ancestors(node).find(|&node| self.nodes[node].depth <= depth).unwrap_or_default()
+    }
+
+    /// Returns the last name on the way to a node.
+    pub(crate) fn name(&self, node: usize) -> &str {
+        self.ancestors(node).find_map(|node| self.nodes[node].step.name()).unwrap_or_default()
     }
 
     /// Returns a JSON Pointer (RFC 6901) to a node. Long names are shortened.
     pub(crate) fn pointer(&self, node: usize) -> String {
-        let steps = self.path(node).into_iter().map(|node| match &self.nodes[node].step {
+        let mut path: Vec<_> = self.ancestors(node).filter(|&node| node > 0).collect();
+        path.reverse();
+        let steps = path.into_iter().map(|node| match &self.nodes[node].step {
             Step::Name(name) => {
-                let name: String = name.chars().take(64).collect();
+                let name: String = name.chars().take(MAX_NAME).collect();
                 format!("/{}", name.replace('~', "~0").replace('/', "~1"))
             }
             Step::Index(index) => format!("/{index}"),
@@ -205,37 +218,143 @@ impl<'a> Document<'a> {
         steps.collect()
     }
 
-    /// Returns the last member with this name of a container. `name` is one of [`MARKS`].
-    pub(crate) fn member(&self, container: usize, name: &'static str) -> Option<usize> {
-        self.marks.get(&(container, name)).copied()
+    /// Returns the last member with this name of a container.
+    pub(crate) fn member(&self, container: usize, name: &str) -> Option<usize> {
+        let members = || (1..self.nodes.len()).filter_map(|node| Some((node, self.nodes[node].step.name()?)));
+        if self.nodes.len() <= FEW {
+            let mut members = members().rev();
+            return members.find(|(node, it)| self.nodes[*node].parent == container && *it == name).map(|it| it.0);
+        }
+        let index = self.index.get_or_init(|| {
+            let short = members().filter(|(_, name)| name.len() <= MAX_NAME);
+            short.map(|(node, name)| ((self.nodes[node].parent, name.to_owned()), node)).collect()
+        });
+        index.get(&(container, name.to_owned())).copied()
     }
 
-    /// Returns the value of such a member.
-    pub(crate) fn member_value(&self, container: usize, name: &'static str) -> Option<Cow<'a, str>> {
+    /// Returns the value of a string or scalar that is a member.
+    pub(crate) fn member_value(&self, container: usize, name: &str) -> Option<Cow<'a, str>> {
         self.member(container, name).map(|node| self.value(node))
+    }
+
+    /// Returns a member as a value.
+    pub(crate) fn member_json(&self, container: usize, name: &str) -> Option<serde_json::Value> {
+        self.member(container, name).map(|node| self.json(node))
+    }
+
+    /// Returns the text as it is.
+    pub(crate) fn raw(&self, node: usize) -> &'a str {
+        &self.text[self.nodes[node].range.clone()]
     }
 
     /// Returns the text of a string or scalar.
     pub(crate) fn value(&self, node: usize) -> Cow<'a, str> {
-        let raw = &self.text[self.nodes[node].range.clone()];
         match self.nodes[node].kind {
-            Kind::String => decode(raw).text,
-            Kind::Container | Kind::Scalar => Cow::Borrowed(raw),
+            Kind::String => decode(self.raw(node)).text,
+            Kind::Container | Kind::Scalar => Cow::Borrowed(self.raw(node)),
         }
     }
 
-    /// Returns a string or scalar as a value.
-    pub(crate) fn json_value(&self, node: usize) -> serde_json::Value {
+    /// Returns a node as a value.
+    pub(crate) fn json(&self, node: usize) -> serde_json::Value {
         match self.nodes[node].kind {
             Kind::String => self.value(node).into(),
-            Kind::Container | Kind::Scalar => serde_json::from_str(&self.value(node)).unwrap_or_default(),
+            Kind::Container | Kind::Scalar => serde_json::from_str(self.raw(node)).unwrap_or_default(),
         }
     }
 }
 
-/// Returns `true` if a text is one JSON value, apart from duplicate members and lone surrogates.
-pub(crate) fn is_json(text: &str) -> bool {
-    serde_json::from_str::<IgnoredAny>(text).is_ok()
+/// The grammar of JSON (RFC 8259), apart from depth, duplicate members and lone surrogates.
+#[derive(Debug, Default)]
+struct Syntax {
+    /// Open brackets.
+    open: Vec<u8>,
+    next: Next,
+    is_wrong: bool,
+}
+
+/// What may come next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Next {
+    #[default]
+    Value,
+    ValueOrEnd,
+    NameOrEnd,
+    Name,
+    Colon,
+    CommaOrEnd,
+}
+
+impl Syntax {
+    fn mark(&mut self, byte: u8) {
+        let is_in_object = self.open.last() == Some(&b'{');
+        self.next = match (byte, self.next) {
+            (b'{' | b'[', Next::Value | Next::ValueOrEnd) => {
+                self.open.push(byte);
+                if byte == b'{' { Next::NameOrEnd } else { Next::ValueOrEnd }
+            }
+            (b'}', Next::NameOrEnd) | (b']', Next::ValueOrEnd) => self.close(),
+            (b'}', Next::CommaOrEnd) if is_in_object => self.close(),
+            (b']', Next::CommaOrEnd) if !is_in_object && !self.open.is_empty() => self.close(),
+            (b',', Next::CommaOrEnd) if !self.open.is_empty() => {
+                if is_in_object { Next::Name } else { Next::Value }
+            }
+            (b':', Next::Colon) => Next::Value,
+            (_, next) => {
+                self.is_wrong = true;
+                next
+            }
+        };
+    }
+
+    fn close(&mut self) -> Next {
+        self.open.pop();
+        Next::CommaOrEnd
+    }
+
+    fn string(&mut self, text: &str, content: &Range<usize>) {
+        let raw = &text[content.clone()];
+        self.is_wrong |= content.end >= text.len()
+            || raw.bytes().any(|byte| byte < 0x20)
+            || !(memchr(b'\\', raw.as_bytes()).is_none() || are_valid_escapes(raw));
+        self.next = match self.next {
+            Next::Value | Next::ValueOrEnd => Next::CommaOrEnd,
+            Next::Name | Next::NameOrEnd => Next::Colon,
+            next => {
+                self.is_wrong = true;
+                next
+            }
+        };
+    }
+
+    fn scalar(&mut self, scalar: &str) {
+        let is_expected = matches!(self.next, Next::Value | Next::ValueOrEnd);
+        self.is_wrong |= !is_expected || serde_json::from_str::<IgnoredAny>(scalar).is_err();
+        self.next = Next::CommaOrEnd;
+    }
+
+    fn is_complete(&self) -> bool {
+        !self.is_wrong && self.open.is_empty() && self.next == Next::CommaOrEnd
+    }
+}
+
+fn are_valid_escapes(text: &str) -> bool {
+    let mut after = 0;
+    memchr_iter(b'\\', text.as_bytes()).all(|at| {
+        // The second backslash of a pair begins no escape.
+        if at < after {
+            return true;
+        }
+        after = at + 2;
+        match text.as_bytes().get(at + 1) {
+            Some(b'u') => {
+                let digits = text.as_bytes().get(at + 2..at + 6);
+                digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+            }
+            Some(byte) => b"\"\\/bfnrt".contains(byte),
+            None => false,
+        }
+    })
 }
 
 /// Returns the position of the quote that ends the string, or the end of the text.
@@ -414,6 +533,32 @@ mod tests {
         let found = strings(&text);
         assert_eq!(found.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>(), ["x", "y"]);
         assert_eq!(found[1].0, "/1");
-        assert!(is_json(&text));
+        assert!(Document::scan(&text).is_json);
+    }
+
+    #[test]
+    fn what_is_json_is_what_serde_json_accepts() {
+        let texts = [
+            "", " ", "1", "-", "01", "1.", "-0.5e+3", "nul", "null", "\"a\"", "\"a", "\"\\u00e9\"", "\"\\u00g0\"", "\"\\x\"",
+            "\"\\\\\"", "\"\\\"", "\"a\nb\"", "{}", "{", "}", "[]", "[", "[}", "{]", "[1,2]", "[1,]", "[,1]", "[1 2]", "{\"a\":1}",
+            "{\"a\":1,}", "{\"a\"}", "{\"a\":}", "{\"a\" 1}", "{1:2}", "{\"a\":1 \"b\":2}", "{\"a\":1,\"b\":[{},[]]}", "{} {}", "{},", "1 2",
+            "[\"a\":1]", "{\"a\":\"b\":1}", "\u{c}1", ":1", "{\"\\ud800\":\"\\ud800\"}", "[1]]", "[[1]", "tru e", "1\"a\"", "\"a\"1",
+        ];
+        for text in texts {
+            assert_eq!(Document::scan(text).is_json, serde_json::from_str::<IgnoredAny>(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn members_are_found_in_small_and_large_documents() {
+        for count in [1, 1000] {
+            let others: String = (0..count).map(|n| format!("\"m{n}\":{{\"role\":\"x\"}},")).collect();
+            let text = format!("{{{others}\"role\":\"a\",\"role\":\"user\"}}");
+            let document = Document::scan(&text);
+            assert_eq!(document.member_value(0, "role").as_deref(), Some("user"));
+            assert_eq!(document.member(0, "none"), None);
+            let first = document.member(0, "m0").unwrap();
+            assert_eq!(document.member_value(first, "role").as_deref(), Some("x"));
+        }
     }
 }

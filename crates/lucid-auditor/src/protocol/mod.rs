@@ -1,0 +1,308 @@
+//! Protocols of model servers. Each is one value in a file of its own, and nothing else in the crate names a member of one.
+//!
+//! A protocol that is recognized wrongly hides no text: strings that no rule names are judged as well. What is true of a member
+//! of one protocol, such as that it holds an image, counts in all of them, because callers choose path and body.
+
+mod anthropic;
+mod chat;
+mod embeddings;
+mod gemini;
+mod kserve;
+mod mcp;
+mod media;
+mod ollama;
+mod responses;
+mod rule;
+mod tgi;
+
+use std::{borrow::Cow, collections::BTreeSet, collections::HashSet, fmt, sync::LazyLock};
+
+use hyper::StatusCode;
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+
+use crate::json::{Document, MAX_NAME, Step};
+
+pub(crate) use self::{
+    chat::DONE,
+    mcp::request_id,
+    media::{unjudged_answer, unjudged_request},
+    rule::{ANY, Rule},
+};
+
+/// All protocols, those first whose paths end like those of others.
+static PROTOCOLS: [&Protocol; 14] = [
+    &chat::CHAT,
+    &chat::COMPLETIONS,
+    &responses::RESPONSES,
+    &embeddings::EMBEDDINGS,
+    &anthropic::MESSAGES,
+    &ollama::CHAT,
+    &ollama::GENERATE,
+    &ollama::EMBED,
+    &gemini::GENERATE,
+    &kserve::V1,
+    &kserve::V2,
+    &mcp::RPC,
+    &tgi::GENERATE,
+    &GENERIC,
+];
+
+/// JSON of unknown structure, and plain text.
+static GENERIC: Protocol = Protocol::UNKNOWN;
+
+/// A protocol.
+#[derive(Debug)]
+pub(crate) struct Protocol {
+    /// Ends of the paths of its requests.
+    paths: &'static [&'static str],
+    /// Recognizes a request whose path says nothing.
+    is_request: fn(&Document<'_>) -> bool,
+    /// Recognizes an answer, or an event of one.
+    is_answer: fn(&Document<'_>) -> bool,
+    /// Texts of a request.
+    pub(crate) request: &'static [Rule],
+    /// Texts of a whole answer, and whole texts of an event.
+    pub(crate) answer: &'static [Rule],
+    /// Texts that continue over the events of a stream, and before them, names that do not.
+    pub(crate) events: &'static [Rule],
+    /// The array of messages of a request, the oldest first.
+    pub(crate) messages: &'static str,
+    /// The array of answers, if the caller may ask for several.
+    pub(crate) choices: &'static str,
+    /// Members of an event that tell which text it continues.
+    pub(crate) indices: &'static [&'static str],
+    /// Members of an element of an array in an event that tell which one it is: its index, and its id.
+    pub(crate) element: (&'static str, &'static str),
+    /// What an event means for the texts of its stream.
+    pub(crate) effect: fn(&Document<'_>) -> Effect,
+    /// First byte of a JSON answer that is a stream: the elements of its first array are events.
+    pub(crate) elements: Option<u8>,
+    /// Members that repeat the text, and are removed if it is masked.
+    pub(crate) echoes: &'static [&'static str],
+    /// Names of members that no rule names.
+    names: &'static [&'static str],
+    /// Members whose values are identifiers.
+    identifiers: &'static [&'static str],
+    /// Members whose values only the server itself reads, and the `type` of the container, if it matters.
+    opaque: &'static [(&'static str, &'static str)],
+    media: media::Media,
+    /// Returns status and body of a refusal.
+    pub(crate) refusal: fn(&Refusal<'_>) -> (StatusCode, Value),
+    /// Returns the state of a stream of which nothing is sent.
+    pub(crate) sent: fn() -> Box<dyn Sent>,
+    /// The state depends on the texts.
+    pub(crate) keeps_texts: bool,
+}
+
+impl Protocol {
+    const UNKNOWN: Self = Self {
+        paths: &[],
+        is_request: |_| false,
+        is_answer: |_| false,
+        request: &[],
+        answer: &[],
+        events: &[],
+        messages: "",
+        choices: "",
+        indices: &[],
+        element: ("", ""),
+        effect: |_| Effect::None,
+        elements: None,
+        echoes: &[],
+        names: &[],
+        identifiers: &[],
+        opaque: &[],
+        media: media::Media::NONE,
+        refusal: chat::refusal,
+        sent: || Box::new(NoEnd),
+        keeps_texts: false,
+    };
+
+    /// Returns the protocol of a request.
+    pub(crate) fn of_request(path: &str, document: &Document<'_>) -> &'static Self {
+        let path = percent_decode_str(path).decode_utf8_lossy();
+        let path = path.trim_end_matches('/');
+        let by_path = |it: &&&Self| it.paths.iter().any(|end| path.ends_with(end));
+        let named = PROTOCOLS.iter().find(by_path);
+        named.or_else(|| PROTOCOLS.iter().find(|it| (it.is_request)(document))).unwrap_or(&&GENERIC)
+    }
+
+    /// Returns the protocol of an answer or an event, by its content: path and body of the request do not decide what the model
+    /// sends.
+    pub(crate) fn of_answer(document: &Document<'_>) -> Option<&'static Self> {
+        PROTOCOLS.iter().find(|it| (it.is_answer)(document)).copied()
+    }
+
+    /// Returns `true` if the structure of documents is known.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.request.is_empty()
+    }
+
+    /// Returns the index of the answer that a node belongs to.
+    pub(crate) fn choice(&self, document: &Document<'_>, node: usize) -> Option<u32> {
+        let array = Some(document.ancestor(node, 1)).filter(|_| !self.choices.is_empty())?;
+        (document.nodes[array].step.name() == Some(self.choices)).then_some(())?;
+        let element = document.ancestor(node, 2);
+        let stated = document.member_value(element, self.element.0).and_then(|index| index.parse().ok());
+        stated.or(match document.nodes[element].step {
+            Step::Index(index) => Some(index),
+            Step::Name(_) => None,
+        })
+    }
+
+    /// Returns the message that a node of a request belongs to.
+    pub(crate) fn message_of(&self, document: &Document<'_>, node: usize) -> Option<usize> {
+        let array = document.ancestor(node, 1);
+        let is_message = !self.messages.is_empty() && document.nodes[array].step.name() == Some(self.messages);
+        (is_message && document.nodes[node].depth >= 2).then(|| document.ancestor(node, 2))
+    }
+
+    /// Returns the last message of the model in a request.
+    pub(crate) fn last_answer(&self, document: &Document<'_>) -> Option<usize> {
+        let is_answer = |&node: &usize| {
+            let is = |name: &str, test: fn(&str) -> bool| document.member_value(node, name).is_some_and(|it| test(&it));
+            document.nodes[node].depth == 2
+                && self.message_of(document, node).is_some()
+                && (is("role", |role| matches!(role, "assistant" | "model"))
+                    // Items of OpenAI's responses.
+                    || is("type", |kind| kind.ends_with("_call") || kind == "reasoning"))
+        };
+        (1..document.nodes.len()).rev().find(is_answer)
+    }
+
+    /// Returns the indices of the answers in a document.
+    pub(crate) fn choices(&self, document: &Document<'_>) -> BTreeSet<u32> {
+        let elements = (0..document.nodes.len()).filter(|&node| document.nodes[node].depth == 2);
+        elements.filter_map(|node| self.choice(document, node)).collect()
+    }
+}
+
+/// Returns the role of a string's message, if one is stated.
+pub(crate) fn role<'a>(document: &Document<'a>, message: usize, node: usize) -> Option<Cow<'a, str>> {
+    let role = |node| document.member_value(node, "role");
+    // Parts of a message have its role.
+    let role = role(message).or_else(|| document.ancestors(node).find_map(role))?;
+    (role.len() <= MAX_NAME).then_some(role)
+}
+
+/// What an event means for the texts of its stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Effect {
+    None,
+    /// It only shows that the server is alive.
+    Ping,
+    /// The texts of some answers end.
+    Ends(Vec<u32>),
+    /// All texts end.
+    EndsAll,
+}
+
+/// What of a stream was sent, as far as its early end depends on it.
+pub(crate) trait Sent: fmt::Debug + Send {
+    /// Notes an event.
+    fn note(&mut self, _event: &Document<'_>) {}
+
+    /// Returns the events of an early end. Without any, the connection is cut.
+    fn end(&self, refusal: &Refusal<'_>) -> Vec<Event>;
+}
+
+/// A protocol without early end.
+#[derive(Debug)]
+struct NoEnd;
+
+impl Sent for NoEnd {
+    fn end(&self, _: &Refusal<'_>) -> Vec<Event> {
+        Vec::new()
+    }
+}
+
+/// Kind of refusals by a judge.
+pub(crate) const BLOCKED: &str = "blocked";
+
+/// A refused request or answer.
+#[derive(Debug)]
+pub(crate) struct Refusal<'a> {
+    pub(crate) auditor: &'a str,
+    pub(crate) kind: &'static str,
+    /// Rule of a judge, or empty.
+    pub(crate) rule: &'a str,
+    pub(crate) status: StatusCode,
+    pub(crate) message: &'a str,
+    /// Id of the request (JSON-RPC), or an array of those of a batch.
+    pub(crate) id: Option<&'a Value>,
+    /// Answers that the stream has begun and not ended.
+    pub(crate) choices: &'a BTreeSet<u32>,
+}
+
+impl Refusal<'_> {
+    fn is_verdict(&self) -> bool {
+        self.kind == BLOCKED
+    }
+
+    /// Returns the body of protocols without types of errors.
+    fn plain(&self) -> (StatusCode, Value) {
+        (self.status, json!({"error": self.message, "auditor": self.auditor}))
+    }
+}
+
+/// An event of a stream.
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// Name of a server-sent event, for protocols that have them.
+    pub(crate) name: Option<String>,
+    pub(crate) data: Cow<'static, str>,
+}
+
+impl Event {
+    fn json(value: &Value) -> Self {
+        Self { name: None, data: value.to_string().into() }
+    }
+
+    /// Returns an event that has its member `type` as name.
+    fn named(value: &Value) -> Self {
+        Self { name: value["type"].as_str().map(str::to_owned), data: value.to_string().into() }
+    }
+}
+
+/// Names of members that some protocol defines, and those of them whose values are identifiers.
+static NAMES: LazyLock<[HashSet<&'static str>; 2]> = LazyLock::new(|| {
+    let rules = |it: &&'static Protocol| [it.request, it.answer, it.events].into_iter().flatten();
+    let named = PROTOCOLS.iter().flat_map(rules).flat_map(|rule| rule.path.split('/'));
+    let listed = |it: &&'static Protocol| {
+        let opaque = it.opaque.iter().map(|(name, _)| name);
+        it.names.iter().chain(it.identifiers).chain(opaque).copied()
+    };
+    let names = named.chain(PROTOCOLS.iter().flat_map(listed)).collect();
+    [names, PROTOCOLS.iter().flat_map(|it| it.identifiers.iter().copied()).collect()]
+});
+
+/// Returns `true` for the name of a member of a protocol, which is no text.
+pub(crate) fn is_name(name: &str) -> bool {
+    NAMES[0].contains(name)
+}
+
+/// Returns `true` for a string that is not text: an identifier, such as the name of the model, or opaque.
+pub(crate) fn is_structure(document: &Document<'_>, node: usize, text: &str) -> bool {
+    let Some(name) = document.nodes[node].step.name() else { return false };
+    NAMES[1].contains(name) && is_identifier(text) || is_opaque(document, node, name) && is_encoded(text)
+}
+
+fn is_opaque(document: &Document<'_>, node: usize, name: &str) -> bool {
+    let mut known = PROTOCOLS.iter().flat_map(|it| it.opaque).filter(|(known, _)| *known == name);
+    let kind = || document.member_value(document.nodes[node].parent, "type");
+    known.any(|(_, of)| of.is_empty() || kind().as_deref() == Some(of))
+}
+
+/// Maximum length of an identifier.
+const MAX_IDENTIFIER: usize = 128;
+
+pub(crate) fn is_identifier(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/+-".contains(&byte);
+    text.len() <= MAX_IDENTIFIER && text.bytes().all(is_part)
+}
+
+/// Returns `true` for base64, in any alphabet, and the like.
+fn is_encoded(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.:/+-=~|".contains(&byte))
+}
