@@ -110,13 +110,16 @@ pub struct Passage<'a> {
     pub has_more: bool,
     /// Place in the body as a JSON Pointer (RFC 6901), such as `/messages/0/content`. Empty for text other than JSON.
     pub location: Cow<'a, str>,
+    /// The text belongs to an earlier turn: its message precedes the last message of the assistant in a request.
+    pub is_history: bool,
 }
 
 impl<'a> Passage<'a> {
     /// Creates a passage without role, choice and location.
     pub fn new(direction: Direction, text: impl Into<Cow<'a, str>>) -> Self {
         let location = Cow::Borrowed("");
-        Self { text: text.into(), direction, role: None, choice: None, has_more: false, location }
+        let (text, role, choice) = (text.into(), None, None);
+        Self { text, direction, role, choice, has_more: false, location, is_history: false }
     }
 
     /// Returns a copy that borrows nothing.
@@ -128,6 +131,7 @@ impl<'a> Passage<'a> {
             choice: self.choice,
             has_more: self.has_more,
             location: self.location.into_owned().into(),
+            is_history: self.is_history,
         }
     }
 }
