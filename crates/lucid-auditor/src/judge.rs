@@ -14,12 +14,22 @@ use futures::{FutureExt as _, TryFutureExt as _, future::BoxFuture};
 use serde::Deserialize;
 use tower::{BoxError, Layer, Service, ServiceExt as _};
 
-use crate::Mode;
+use crate::{
+    CacheOptions, Mode,
+    cache::{Cache, Key},
+};
 
 /// Decides whether a text may pass.
 ///
 /// Requests are judged as whole messages. The text of a streamed answer is judged in windows: each call gets the text that
 /// is not released yet, and up to [`Judge::overlap`] bytes before it.
+///
+/// A stream is released as it is judged, and ends at a denial: the caller has seen the words before. Of a finding in several
+/// words, these are its own first words, unless [`Judge::undecided`] withheld them. Without `stream`, the caller sees nothing
+/// of a denied answer.
+///
+/// Each text is judged again with every request that repeats it, unless [`Policy::cache`] is set: a judge may keep a state, such
+/// as a count of requests.
 ///
 /// ```
 /// use lucid_auditor::{Judge, JudgeError, Passage, Verdict};
@@ -57,6 +67,9 @@ pub trait Judge: Send + Sync + 'static {
 
     /// Number of bytes at the end of `text` that may be the beginning of a finding: they are withheld until more text has been
     /// judged, or the answer ends. At most [`Judge::overlap`], which is also the default.
+    ///
+    /// What is not withheld reaches the caller, even if the next word completes a finding: with 0, a caller whose answer is
+    /// denied for `I will kill you` has seen `I will kill`.
     fn undecided(&self, _text: &str) -> usize {
         self.overlap()
     }
@@ -169,6 +182,63 @@ impl fmt::Display for Direction {
     }
 }
 
+/// Author of a message of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Role {
+    /// The application: also `instructions` (Responses) and `system` (Anthropic, Ollama).
+    System,
+    /// The application, as OpenAI's newer models call it.
+    Developer,
+    /// The user.
+    User,
+    /// The model: also `model` (Gemini).
+    Assistant,
+    /// Results of tools, with any spelling of the role.
+    Tool,
+}
+
+impl Role {
+    /// Returns the role of a prompt or a tool's result, if it is known.
+    pub(crate) fn of(passage: &Passage<'_>) -> Option<Self> {
+        match (passage.direction, passage.role.as_deref()) {
+            (Direction::ToolResult, _) => Some(Self::Tool),
+            (Direction::Completion | Direction::ToolCall, _) => None,
+            (Direction::Prompt, Some("system")) => Some(Self::System),
+            (Direction::Prompt, Some("developer")) => Some(Self::Developer),
+            (Direction::Prompt, Some("user")) => Some(Self::User),
+            (Direction::Prompt, Some("assistant" | "model")) => Some(Self::Assistant),
+            (Direction::Prompt, Some("tool" | "function")) => Some(Self::Tool),
+            (Direction::Prompt, _) => None,
+        }
+    }
+
+    /// Returns the name: `system`, `developer`, `user`, `assistant` or `tool`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Developer => "developer",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+/// Turns of a conversation that are judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Turns {
+    /// All.
+    #[default]
+    All,
+    /// The last one, which begins with the last message of the assistant. A denial of an earlier text that is in the
+    /// [cache](Policy::cache) has no consequence; its masks have. An earlier text that is not in the cache is judged.
+    Last,
+}
+
 /// Decision of a judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -265,6 +335,17 @@ pub struct Policy {
     pub timeout: Duration,
     /// Texts that the judge is asked about. Default: all.
     pub directions: Option<Vec<Direction>>,
+    /// Roles whose prompts and results of tools the judge is asked about. Default: all, as the caller chooses the roles. Texts
+    /// without a role, or with an unknown one, are always judged; completions and calls of tools are subject to `directions`
+    /// only.
+    pub roles: Option<Vec<Role>>,
+    /// Turns whose denials have consequences. Default: all.
+    pub turns: Turns,
+    /// Cache of verdicts on whole texts: requests repeat the conversation. Windows of streams and errors are not cached.
+    ///
+    /// Default: none, so that the judge sees every text. Only for judges whose verdict depends on nothing but text, direction
+    /// and role: not for one that counts requests.
+    pub cache: Option<CacheOptions>,
 }
 
 /// Consequence of an error or a timeout of a judge.
@@ -286,6 +367,9 @@ impl Default for Policy {
             on_failure: OnFailure::Deny,
             timeout: Duration::from_secs(10),
             directions: None,
+            roles: None,
+            turns: Turns::All,
+            cache: None,
         }
     }
 }
@@ -325,6 +409,27 @@ impl Policy {
         self.directions = Some(directions.into_iter().collect());
         self
     }
+
+    /// Limits the judge to prompts and results of tools of some roles.
+    #[must_use]
+    pub fn with_roles(mut self, roles: impl IntoIterator<Item = Role>) -> Self {
+        self.roles = Some(roles.into_iter().collect());
+        self
+    }
+
+    /// Sets the turns that are judged.
+    #[must_use]
+    pub fn with_turns(mut self, turns: Turns) -> Self {
+        self.turns = turns;
+        self
+    }
+
+    /// Caches verdicts.
+    #[must_use]
+    pub fn with_cache(mut self, cache: CacheOptions) -> Self {
+        self.cache = Some(cache);
+        self
+    }
 }
 
 /// Judges of an auditor, with their policies. They judge in parallel.
@@ -336,6 +441,7 @@ pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) policy: Policy,
     judge: Box<dyn DynJudge>,
+    pub(crate) cache: Option<Cache>,
 }
 
 impl Judges {
@@ -354,7 +460,8 @@ impl Judges {
     #[must_use]
     pub fn with_policy(mut self, judge: impl Judge, policy: Policy) -> Self {
         let name = policy.name.clone().unwrap_or_else(|| judge.name().into_owned());
-        self.0.push(Arc::new(Member { name, policy, judge: Box::new(judge) }));
+        let cache = policy.cache.and_then(Cache::new);
+        self.0.push(Arc::new(Member { name, policy, judge: Box::new(judge), cache }));
         self
     }
 
@@ -389,17 +496,28 @@ impl fmt::Debug for Member {
 }
 
 impl Member {
-    /// Returns the verdict within the timeout.
-    pub(crate) async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
-        match tokio::time::timeout(self.policy.timeout, self.judge.judge(passage)).await {
+    /// Returns the verdict within the timeout. The one on a whole text is cached by its `key`.
+    pub(crate) async fn judge(&self, passage: &Passage<'_>, key: Option<Key>) -> Result<Verdict, JudgeError> {
+        let judge = self.judge.judge(passage);
+        let verdict = async {
+            let (Some(cache), Some(key)) = (&self.cache, key) else { return judge.await };
+            let is_earlier = passage.is_history && self.policy.turns == Turns::Last;
+            match cache.get_or(key, judge).await? {
+                (Verdict::Deny { .. }, true) if is_earlier => Ok(Verdict::Allow),
+                (verdict, _) => Ok(verdict),
+            }
+        };
+        match tokio::time::timeout(self.policy.timeout, verdict).await {
             Ok(outcome) => outcome,
             Err(_) => Err(JudgeError::new(format!("no verdict within {:?}", self.policy.timeout))),
         }
     }
 
-    /// Returns `true` if the judge is asked about texts of this direction.
-    pub(crate) fn concerns(&self, direction: Direction) -> bool {
-        self.policy.directions.as_ref().is_none_or(|directions| directions.contains(&direction))
+    /// Returns `true` if the judge is asked about texts of this direction and role.
+    pub(crate) fn concerns(&self, passage: &Passage<'_>) -> bool {
+        let Policy { directions, roles, .. } = &self.policy;
+        directions.as_ref().is_none_or(|directions| directions.contains(&passage.direction))
+            && Role::of(passage).zip(roles.as_ref()).is_none_or(|(role, roles)| roles.contains(&role))
     }
 
     pub(crate) fn overlap(&self) -> usize {

@@ -70,6 +70,7 @@
 mod answer;
 mod auditor;
 mod body;
+mod cache;
 mod format;
 mod forward;
 mod json;
@@ -85,8 +86,10 @@ mod verdict;
 mod whole;
 
 pub use auditor::Auditor;
+pub use cache::CacheOptions;
 pub use judge::{
-    Direction, Judge, JudgeError, JudgeService, Judges, Layered, OnFailure, Passage, Policy, Span, Verdict,
+    Direction, Judge, JudgeError, JudgeService, Judges, Layered, OnFailure, Passage, Policy, Role, Span,
+    Turns, Verdict,
 };
 pub use serve::{ServeError, Stage, serve, serve_on};
 pub use settings::{Route, SettingError, Settings, Unjudged};

@@ -60,7 +60,7 @@ struct Window<'a> {
 
 impl Track {
     pub(crate) fn new(passage: Passage<'static>, is_nested: bool, panel: &Panel) -> Self {
-        let concerned = panel.judges.iter().filter(|member| member.concerns(passage.direction));
+        let concerned = panel.judges.iter().filter(|member| member.concerns(&passage));
         let seats = concerned.map(|member| (Arc::clone(member), Seat::default())).collect();
         Self {
             passage,
@@ -231,10 +231,10 @@ impl Track {
 fn ask<'a>(panel: &'a Panel, member: &'a Arc<Member>, window: &'a Window<'_>) -> BoxFuture<'a, Outcome> {
     Box::pin(async move {
         if panel.observes_aside(member) {
-            panel.observe(member, &window.passage);
+            panel.observe(member, &window.passage, None);
             return Outcome::Allow;
         }
-        panel.ask(member, &window.passage).await
+        panel.ask(member, &window.passage, None).await
     })
 }
 
