@@ -1,5 +1,7 @@
 //! Judges answers.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use futures::{TryStreamExt as _, stream};
 use http_body_util::{BodyExt as _, StreamBody};
@@ -14,11 +16,12 @@ use tracing::{Instrument as _, Span};
 
 use crate::{
     Direction, Mode, Unjudged,
-    auditor::{Asked, Auditor, BLOCKED, Response, as_text, content_type, is_like_ascii},
+    auditor::{Asked, Auditor, Response, as_text, content_type, is_like_ascii},
     body::{Body, Unbuffered, copied, full},
-    format,
+    framing::Framing,
     json::Document,
-    stream::{Framing, Stream},
+    protocol::{self, BLOCKED, Protocol, Refusal},
+    stream::Stream,
     telemetry::Open,
     verdict::{Denial, Panel},
     whole,
@@ -46,8 +49,9 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(content_type: &str, beginning: &[u8]) -> Self {
+    fn of(content_type: &str, beginning: &[u8], protocol: &Protocol) -> Self {
         let essence = essence(content_type);
+        let beginning = beginning.trim_ascii_start();
         match essence {
             _ if !is_like_ascii(content_type) => Self::Unjudged,
             "text/event-stream" => Self::Stream(Framing::Events),
@@ -57,12 +61,14 @@ impl Kind {
             | "application/x-jsonlines"
             | "application/json-seq"
             | "application/stream+json" => Self::Stream(Framing::Lines),
-            _ if essence.ends_with("json") => Self::Whole,
+            _ if essence.ends_with("json") => match beginning.first() {
+                Some(first) if protocol.elements == Some(*first) => Self::Stream(Framing::Elements),
+                _ => Self::Whole,
+            },
             _ if is_vague(content_type) => {
-                let start = beginning.trim_ascii_start();
-                let begins = |prefix: &&str| start.starts_with(prefix.as_bytes());
+                let begins = |prefix: &&str| beginning.starts_with(prefix.as_bytes());
                 Self::Stream(match () {
-                    () if start.starts_with(b"{") || start.starts_with(b"[") => Framing::Lines,
+                    () if ["{", "["].iter().any(begins) => Framing::Lines,
                     () if ["data:", "event:", "id:", ":"].iter().any(begins) => Framing::Events,
                     () => Framing::Text,
                 })
@@ -92,8 +98,8 @@ impl Answered<'_> {
             return Response::from_parts(parts, self.observed(content_type, body));
         }
         let (length, max_bytes) = (body.size_hint().exact(), self.auditor.settings.max_bytes);
-        let first = match is_vague(&content_type) {
-            // The first piece shows the structure.
+        // The first piece shows the structure.
+        let first = match is_vague(&content_type) || self.asked.protocol.elements.is_some() {
             true => body.frame().await.transpose(),
             false => Ok(None),
         };
@@ -103,9 +109,9 @@ impl Answered<'_> {
         };
         let beginning = first.as_ref().and_then(Frame::data_ref).cloned().unwrap_or_default();
         let beginning = &beginning[..beginning.len().min(BEGINNING)];
-        let kind = match Kind::of(&content_type, beginning) {
-            // Text of a known length is not streamed.
-            Kind::Stream(Framing::Text) if length.is_some_and(|length| length <= max_bytes as u64) => {
+        let kind = match Kind::of(&content_type, beginning, self.asked.protocol) {
+            // What has a known length is not streamed.
+            Kind::Stream(Framing::Text | Framing::Elements) if length.is_some_and(|length| length <= max_bytes as u64) => {
                 Kind::Whole
             }
             kind => kind,
@@ -134,7 +140,7 @@ impl Answered<'_> {
                             self.failed("cut_off", &message)
                         }
                     },
-                    Framing::Events | Framing::Lines => Response::from_parts(parts, body),
+                    Framing::Events | Framing::Lines | Framing::Elements => Response::from_parts(parts, body),
                     // Text has no way to end a refused stream, so the status waits for the first verdict.
                     Framing::Text => match body.frame().await.transpose() {
                         Ok(first) => Response::from_parts(parts, with_first(first, body)),
@@ -164,12 +170,12 @@ impl Answered<'_> {
         };
         let document = Document::scan(text);
         if self.auditor.settings.unjudged == Unjudged::Refuse
-            && let Some(message) = format::unjudged_answer(&document)
+            && let Some(message) = protocol::unjudged_answer(&document)
         {
             return self.failed("unreadable", &message);
         }
-        let rules = self.asked.format.answer;
-        match whole::judge(&self.panel, rules, Direction::Completion, content_type, &document).await {
+        let protocol = Protocol::of_answer(&document).unwrap_or(self.asked.protocol);
+        match whole::judge(&self.panel, protocol, Direction::Completion, content_type, &document).await {
             Ok(None) => Response::from_parts(parts, buffered.into_body()),
             Ok(Some(masked)) => {
                 parts.headers.remove(CONTENT_LENGTH);
@@ -183,13 +189,13 @@ impl Answered<'_> {
     fn observed(self, content_type: String, body: Body) -> Body {
         let (body, mut pieces) = copied(body);
         let max_bytes = self.auditor.settings.max_bytes;
-        let (panel, format) = (self.panel, self.asked.format);
+        let (panel, protocol) = (self.panel, self.asked.protocol);
         let observed = async move {
             let _open = Open::new(&panel.telemetry);
             let Some(first) = pieces.recv().await else { return };
-            let kind = Kind::of(&content_type, &first[..first.len().min(BEGINNING)]);
+            let kind = Kind::of(&content_type, &first[..first.len().min(BEGINNING)], protocol);
             let mut stream = match kind {
-                Kind::Stream(framing) => Some(Stream::new(panel.clone(), format, framing, Unjudged::Pass)),
+                Kind::Stream(framing) => Some(Stream::new(panel.clone(), protocol, framing, Unjudged::Pass, max_bytes)),
                 Kind::Whole | Kind::Unjudged => None,
             };
             let mut whole = Vec::new();
@@ -212,8 +218,8 @@ impl Answered<'_> {
                 && let Some(text) = as_text(&whole)
             {
                 let document = Document::scan(text);
-                let judged =
-                    whole::judge(&panel, format.answer, Direction::Completion, &content_type, &document);
+                let protocol = Protocol::of_answer(&document).unwrap_or(protocol);
+                let judged = whole::judge(&panel, protocol, Direction::Completion, &content_type, &document);
                 let _ = judged.await;
             }
         };
@@ -268,7 +274,13 @@ impl Streamed {
         let panel = answered.panel.clone();
         Self {
             _open: Open::new(&panel.telemetry),
-            stream: Stream::new(panel, answered.asked.format, framing, answered.auditor.settings.unjudged),
+            stream: Stream::new(
+                panel,
+                answered.asked.protocol,
+                framing,
+                answered.auditor.settings.unjudged,
+                answered.auditor.settings.max_bytes,
+            ),
             body: Some(body),
             trailers: None,
             cut: None,
@@ -306,8 +318,8 @@ impl Streamed {
                 }
             };
             if let Err(denial) = outcome {
-                if denial.rule == "unreadable" {
-                    tracing::warn!(kind = "unreadable", "{}", denial.message);
+                if denial.is_failure {
+                    tracing::warn!(kind = denial.kind(), "{}", denial.message);
                 }
                 // The rest of the answer is not received.
                 (self.body, self.trailers) = (None, None);
@@ -318,11 +330,12 @@ impl Streamed {
                 if end.is_empty() {
                     // The text before the refusal is sent first.
                     self.cut = Some(denial);
+                } else {
+                    released = [&released[..], end.as_bytes()].concat().into();
                 }
-                released.extend_from_slice(end.as_bytes());
             }
             if !released.is_empty() {
-                return Ok(Some(Frame::data(released.into())));
+                return Ok(Some(Frame::data(released)));
             }
         }
         match self.cut.take() {
@@ -334,16 +347,14 @@ impl Streamed {
     /// Returns the end of the protocol for an answer that is refused. Without one, the connection is cut: the status is
     /// already sent, and only an incomplete message shows the caller that something is wrong.
     fn end(&self, denial: &Denial) -> String {
-        let document = Document::scan(&self.stream.last);
-        let refusal = format::Refusal {
+        self.stream.end(&Refusal {
             auditor: &self.auditor_id,
-            kind: if denial.is_failure { "judge_failed" } else { BLOCKED },
+            kind: denial.kind(),
+            rule: &denial.rule,
             status: StatusCode::FORBIDDEN,
             message: &denial.message,
-            document: Some(&document),
             id: self.asked.id.as_ref(),
-            choices: &self.stream.choices,
-        };
-        (self.asked.format.end)(&refusal).iter().map(|event| self.stream.frame(event)).collect()
+            choices: &BTreeSet::new(),
+        })
     }
 }

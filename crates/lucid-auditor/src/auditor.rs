@@ -21,9 +21,9 @@ use crate::{
     Direction, Judge, Judges, Mode, Policy, SettingError, Settings, Unjudged,
     answer::Answered,
     body::{Body, Buffered, Room, Unbuffered, copied, discard, full, skip},
-    format::{self, Format, Refusal},
     forward::{self, Forwarder},
     json::Document,
+    protocol::{self, BLOCKED, Protocol, Refusal},
     telemetry::{Metrics, Telemetry},
     verdict::{Denial, Panel},
     whole,
@@ -38,9 +38,6 @@ const BODY_LIMIT: Duration = Duration::from_secs(60);
 const MAX_BODIES: usize = 32;
 
 const NOT_UTF_8: &str = "found a body that is not UTF-8 text, which cannot be judged";
-
-/// Kind of refusals by a judge.
-pub(crate) const BLOCKED: &str = "blocked";
 
 /// An auditor, for [`serve`](crate::serve()).
 #[derive(Debug)]
@@ -63,7 +60,7 @@ enum Source {
 /// Properties of a forwarded request that its answer is judged by.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
-    pub(crate) format: &'static Format,
+    pub(crate) protocol: &'static Protocol,
     /// Id of a JSON-RPC request.
     pub(crate) id: Option<Value>,
 }
@@ -225,9 +222,9 @@ impl Auditor {
             return Err(self.unjudged_request(&asked, NOT_UTF_8));
         };
         let document = Document::scan(text);
-        let format = format::of("", &document);
+        let protocol = Protocol::of_request("", &document);
         let panel = self.panel(Mode::Enforce);
-        let judged = whole::judge(&panel, format.request, Direction::Prompt, &content_type, &document).await;
+        let judged = whole::judge(&panel, protocol, Direction::Prompt, &content_type, &document).await;
         let verdict = match judged {
             Ok(None) => json!({"allowed": true}),
             Ok(Some(masked)) => json!({"allowed": true, "text": masked}),
@@ -288,10 +285,8 @@ impl Auditor {
             };
             self.refuse(asked, status, kind, &denial.message)
         };
-        if let Some(query) = parts.uri.query().filter(|query| !query.is_empty()) {
-            let judged = whole::judge_query(panel, query).await;
-            judged.map_err(|denial| denied(&unknown, &denial))?;
-        }
+        let judged = whole::judge_uri(panel, &path, parts.uri.query()).await;
+        judged.map_err(|denial| denied(&unknown, &denial))?;
         let passes = self.settings.unjudged == Unjudged::Pass;
         if body.is_end_stream() || passes && encoding(&parts.headers).is_some() {
             return Ok((unknown, body));
@@ -307,12 +302,12 @@ impl Auditor {
         };
         let document = Document::scan(text);
         let asked = Asked::in_document(&path, &document);
-        if !passes && let Some(found) = format::unjudged(&document) {
+        if !passes && let Some(found) = protocol::unjudged_request(&document) {
             let message = format!("found {found}, which cannot be judged; accepted text");
             return Err(self.unjudged_request(&asked, &message));
         }
         let judged =
-            whole::judge(panel, asked.format.request, Direction::Prompt, &content_type, &document).await;
+            whole::judge(panel, asked.protocol, Direction::Prompt, &content_type, &document).await;
         match judged {
             Ok(None) => Ok((asked, buffered.into_body())),
             Ok(Some(masked)) => {
@@ -343,8 +338,8 @@ impl Auditor {
             }
             let Some(text) = as_text(&data) else { return };
             let document = Document::scan(text);
-            let format = format::of(&path, &document);
-            let _ = whole::judge(&panel, format.request, Direction::Prompt, &content_type, &document).await;
+            let protocol = Protocol::of_request(&path, &document);
+            let _ = whole::judge(&panel, protocol, Direction::Prompt, &content_type, &document).await;
         };
         tokio::spawn(observed.in_current_span());
         (asked, body)
@@ -466,30 +461,10 @@ impl Auditor {
         if kind != BLOCKED {
             tracing::warn!(status = status.as_u16(), kind, "{message}");
         }
-        let choices = BTreeSet::new();
-        let refusal = self.refusal(asked, status, kind, message, None, &choices);
-        let (status, body) = (asked.format.refusal)(&refusal);
+        let (auditor, rule, id) = (&self.settings.id, "", asked.id.as_ref());
+        let refusal = Refusal { auditor, kind, rule, status, message, id, choices: &BTreeSet::new() };
+        let (status, body) = (asked.protocol.refusal)(&refusal);
         json_response(status, &body)
-    }
-
-    pub(crate) fn refusal<'a>(
-        &'a self,
-        asked: &'a Asked,
-        status: StatusCode,
-        kind: &'static str,
-        message: &'a str,
-        document: Option<&'a Document<'a>>,
-        choices: &'a BTreeSet<u32>,
-    ) -> Refusal<'a> {
-        Refusal {
-            auditor: &self.settings.id,
-            kind,
-            status,
-            message,
-            document,
-            id: asked.id.as_ref(),
-            choices,
-        }
     }
 }
 
@@ -504,7 +479,7 @@ impl Asked {
     }
 
     fn in_document(path: &str, document: &Document<'_>) -> Self {
-        Self { format: format::of(path, document), id: format::rpc_id(document) }
+        Self { protocol: Protocol::of_request(path, document), id: protocol::request_id(document) }
     }
 }
 

@@ -3,7 +3,7 @@
 //! This is not a parser: it accepts lone surrogates, any depth, duplicate members, trailing documents and errors of syntax.
 //! The parser of a model may accept what a parser here would reject.
 
-use std::{borrow::Cow, cell::OnceCell, collections::HashMap, iter, ops::Range};
+use std::{borrow::Cow, collections::HashMap, iter, ops::Range, sync::OnceLock};
 
 use memchr::{memchr, memchr_iter, memchr2};
 use serde::de::IgnoredAny;
@@ -29,7 +29,7 @@ pub(crate) struct Document<'a> {
     pub(crate) names: Vec<Range<usize>>,
     /// The text is one JSON value, apart from duplicate members and lone surrogates.
     pub(crate) is_json: bool,
-    index: OnceCell<HashMap<(usize, String), usize>>,
+    index: OnceLock<HashMap<(usize, String), usize>>,
 }
 
 #[derive(Debug)]
@@ -55,6 +55,13 @@ impl Step<'_> {
         match self {
             Self::Name(name) => Some(name),
             Self::Index(_) => None,
+        }
+    }
+
+    pub(crate) fn index(&self) -> Option<u32> {
+        match self {
+            Self::Name(_) => None,
+            Self::Index(index) => Some(*index),
         }
     }
 }
@@ -88,7 +95,7 @@ impl<'a> Document<'a> {
         let root =
             Node { parent: 0, depth: 0, step: Step::Index(0), kind: Kind::Container, range: 0..text.len() };
         let mut document =
-            Self { text, nodes: vec![root], names: Vec::new(), is_json: false, index: OnceCell::new() };
+            Self { text, nodes: vec![root], names: Vec::new(), is_json: false, index: OnceLock::new() };
         let mut syntax = Syntax::default();
         let mut open: Vec<Open<'a>> = vec![Open { node: 0, next: 0, name: None }];
         // Number of open containers without a node.
@@ -177,6 +184,23 @@ impl<'a> Document<'a> {
         };
         self.nodes.push(Node { parent, depth: self.nodes[parent].depth + 1, step, kind, range });
         self.nodes.len() - 1
+    }
+
+    /// Returns `true` if a text begins like JSON.
+    pub(crate) fn is_like(text: &str) -> bool {
+        text.trim_start_matches(SEPARATORS).trim_start().starts_with(['{', '[', '"'])
+    }
+
+    /// Returns the outermost containers that are members of these names, in order.
+    pub(crate) fn outermost(&self, names: &[&str]) -> Vec<Range<usize>> {
+        let mut outermost: Vec<Range<usize>> = Vec::new();
+        for node in self.nodes.iter().filter(|node| node.kind == Kind::Container) {
+            let is_named = node.step.name().is_some_and(|name| names.contains(&name));
+            if is_named && outermost.last().is_none_or(|last| last.end <= node.range.start) {
+                outermost.push(node.range.clone());
+            }
+        }
+        outermost
     }
 
     /// Returns `true` for a string, and for an integer that is long.

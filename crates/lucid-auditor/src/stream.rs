@@ -1,78 +1,76 @@
-//! Answers that are streamed: server-sent events, lines of JSON, plain text.
+//! Answers that are streamed: server-sent events, lines or elements of JSON, plain text.
 //!
-//! Events are held until the judges have decided on their texts, and are released in order. Strings that continue over
-//! several events, such as the words of an answer, are one [`Track`].
+//! An event is held until the judges have decided on its texts. Strings that continue over several events, such as the words of
+//! an answer, are one [`Track`], and only what follows an undecided word of the same text waits with it.
 
 use std::{
-    borrow::Cow,
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    mem,
+    collections::{BTreeSet, HashMap, VecDeque, hash_map::RandomState},
+    hash::{BuildHasher as _, Hash as _, Hasher as _},
     ops::Range,
+    ptr,
 };
 
-use memchr::{memchr, memchr2};
+use bytes::{Bytes, BytesMut};
 
 use crate::{
     Direction, Passage, Unjudged,
     auditor::as_text,
-    format::{self, Event, Format, Rule},
-    json::{Document, Kind, Node, SEPARATORS, Step, is_json},
-    text::{self, Edit, Source, Text, apply, texts_of},
+    framing::{Framing, Search},
+    json::{Document, Kind, Step},
+    protocol::{self, Effect, Protocol, Refusal, Rule, Sent},
+    text::{Edit, Source, Text, apply, texts_of_answer, without},
     track::Track,
     verdict::{Denial, Outcome, Panel},
 };
 
-/// Maximum length of an event, and of the events that are held.
-const MAX_HELD: usize = 1 << 20;
-
 /// Maximum number of texts in one stream.
 const MAX_TRACKS: usize = 1024;
 
+/// Maximum number of waiting events that others may overtake.
+const MAX_OVERTAKEN: usize = 64;
+
 /// An event in which nothing can be replaced.
 const MALFORMED: &str = "an event that is not well-formed";
-
-/// Division of a stream into events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Framing {
-    /// Server-sent events (WHATWG HTML, section 9.2).
-    Events,
-    /// Lines, mostly of JSON.
-    Lines,
-    /// Text without structure.
-    Text,
-}
 
 /// The stream of one answer.
 #[derive(Debug)]
 pub(crate) struct Stream {
     panel: Panel,
-    format: &'static Format,
     framing: Framing,
     /// Treatment of events that are no text.
     unjudged: Unjudged,
+    /// Maximum length of an event, and of the events that are held.
+    max_bytes: usize,
     /// Beginning of the next event.
-    buffer: Vec<u8>,
-    /// Length of the part of the buffer that contains no end of an event.
-    searched: usize,
+    buffer: BytesMut,
+    search: Search,
     held: VecDeque<Held>,
     held_bytes: usize,
     tracks: Vec<Track>,
-    by_key: HashMap<String, usize>,
-    /// Choices that have begun and whose end is not released.
-    pub(crate) choices: BTreeSet<u32>,
-    /// Content of the last event that is released.
-    pub(crate) last: String,
+    by_key: HashMap<u64, usize>,
+    /// Ids of the elements that texts belong to.
+    ids: HashMap<u64, u64>,
+    hasher: RandomState,
+    /// Protocol of the request, then of the answer, and what of the stream was sent.
+    protocol: &'static Protocol,
+    sent: Option<Box<dyn Sent>>,
+    /// Answers that have begun and whose end is not sent.
+    choices: BTreeSet<u32>,
 }
 
 /// An event that waits for its verdicts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Held {
-    /// The event as it was received.
-    raw: Vec<u8>,
-    content: String,
+    raw: Bytes,
     pieces: Vec<Piece>,
     /// Edits of whole texts.
     edits: Vec<Edit>,
+    /// Containers that repeat the texts.
+    echoes: Vec<Range<usize>>,
+    protocol: Option<&'static Protocol>,
+    /// Answers that the event is about: `None` for all of them.
+    choice: Option<u32>,
+    effect: Option<Effect>,
 }
 
 /// A string that continues a track.
@@ -84,20 +82,29 @@ struct Piece {
 }
 
 impl Stream {
-    pub(crate) fn new(panel: Panel, format: &'static Format, framing: Framing, unjudged: Unjudged) -> Self {
+    pub(crate) fn new(
+        panel: Panel,
+        protocol: &'static Protocol,
+        framing: Framing,
+        unjudged: Unjudged,
+        max_bytes: usize,
+    ) -> Self {
         Self {
             panel,
-            format,
             framing,
             unjudged,
-            buffer: Vec::new(),
-            searched: 0,
+            max_bytes,
+            buffer: BytesMut::new(),
+            search: Search::default(),
             held: VecDeque::new(),
             held_bytes: 0,
             tracks: Vec::new(),
             by_key: HashMap::new(),
+            ids: HashMap::new(),
+            hasher: RandomState::new(),
+            protocol,
+            sent: None,
             choices: BTreeSet::new(),
-            last: String::new(),
         }
     }
 
@@ -106,101 +113,110 @@ impl Stream {
     }
 
     /// Receives a part of the answer. Returns the part that may be sent, after which the stream may have been refused.
-    pub(crate) async fn push(&mut self, data: &[u8]) -> (Vec<u8>, Result<(), Denial>) {
+    pub(crate) async fn push(&mut self, data: &[u8]) -> (Bytes, Result<(), Denial>) {
         self.buffer.extend_from_slice(data);
         let mut outcome = Ok(());
-        let mut at = 0;
-        while let Some(length) = self.framing.next(&self.buffer[at..], mem::take(&mut self.searched)) {
-            let raw = self.buffer[at..at + length].to_vec();
-            at += length;
+        while let Some(length) = self.framing.next(&self.buffer, &mut self.search) {
+            let raw = self.buffer.split_to(length).freeze();
             outcome = self.event(raw).await;
             if outcome.is_err() {
                 break;
             }
         }
-        self.buffer.drain(..at);
-        self.searched = self.buffer.len();
-        if outcome.is_ok() && self.buffer.len() > MAX_HELD {
-            outcome = Err(unreadable(format!("an event of the answer is longer than {MAX_HELD} bytes")));
+        if outcome.is_ok() && self.buffer.len() > self.max_bytes {
+            let message = format!("an event of the answer is longer than {} bytes", self.max_bytes);
+            outcome = Err(Denial::failure("too_large", message));
         }
-        if outcome.is_ok() && self.held_bytes > MAX_HELD {
-            outcome = self.decide().await;
+        if outcome.is_ok() && self.held_bytes > self.max_bytes {
+            outcome = self.end_texts(|_| true).await;
         }
         (self.release(), outcome)
     }
 
     /// Ends the answer.
-    pub(crate) async fn finish(&mut self) -> (Vec<u8>, Result<(), Denial>) {
-        let rest = mem::take(&mut self.buffer);
+    pub(crate) async fn finish(&mut self) -> (Bytes, Result<(), Denial>) {
+        let rest = self.buffer.split().freeze();
         let mut outcome = if rest.is_empty() { Ok(()) } else { self.event(rest).await };
         if outcome.is_ok() {
-            outcome = self.decide().await;
+            outcome = self.end_texts(|_| true).await;
         }
         (self.release(), outcome)
     }
 
-    /// Returns an event in the framing of this stream.
-    pub(crate) fn frame(&self, event: &Event) -> String {
-        match (self.framing, event.name) {
-            (Framing::Events, Some(name)) => format!("event: {name}\ndata: {}\n\n", event.data),
-            (Framing::Events, None) => format!("data: {}\n\n", event.data),
-            // Only server-sent events have this end.
-            (Framing::Lines, _) if event.data == "[DONE]" => String::new(),
-            (Framing::Lines, _) => format!("{}\n", event.data),
-            (Framing::Text, _) => String::new(),
-        }
+    /// Returns the early end of the stream in its protocol.
+    pub(crate) fn end(&self, refusal: &Refusal<'_>) -> String {
+        let refusal = Refusal { choices: &self.choices, ..*refusal };
+        let events = match &self.sent {
+            Some(sent) => sent.end(&refusal),
+            None => (self.protocol.sent)().end(&refusal),
+        };
+        self.framing.end(&events)
     }
 
-    /// Has all texts so far judged as if they ended here.
-    async fn decide(&mut self) -> Result<(), Denial> {
-        for track in &mut self.tracks {
+    /// Has texts judged that end here.
+    async fn end_texts(&mut self, is_ended: impl Fn(&Track) -> bool) -> Result<(), Denial> {
+        for track in self.tracks.iter_mut().filter(|track| is_ended(track)) {
             track.judge(&self.panel, true).await?;
         }
         Ok(())
     }
 
     /// Judges an event and holds it.
-    async fn event(&mut self, raw: Vec<u8>) -> Result<(), Denial> {
+    async fn event(&mut self, raw: Bytes) -> Result<(), Denial> {
         let text = match as_text(&raw) {
             Some(text) => text,
             None if self.unjudged == Unjudged::Pass => "",
-            None => return Err(unreadable("the answer is not UTF-8 text".to_owned())),
+            None => return Err(Denial::failure("unreadable", "the answer is not UTF-8 text".to_owned())),
         };
-        if self.framing == Framing::Events {
-            self.fields(text).await?;
-        }
-        let content = self.framing.content(text).into_owned();
-        let mut held = Held { raw, content, pieces: Vec::new(), edits: Vec::new() };
+        self.ignored(text).await?;
+        let content = self.framing.content(text);
+        let mut held = Held { raw: raw.clone(), ..Held::default() };
+        let start = content.trim_start();
         let mut touched = BTreeSet::new();
-        let start = held.content.trim_start_matches(SEPARATORS).trim_start();
-        if start.is_empty() || start.trim_end() == "[DONE]" {
-            // No text.
-        } else if self.framing == Framing::Text || !start.starts_with(['{', '[', '"']) {
-            let passage = || Passage::new(Direction::Completion, "");
-            let track = self.track(Cow::Borrowed(""), passage, false)?;
-            let range = self.tracks[track].push(&held.content);
-            held.pieces.push(Piece { track, range, source: Source::plain(&held.content) });
-            touched.insert(track);
+        if start.is_empty() {
+            // A comment.
+            held.effect = Some(Effect::Ping);
+        } else if start.trim_end() == protocol::DONE {
+            held.effect = Some(Effect::EndsAll);
+        } else if self.framing == Framing::Elements || Document::is_like(start) && self.framing != Framing::Text {
+            self.json(&content, &mut held, &mut touched).await?;
         } else {
-            self.json(&mut held, &mut touched).await?;
+            let track = self.track(0, &protocol::ANY, || Passage::new(Direction::Completion, ""))?;
+            let range = self.tracks[track].push(&content);
+            held.pieces.push(Piece { track, range, source: Source::plain(&content) });
+            touched.insert(track);
         }
+        let effect = held.effect.clone();
+        // Another kind of text of the same answer ends the one before.
+        let kinds: Vec<_> = touched.iter().map(|&track| self.tracks[track].rule()).collect();
+        let choice = held.choice;
         self.held_bytes += held.raw.len();
         self.held.push_back(held);
-        for track in touched {
+        for &track in &touched {
             self.tracks[track].judge(&self.panel, false).await?;
         }
-        Ok(())
+        match effect {
+            Some(Effect::EndsAll) => self.end_texts(|_| true).await,
+            Some(Effect::Ends(choices)) => {
+                self.end_texts(|it| it.choice().is_none_or(|it| choices.contains(&it))).await
+            }
+            _ if kinds.is_empty() => Ok(()),
+            _ => {
+                let is_other = |it: &Track| !kinds.iter().any(|kind| ptr::eq(*kind, it.rule()));
+                self.end_texts(|it| it.choice() == choice && is_other(it)).await
+            }
+        }
     }
 
-    /// Judges lines of a server-sent event that its receivers ignore: others may read them.
-    async fn fields(&mut self, raw: &str) -> Result<(), Denial> {
-        let others: Vec<_> = lines(raw).filter(|line| is_other_field(line)).collect();
-        if others.is_empty() {
+    /// Judges lines of a server-sent event that its receivers ignore.
+    async fn ignored(&mut self, raw: &str) -> Result<(), Denial> {
+        let ignored = self.framing.ignored(raw);
+        if ignored.is_empty() {
             return Ok(());
         }
-        let track = self.track("fields".into(), || Passage::new(Direction::Completion, ""), false)?;
+        let track = self.track(1, &protocol::ANY, || Passage::new(Direction::Completion, ""))?;
         let track = &mut self.tracks[track];
-        track.push(&others.concat());
+        track.push(&ignored);
         track.judge(&self.panel, false).await?;
         match track.rule_of_mask() {
             Some(rule) => Err(Denial::irreplaceable(rule, MALFORMED)),
@@ -209,308 +225,226 @@ impl Stream {
     }
 
     /// Judges the whole texts of an event, and adds its other strings to their tracks.
-    async fn json(&mut self, held: &mut Held, touched: &mut BTreeSet<usize>) -> Result<(), Denial> {
-        let document = Document::scan(&held.content);
+    async fn json(
+        &mut self,
+        content: &str,
+        held: &mut Held,
+        touched: &mut BTreeSet<usize>,
+    ) -> Result<(), Denial> {
+        let document = Document::scan(content);
         if self.unjudged == Unjudged::Refuse
-            && let Some(message) = format::unjudged_answer(&document)
+            && let Some(message) = protocol::unjudged_answer(&document)
         {
-            return Err(unreadable(message));
+            return Err(Denial::failure("unreadable", message));
         }
-        let is_rpc = format::is_rpc(&document);
-        let mut whole = HashSet::new();
-        let mut texts = Vec::new();
+        let known = Protocol::of_answer(&document);
+        let is_fragment = self.framing == Framing::Elements && !document.is_json;
+        let protocol = known.or(is_fragment.then_some(self.protocol)).unwrap_or(&protocol::GENERIC);
+        held.protocol = known;
+        held.effect = Some((protocol.effect)(&document));
+        let choices = protocol.choices(&document);
+        held.choice = choices.first().copied().filter(|_| choices.len() == 1);
+        self.note_ids(&document, protocol);
+        let mut whole = Vec::new();
         for node in (0..document.nodes.len()).filter(|&node| document.is_text(node)) {
-            let path = document.path(node);
-            let is_here = |(_, rule): &(usize, &Rule)| rule.message(&document, &path).is_some();
-            let Format { events, answer, .. } = self.format;
-            let (index, rule) = match events.iter().enumerate().find(is_here).filter(|_| !is_rpc) {
-                Some(found) => found,
-                None => {
-                    whole.insert(node);
-                    // Messages of JSON-RPC are whole, and numbers. Other strings may continue, too: the caller's path and body
-                    // do not decide what the model sends.
-                    if is_rpc || document.nodes[node].kind == Kind::Scalar {
-                        continue;
-                    }
-                    let rest = (events.len()..).zip(*answer).find(is_here);
-                    rest.unwrap_or((usize::MAX, &format::ANY))
-                }
+            let rule = protocol.events.iter().find(|rule| rule.message(&document, node).is_some());
+            let rule = rule.or((known.is_none() && !is_fragment).then_some(&protocol::ANY));
+            let Some(rule) = rule.filter(|rule| !rule.is_whole && document.nodes[node].kind == Kind::String) else {
+                whole.push(node);
+                continue;
             };
             let (source, text) = Source::of(&document, node, false);
-            let is_known = !self.format.request.is_empty();
-            if text.is_empty() || is_known && text::is_structure(&document, node, &text) {
+            if text.is_empty() || protocol.is_known() && protocol::is_structure(&document, node, &text) {
                 continue;
             }
-            let choice = text::choice(&document, &path);
-            self.choices.extend(choice);
-            let key = key(&document, index, rule, &path);
             let passage = || Passage {
-                choice,
+                choice: protocol.choice(&document, node),
                 location: document.pointer(node).into(),
                 ..Passage::new(rule.direction, "")
             };
-            let track = self.track(key.into(), passage, rule.is_nested())?;
+            let track = self.track(self.key(&document, node, protocol, rule), rule, passage)?;
             let range = self.tracks[track].push(&text);
             held.pieces.push(Piece { track, range, source });
             touched.insert(track);
         }
-        let whole = (0..document.nodes.len()).filter(|node| whole.contains(node));
-        texts.extend(texts_of(&document, whole, self.format.answer, Direction::Completion));
-        let is_json = is_json(held.content.trim_start_matches(SEPARATORS));
-        if !is_json {
-            texts.push(Text::plain(Direction::Completion, &held.content));
+        let mut texts = texts_of_answer(&document, whole.into_iter(), protocol);
+        if !document.is_json && !is_fragment {
+            texts.push(Text::plain(Direction::Completion, content));
         }
         for text in &texts {
             match self.panel.judge(&text.passage).await {
                 Outcome::Allow => {}
                 Outcome::Deny(denial) => return Err(denial),
-                Outcome::Mask(spans) if is_json => {
+                Outcome::Mask(spans) if document.is_json => {
                     held.edits.extend(spans.iter().flat_map(|span| text.edits(span)));
                 }
                 Outcome::Mask(spans) => return Err(Denial::irreplaceable(&spans[0].rule, MALFORMED)),
             }
         }
+        held.echoes = document.outermost(protocol.echoes);
         Ok(())
     }
 
     /// Returns the track with this key.
     fn track(
         &mut self,
-        key: Cow<'static, str>,
+        key: u64,
+        rule: &'static Rule,
         passage: impl FnOnce() -> Passage<'static>,
-        is_nested: bool,
     ) -> Result<usize, Denial> {
-        if let Some(track) = self.by_key.get(&*key) {
+        if let Some(track) = self.by_key.get(&key) {
             return Ok(*track);
         }
         if self.tracks.len() >= MAX_TRACKS {
-            return Err(unreadable(format!("the answer has more than {MAX_TRACKS} texts")));
+            let message = format!("the answer has more than {MAX_TRACKS} texts");
+            return Err(Denial::failure("too_large", message));
         }
-        self.tracks.push(Track::new(passage(), is_nested, &self.panel));
-        self.by_key.insert(key.into_owned(), self.tracks.len() - 1);
+        self.tracks.push(Track::new(passage(), rule, &self.panel));
+        self.by_key.insert(key, self.tracks.len() - 1);
         Ok(self.tracks.len() - 1)
     }
 
-    /// Returns the events on whose texts the judges have decided.
-    fn release(&mut self) -> Vec<u8> {
-        let mut released = Vec::new();
-        let settled: Vec<usize> = self.tracks.iter().map(|track| track.settled(&self.panel)).collect();
-        while let Some(held) = self
-            .held
-            .pop_front_if(|held| held.pieces.iter().all(|piece| piece.range.end <= settled[piece.track]))
-        {
-            self.held_bytes -= held.raw.len();
-            let pieces = held.pieces.iter();
-            let edits = pieces.flat_map(|piece| self.tracks[piece.track].edits(&piece.range, &piece.source));
-            let edits: Vec<_> = edits.chain(held.edits).collect();
-            match edits.is_empty() {
-                true => released.extend_from_slice(&held.raw),
-                false => {
-                    let raw = str::from_utf8(&held.raw).unwrap_or_default();
-                    let content = apply(&held.content, without_logprobs(&held.content, edits));
-                    released.extend_from_slice(self.framing.replace(raw, &content).as_bytes());
-                }
-            }
-            for piece in &held.pieces {
-                self.tracks[piece.track].release(piece.range.end);
-            }
-            for choice in finished(&held.content) {
-                self.choices.remove(&choice);
-            }
-            // A JSON text, unlike the end of the stream.
-            if held.content.trim_start().starts_with('{') && !format::is_ping(&held.content) {
-                self.last = held.content;
-            }
-        }
-        released
-    }
-}
-
-/// Returns the name of the text that a string continues: its path, with the indices that the protocol states.
-fn key(document: &Document<'_>, rule_index: usize, rule: &Rule, path: &[usize]) -> String {
-    const INDICES: [&str; 4] = ["index", "output_index", "content_index", "summary_index"];
-    let mut key = rule_index.to_string();
-    for node in [0].iter().chain(path) {
-        match &document.nodes[*node].step {
+    /// Returns the key of the text that a string continues: its rule and path, with the indices and ids that the protocol
+    /// states.
+    fn key(&self, document: &Document<'_>, node: usize, protocol: &Protocol, rule: &'static Rule) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        ptr::hash(rule, &mut hasher);
+        if ptr::eq(rule, &protocol::ANY) {
             // Strings of a protocol that is unknown are joined by the name of their member.
-            Step::Name(name) if !rule.is_structure() || path.last() == Some(node) => {
-                key.push('/');
-                key.extend(name.chars().take(text::MAX_NAME));
-            }
-            Step::Name(_) => {}
-            Step::Index(index) => {
-                let is_stated = document.member(*node, "index").is_some();
-                if *node > 0 && !is_stated && !rule.is_structure() {
-                    key.push_str(&format!("/{index}"));
-                }
+            document.name(node).hash(&mut hasher);
+            return hasher.finish();
+        }
+        self.place(document, node, protocol).hash(&mut hasher);
+        for element in document.ancestors(node).filter(|&node| self.is_element(document, node)) {
+            self.ids.get(&self.place(document, element, protocol)).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    fn is_element(&self, document: &Document<'_>, node: usize) -> bool {
+        node > 0 && matches!(document.nodes[node].step, Step::Index(_)) && !self.ids.is_empty()
+    }
+
+    /// Returns a hash of the path of a node, with the indices that the protocol states.
+    fn place(&self, document: &Document<'_>, node: usize, protocol: &Protocol) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        for node in document.ancestors(node).filter(|&node| node > 0) {
+            match &document.nodes[node].step {
+                Step::Name(name) => name.hash(&mut hasher),
+                Step::Index(index) => match document.member(node, protocol.element.0) {
+                    Some(stated) => document.raw(stated).hash(&mut hasher),
+                    None => index.hash(&mut hasher),
+                },
             }
         }
-        for name in INDICES {
-            // A root member `index` counts events, but in Anthropic's protocol.
-            if *node == 0 && name == "index" && !rule.is_indexed() {
-                continue;
-            }
-            if let Some(value) = document.member_value(*node, name) {
-                key.push_str(&format!("/{name}={value}"));
-            }
+        for name in protocol.indices {
+            document.member(0, name).map(|node| document.raw(node)).hash(&mut hasher);
         }
+        hasher.finish()
     }
-    key
-}
 
-/// Returns the choices that an event ends.
-fn finished(content: &str) -> Vec<u32> {
-    const REASON: &str = "finish_reason";
-    // Other events state that it is null.
-    let mut stated = content.split(REASON).skip(1).map(|rest| rest.trim_start_matches(['"', ':', ' ']));
-    if !stated.any(|value| !value.starts_with("null")) {
-        return Vec::new();
-    }
-    let document = Document::scan(content);
-    let is_end = |node: &usize| {
-        let Node { step, kind, .. } = &document.nodes[*node];
-        *kind == Kind::String && matches!(step, Step::Name(name) if name == REASON)
-    };
-    let ends = (0..document.nodes.len()).filter(is_end);
-    ends.filter_map(|node| text::choice(&document, &document.path(node))).collect()
-}
-
-/// Adds edits that remove the tokens of the text (`logprobs`), which repeat what is replaced.
-pub(crate) fn without_logprobs(content: &str, mut edits: Vec<Edit>) -> Vec<Edit> {
-    if content.contains("logprobs") {
-        let document = Document::scan(content);
-        let logprobs = document.nodes.iter().filter(|node| {
-            node.kind == Kind::Container && matches!(&node.step, Step::Name(name) if name == "logprobs")
-        });
-        // The outermost ones, in order.
-        let mut removed: Vec<Range<usize>> = Vec::new();
-        for node in logprobs {
-            if removed.last().is_none_or(|last| last.end <= node.range.start) {
-                removed.push(node.range.clone());
-            }
-        }
-        edits.retain(|edit| {
-            let before = removed.partition_point(|range| range.start <= edit.range.start);
-            before.checked_sub(1).is_none_or(|last| removed[last].end < edit.range.end)
-        });
-        edits.extend(removed.into_iter().map(|range| Edit { range, replacement: "null".to_owned() }));
-    }
-    edits
-}
-
-fn unreadable(message: String) -> Denial {
-    Denial { is_failure: true, rule: Cow::Borrowed("unreadable"), message }
-}
-
-impl Framing {
-    /// Returns the length of the first event, if it is complete. It does not end within the first `searched` bytes.
-    fn next(self, bytes: &[u8], searched: usize) -> Option<usize> {
-        match self {
-            Self::Events => end_of_event(bytes, searched),
-            Self::Lines => memchr(b'\n', &bytes[searched..]).map(|end| searched + end + 1),
-            // An incomplete character at the end waits for its rest.
-            Self::Text => {
-                let length = match str::from_utf8(bytes) {
-                    Err(error) if error.error_len().is_none() => error.valid_up_to(),
-                    _ => bytes.len(),
-                };
-                (length > 0).then_some(length)
+    /// Notes the ids of elements. One with another id than before is another text: some servers give all calls of tools the
+    /// same index.
+    fn note_ids(&mut self, document: &Document<'_>, protocol: &Protocol) {
+        let is_id = |&node: &usize| {
+            let name = document.nodes[node].step.name();
+            name == Some(protocol.element.1) && document.nodes[node].kind == Kind::String
+        };
+        for node in (1..document.nodes.len()).filter(is_id) {
+            let element = document.nodes[node].parent;
+            let is_new = self.ids.len() < MAX_TRACKS && !document.raw(node).is_empty();
+            if element > 0 && is_new {
+                let id = self.hasher.hash_one(document.raw(node));
+                self.ids.insert(self.place(document, element, protocol), id);
             }
         }
     }
 
-    /// Returns the content of an event: the joined `data` of a server-sent event.
-    fn content(self, raw: &str) -> Cow<'_, str> {
-        if self != Self::Events {
-            return Cow::Borrowed(raw);
-        }
-        let mut data = lines(raw).filter_map(|line| data_of(line.trim_end_matches(['\r', '\n'])));
-        let first = data.next().unwrap_or_default();
-        let mut joined = Cow::Borrowed(first);
-        for more in data {
-            let joined = joined.to_mut();
-            joined.push('\n');
-            joined.push_str(more);
-        }
-        joined
-    }
-
-    /// Returns the event with other content.
-    fn replace<'a>(self, raw: &str, content: &'a str) -> Cow<'a, str> {
-        if self != Self::Events {
-            return Cow::Borrowed(content);
-        }
-        let mut replaced = String::with_capacity(raw.len());
-        let mut content = Some(content);
-        for line in lines(raw) {
-            let end = &line[line.trim_end_matches(['\r', '\n']).len()..];
-            match data_of(&line[..line.len() - end.len()]) {
-                None => replaced.push_str(line),
-                Some(_) => {
-                    for data in content.take().into_iter().flat_map(|content| content.split('\n')) {
-                        replaced.push_str("data: ");
-                        replaced.push_str(data);
-                        replaced.push_str(end);
-                    }
-                }
+    /// Returns the events on whose texts the judges have decided.
+    fn release(&mut self) -> Bytes {
+        let mut released = Vec::new();
+        let mut waiting = Waiting::default();
+        let mut at = 0;
+        while at < self.held.len() && at < MAX_OVERTAKEN {
+            let held = &self.held[at];
+            let is_settled =
+                held.pieces.iter().all(|piece| piece.range.end <= self.tracks[piece.track].settled(&self.panel));
+            if waiting.is_before(held) || !is_settled {
+                waiting.add(held);
+                at += 1;
+            } else if let Some(held) = self.held.remove(at) {
+                released.push(self.edited(held));
             }
         }
-        Cow::Owned(replaced)
-    }
-}
-
-/// Returns the length up to and including the empty line that ends a server-sent event.
-fn end_of_event(bytes: &[u8], searched: usize) -> Option<usize> {
-    let end_of_line = |at: usize| match bytes.get(at..)? {
-        // The line feed may follow.
-        [b'\r'] => None,
-        [b'\r', b'\n', ..] => Some(at + 2),
-        [b'\r' | b'\n', ..] => Some(at + 1),
-        _ => None,
-    };
-    // The ends of two lines have at most four bytes.
-    let mut at = searched.saturating_sub(3);
-    if at == 0
-        && let Some(end) = end_of_line(0)
-    {
-        return Some(end);
-    }
-    loop {
-        at += memchr2(b'\r', b'\n', &bytes[at..])?;
-        let next = end_of_line(at)?;
-        if let Some(end) = end_of_line(next) {
-            return Some(end);
+        match <[Bytes; 1]>::try_from(released) {
+            Ok([one]) => one,
+            Err(several) => several.concat().into(),
         }
-        at = next;
+    }
+
+    /// Returns an event with its replacements, and notes that it is sent.
+    fn edited(&mut self, held: Held) -> Bytes {
+        let Held { raw, pieces, edits, echoes, protocol, effect, .. } = held;
+        self.held_bytes -= raw.len();
+        let masked = pieces.iter().flat_map(|piece| self.tracks[piece.track].edits(&piece.range, &piece.source));
+        let edits: Vec<_> = masked.chain(edits).collect();
+        for piece in &pieces {
+            self.tracks[piece.track].release(piece.range.end);
+            self.choices.extend(self.tracks[piece.track].choice());
+        }
+        if let Some(Effect::Ends(choices)) = &effect {
+            self.choices.retain(|choice| !choices.contains(choice));
+        }
+        if let Some(protocol) = protocol {
+            self.protocol = protocol;
+        }
+        let is_noted = protocol
+            .is_some_and(|it| self.sent.is_none() || pieces.is_empty() || it.keeps_texts);
+        let is_edited = !edits.is_empty();
+        if !is_edited && !is_noted {
+            return raw;
+        }
+        let text = str::from_utf8(&raw).unwrap_or_default();
+        let mut content = self.framing.content(text);
+        if is_edited {
+            content = apply(&content, without(&content, echoes, edits)).into();
+        }
+        if is_noted {
+            let sent = self.sent.get_or_insert_with(self.protocol.sent);
+            sent.note(&Document::scan(&content));
+        }
+        if is_edited { self.framing.replace(text, &content).into_owned().into() } else { raw }
     }
 }
 
-/// Returns lines with their ends: `\n`, `\r` or `\r\n`.
-fn lines(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let end = rest.find(['\r', '\n']);
-        let end = end.map_or(rest.len(), |end| end + if rest[end..].starts_with("\r\n") { 2 } else { 1 });
-        let (line, following) = rest.split_at(end);
-        rest = following;
-        (!line.is_empty()).then_some(line)
-    })
+/// What waits in front of an event.
+#[derive(Debug, Default)]
+struct Waiting {
+    tracks: BTreeSet<usize>,
+    /// Answers of all events, and of those without text, which keep their place among the others.
+    choices: Vec<Option<u32>>,
+    barriers: Vec<Option<u32>>,
 }
 
-/// Returns `true` for a field whose value is not `data` and may be text, such as a comment.
-fn is_other_field(line: &str) -> bool {
-    let line = line.trim_end_matches(['\r', '\n']);
-    let is_identifier = line.split_once(':').is_some_and(|(name, value)| {
-        matches!(name, "event" | "id" | "retry") && text::is_identifier(value.trim_start())
-    });
-    !line.is_empty() && data_of(line).is_none() && !is_identifier
-}
+impl Waiting {
+    /// Returns `true` if an event that waits has to be sent before this one.
+    fn is_before(&self, held: &Held) -> bool {
+        let concerns = |choice: &Option<u32>| choice.zip(held.choice).is_none_or(|(a, b)| a == b);
+        match held.effect {
+            Some(Effect::Ping) => false,
+            _ if held.pieces.is_empty() => self.choices.iter().any(concerns),
+            _ => {
+                held.pieces.iter().any(|piece| self.tracks.contains(&piece.track))
+                    || self.barriers.iter().any(concerns)
+            }
+        }
+    }
 
-/// Returns the value of a `data` field.
-fn data_of(line: &str) -> Option<&str> {
-    let line = line.trim_start_matches('\u{feff}');
-    match line.strip_prefix("data:") {
-        Some(data) => Some(data.strip_prefix(' ').unwrap_or(data)),
-        None => (line == "data").then_some(""),
+    fn add(&mut self, held: &Held) {
+        self.tracks.extend(held.pieces.iter().map(|piece| piece.track));
+        self.choices.push(held.choice);
+        if held.pieces.is_empty() {
+            self.barriers.push(held.choice);
+        }
     }
 }

@@ -4,22 +4,21 @@ use std::{borrow::Cow, collections::HashMap, ops::Range, sync::Arc};
 
 use crate::{
     Direction, Passage, Span,
-    format::Rule,
-    json::{self, Document, Kind, Offsets, Step, decode, encode},
+    json::{Document, Kind, MAX_NAME, Offsets, decode, encode},
+    protocol::{self, Protocol, Rule},
     values::Values,
 };
 
 /// Maximum number of texts of a document. The strings beyond it are one text.
-const MAX_TEXTS: usize = 256;
-
-/// Number of characters by which names of members are compared, and of a role.
-pub(crate) const MAX_NAME: usize = 64;
+const MAX_TEXTS: usize = 1024;
 
 /// A text of a document, which consists of one string or several.
 #[derive(Debug)]
 pub(crate) struct Text {
     pub(crate) passage: Passage<'static>,
     pieces: Vec<Piece>,
+    /// Message of the request.
+    message: Option<usize>,
 }
 
 /// A string of a text.
@@ -52,7 +51,7 @@ impl Source {
     pub(crate) fn of<'a>(document: &Document<'a>, node: usize, is_nested: bool) -> (Self, Cow<'a, str>) {
         let range = document.nodes[node].range.clone();
         if document.nodes[node].kind == Kind::Scalar {
-            let text = &document.text[range.clone()];
+            let text = document.raw(node);
             return (Self { range, is_scalar: true, ..Self::plain("") }, text.into());
         }
         Self::decode(document.text, range, is_nested)
@@ -65,7 +64,7 @@ impl Source {
         let is_json = text.trim_start().starts_with(['{', '[']);
         if is_nested && (is_json || text.contains('\\')) {
             // Results of tools may begin like JSON.
-            if is_json && json::is_json(&text) {
+            if is_json && Document::scan(&text).is_json {
                 values = Some(Arc::new(Values::of(&text)));
             }
             let inner = decode(&text);
@@ -109,6 +108,12 @@ pub(crate) struct Edit {
     pub(crate) replacement: String,
 }
 
+impl Edit {
+    pub(crate) fn moved(self, by: usize) -> Self {
+        Self { range: self.range.start + by..self.range.end + by, ..self }
+    }
+}
+
 /// Returns the document with the edits. Of edits that overlap, the first counts, extended to the end of the last.
 pub(crate) fn apply(text: &str, mut edits: Vec<Edit>) -> String {
     edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
@@ -125,11 +130,24 @@ pub(crate) fn apply(text: &str, mut edits: Vec<Edit>) -> String {
     edited
 }
 
+/// Adds edits that empty the containers at `removed`, which are in order.
+pub(crate) fn without(text: &str, removed: Vec<Range<usize>>, mut edits: Vec<Edit>) -> Vec<Edit> {
+    edits.retain(|edit| {
+        let before = removed.partition_point(|range| range.start <= edit.range.start);
+        before.checked_sub(1).is_none_or(|last| removed[last].end < edit.range.end)
+    });
+    edits.extend(removed.into_iter().map(|range| {
+        let empty = if text[range.clone()].starts_with('[') { "[]" } else { "null" };
+        Edit { range, replacement: empty.to_owned() }
+    }));
+    edits
+}
+
 impl Text {
     /// Returns a text that is no JSON.
     pub(crate) fn plain(direction: Direction, text: &str) -> Self {
         let pieces = vec![Piece { range: 0..text.len(), source: Source::plain(text) }];
-        Self { passage: Passage::new(direction, text.to_owned()), pieces }
+        Self { passage: Passage::new(direction, text.to_owned()), pieces, message: None }
     }
 
     /// Returns the edits that replace a part of the text. The first string gets the replacement.
@@ -155,7 +173,7 @@ impl Text {
     fn in_lines(&self) -> Option<Self> {
         (self.pieces.len() > 1).then_some(())?;
         let passage = Passage { text: Cow::Borrowed(""), ..self.passage.clone() };
-        let mut lines = Self { passage, pieces: Vec::new() };
+        let mut lines = Self { passage, pieces: Vec::new(), message: self.message };
         for piece in &self.pieces {
             lines.add(&self.passage.text[piece.range.clone()], piece.source.clone(), "\n");
         }
@@ -186,56 +204,104 @@ enum Key {
     Rest(Direction),
 }
 
-/// Returns the texts of a document. `direction` is that of strings that no rule names.
-pub(crate) fn texts(document: &Document<'_>, rules: &[Rule], direction: Direction) -> Vec<Text> {
+/// Returns the texts of a request.
+pub(crate) fn texts_of_request(document: &Document<'_>, protocol: &Protocol) -> Vec<Text> {
     let strings = (0..document.nodes.len()).filter(|&node| document.is_text(node));
-    texts_of(document, strings, rules, direction)
+    let mut texts = texts(document, strings, protocol, &[protocol.request], Direction::Prompt);
+    let last_answer = protocol.last_answer(document);
+    for text in &mut texts {
+        text.passage.is_history = text.message.is_some_and(|message| Some(message) < last_answer);
+    }
+    texts.extend(runs(document, &texts));
+    with_lines(texts)
 }
 
-/// Returns the texts that consist of some strings of a document, and of its names.
-pub(crate) fn texts_of(
+/// Returns the texts of an answer, or of an event, that consist of these strings and of the names of members.
+pub(crate) fn texts_of_answer(
     document: &Document<'_>,
     strings: impl Iterator<Item = usize>,
-    rules: &[Rule],
+    protocol: &Protocol,
+) -> Vec<Text> {
+    let rules = [protocol.events, protocol.answer];
+    with_lines(texts(document, strings, protocol, &rules, Direction::Completion))
+}
+
+/// Adds texts in lines.
+fn with_lines(mut texts: Vec<Text>) -> Vec<Text> {
+    let lines: Vec<_> = texts.iter().filter(|text| !text.is_in_lines()).filter_map(Text::in_lines).collect();
+    texts.extend(lines);
+    texts
+}
+
+/// Returns the texts of consecutive messages of one role, joined: a model reads them as one.
+fn runs(document: &Document<'_>, texts: &[Text]) -> Vec<Text> {
+    let place = |text: &Text| document.nodes[text.message?].step.index();
+    let is_next = |before: &Text, text: &Text| {
+        let are_near = place(before).zip(place(text)).is_some_and(|(a, b)| b == a || b == a + 1);
+        let is_same = |of: fn(&Passage<'_>) -> (Direction, bool)| of(&before.passage) == of(&text.passage);
+        are_near
+            && before.passage.role == text.passage.role
+            && is_same(|passage| (passage.direction, passage.is_history))
+    };
+    let runs = texts.chunk_by(is_next).filter(|run| {
+        let ends = run.first().zip(run.last());
+        ends.is_some_and(|(first, last)| {
+            first.passage.direction == Direction::Prompt && place(first) != place(last)
+        })
+    });
+    let joined = runs.filter_map(|run| {
+        let passage = Passage { text: Cow::Borrowed(""), ..run.first()?.passage.clone() };
+        let mut joined = Text { passage, pieces: Vec::new(), message: None };
+        for text in run {
+            for piece in &text.pieces {
+                joined.add(&text.passage.text[piece.range.clone()], piece.source.clone(), "");
+            }
+        }
+        Some(joined)
+    });
+    joined.collect()
+}
+
+fn texts(
+    document: &Document<'_>,
+    strings: impl Iterator<Item = usize>,
+    protocol: &Protocol,
+    rules: &[&'static [Rule]],
     direction: Direction,
 ) -> Vec<Text> {
     let mut collected = Collected { texts: Vec::new(), by_key: HashMap::new() };
     for node in strings {
-        let path = document.path(node);
-        let rule = rules
-            .iter()
-            .enumerate()
-            .find_map(|(index, rule)| Some((index, rule, rule.message(document, &path)?)));
+        let rules = rules.iter().copied().flatten().enumerate();
+        let rule = rules.into_iter().find_map(|(index, rule)| Some((index, rule, rule.message(document, node)?)));
         let is_nested = rule.is_some_and(|(_, rule, _)| rule.is_nested());
         let (source, text) = Source::of(document, node, is_nested);
-        // Without rules, the structure is unknown.
-        if text.is_empty() || rule.is_none() && !rules.is_empty() && is_structure(document, node, &text) {
+        if text.is_empty() || protocol.is_known() && protocol::is_structure(document, node, &text) {
             continue;
         }
         let (key, separator) = match rule {
             Some((index, rule, message)) => {
                 (Key::Message(message, index), if rule.is_structure() { "\n" } else { "" })
             }
-            None => {
-                (Key::Member(name(document, &path).unwrap_or_default().chars().take(MAX_NAME).collect()), "")
-            }
+            None => (Key::Member(document.name(node).chars().take(MAX_NAME).collect()), ""),
         };
-        let described = || match rule {
-            Some((_, rule, message)) => describe(document, rule, message, &path),
-            None => Passage { location: document.pointer(node).into(), ..Passage::new(direction, "") },
+        let described = || {
+            let passage = match rule {
+                Some((_, rule, message)) => describe(document, protocol, rule, message, node),
+                None => Passage { location: document.pointer(node).into(), ..Passage::new(direction, "") },
+            };
+            let message = rule.and_then(|_| protocol.message_of(document, node));
+            Text { passage, pieces: Vec::new(), message }
         };
         collected.add(key, described, &text, source, separator);
     }
     for range in &document.names {
         let (source, text) = Source::decode(document.text, range.clone(), false);
-        if NAMES.binary_search(&&*text).is_err() {
-            collected.add(Key::Names, || Passage::new(direction, ""), &text, source, "\n");
+        if !protocol::is_name(&text) {
+            let names = || Text { passage: Passage::new(direction, ""), pieces: Vec::new(), message: None };
+            collected.add(Key::Names, names, &text, source, "\n");
         }
     }
-    let mut texts = collected.texts;
-    let lines: Vec<_> = texts.iter().filter(|text| !text.is_in_lines()).filter_map(Text::in_lines).collect();
-    texts.extend(lines);
-    texts
+    collected.texts
 }
 
 struct Collected {
@@ -247,205 +313,49 @@ impl Collected {
     fn add(
         &mut self,
         key: Key,
-        passage: impl FnOnce() -> Passage<'static>,
+        described: impl FnOnce() -> Text,
         text: &str,
         source: Source,
         separator: &str,
     ) {
-        let passage = (!self.by_key.contains_key(&key)).then(passage);
-        let (key, separator) = match &passage {
-            Some(new) if self.texts.len() >= MAX_TEXTS => (Key::Rest(new.direction), "\n"),
+        let new = (!self.by_key.contains_key(&key)).then(described);
+        let (key, separator) = match &new {
+            Some(new) if self.texts.len() >= MAX_TEXTS => (Key::Rest(new.passage.direction), "\n"),
             _ => (key, separator),
         };
         let next = self.texts.len();
+        let is_rest = matches!(key, Key::Rest(_));
         let index = *self.by_key.entry(key).or_insert(next);
         if index == next {
-            self.texts.extend(passage.map(|passage| Text { passage, pieces: Vec::new() }));
+            // The rest has no role and is of no turn, so that all judges are asked about it.
+            self.texts.extend(new.map(|new| match is_rest {
+                true => Text { passage: Passage::new(new.passage.direction, ""), message: None, ..new },
+                false => new,
+            }));
         }
         self.texts[index].add(text, source, separator);
     }
 }
 
 /// Returns the passage of a message, still without text.
-fn describe(document: &Document<'_>, rule: &Rule, message: usize, path: &[usize]) -> Passage<'static> {
-    let role = document.member_value(message, "role").or_else(|| {
-        // Parts of a message have its role.
-        path.iter().rev().find_map(|&node| document.member_value(node, "role"))
-    });
-    let role = role.filter(|role| role.len() <= MAX_NAME);
+fn describe(
+    document: &Document<'_>,
+    protocol: &Protocol,
+    rule: &Rule,
+    message: usize,
+    node: usize,
+) -> Passage<'static> {
+    let role = protocol::role(document, message, node).map(Cow::into_owned);
+    let role = role.or_else(|| (!rule.role.is_empty()).then(|| rule.role.to_owned()));
     let direction = match role.as_deref() {
         Some("tool" | "function") if rule.direction == Direction::Prompt => Direction::ToolResult,
         _ => rule.direction,
     };
-    let location = document.pointer(if message == 0 { path.last().copied().unwrap_or(0) } else { message });
+    let location = document.pointer(if message == 0 { node } else { message });
     Passage {
-        role: role.map(|role| role.into_owned().into()),
-        choice: choice(document, path),
+        role: role.map(Cow::Owned),
+        choice: protocol.choice(document, node),
         location: location.into(),
         ..Passage::new(direction, "")
-    }
-}
-
-/// Returns the index of the answer that a string of `choices` belongs to.
-pub(crate) fn choice(document: &Document<'_>, path: &[usize]) -> Option<u32> {
-    let [choices, choice, ..] = path else { return None };
-    let Step::Name(name) = &document.nodes[*choices].step else { return None };
-    (name == "choices").then_some(())?;
-    let stated = document.member_value(*choice, "index").and_then(|index| index.parse().ok());
-    stated.or(match document.nodes[*choice].step {
-        Step::Index(index) => Some(index),
-        Step::Name(_) => None,
-    })
-}
-
-/// Returns the last name on a path.
-pub(crate) fn name<'a>(document: &'a Document<'_>, path: &[usize]) -> Option<&'a str> {
-    path.iter().rev().find_map(|&node| match &document.nodes[node].step {
-        Step::Name(name) => Some(&**name),
-        Step::Index(_) => None,
-    })
-}
-
-/// Returns `true` for a string that protocols use as an identifier, such as the name of the model.
-pub(crate) fn is_structure(document: &Document<'_>, node: usize, text: &str) -> bool {
-    const IDENTIFIERS: [&str; 19] = [
-        "call_id",
-        "created_at",
-        "datatype",
-        "done_reason",
-        "encoding_format",
-        "event_id",
-        "finish_reason",
-        "id",
-        "item_id",
-        "jsonrpc",
-        "method",
-        "model",
-        "object",
-        "role",
-        "service_tier",
-        "status",
-        "stop_reason",
-        "system_fingerprint",
-        "type",
-    ];
-    let Step::Name(name) = &document.nodes[node].step else { return false };
-    let is_known = IDENTIFIERS.contains(&&**name)
-        || matches!(&**name, "tool_call_id" | "tool_use_id" | "response_id" | "obfuscation");
-    is_known && is_identifier(text)
-}
-
-pub(crate) fn is_identifier(text: &str) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/+-".contains(&byte);
-    text.len() <= 128 && text.bytes().all(is_part)
-}
-
-/// Names of members that protocols define, in order.
-const NAMES: [&str; 96] = [
-    "arguments",
-    "audio",
-    "choices",
-    "completion",
-    "completion_tokens",
-    "completion_tokens_details",
-    "content",
-    "content_block",
-    "content_index",
-    "created",
-    "created_at",
-    "data",
-    "datatype",
-    "delta",
-    "description",
-    "done",
-    "done_reason",
-    "embedding",
-    "error",
-    "eval_count",
-    "eval_duration",
-    "event_id",
-    "finish_reason",
-    "format",
-    "function",
-    "function_call",
-    "generated_text",
-    "id",
-    "image_url",
-    "index",
-    "input",
-    "input_tokens",
-    "inputs",
-    "instances",
-    "instructions",
-    "item",
-    "item_id",
-    "jsonrpc",
-    "load_duration",
-    "logprobs",
-    "max_completion_tokens",
-    "max_new_tokens",
-    "max_output_tokens",
-    "max_tokens",
-    "message",
-    "messages",
-    "metadata",
-    "method",
-    "model",
-    "n",
-    "name",
-    "obfuscation",
-    "object",
-    "options",
-    "output",
-    "output_index",
-    "output_tokens",
-    "outputs",
-    "parallel_tool_calls",
-    "parameters",
-    "params",
-    "part",
-    "partial_json",
-    "predictions",
-    "prompt",
-    "prompt_eval_count",
-    "prompt_tokens",
-    "properties",
-    "reasoning",
-    "reasoning_content",
-    "refusal",
-    "required",
-    "response",
-    "response_format",
-    "result",
-    "role",
-    "seed",
-    "sequence_number",
-    "shape",
-    "stop",
-    "stop_reason",
-    "stop_sequence",
-    "stream",
-    "stream_options",
-    "system",
-    "system_fingerprint",
-    "temperature",
-    "text",
-    "token",
-    "tool_call_id",
-    "tool_calls",
-    "tool_choice",
-    "tools",
-    "top_p",
-    "total_tokens",
-    "type",
-];
-
-#[cfg(test)]
-mod tests {
-    use super::NAMES;
-
-    #[test]
-    fn names_are_found_by_binary_search() {
-        assert!(NAMES.is_sorted());
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     Mode, Passage, Span,
     json::{Offsets, decode},
     judge::Member,
+    protocol::Rule,
     text::{Edit, Source},
     values::Values,
     verdict::{Denial, Outcome, Panel},
@@ -24,8 +25,7 @@ const SURPLUS: usize = 4 << 10;
 pub(crate) struct Track {
     /// Describes the text; without the text itself.
     passage: Passage<'static>,
-    /// The text is JSON in a JSON string.
-    is_nested: bool,
+    rule: &'static Rule,
     /// The last part of the text.
     tail: String,
     /// Position of the tail.
@@ -59,12 +59,12 @@ struct Window<'a> {
 }
 
 impl Track {
-    pub(crate) fn new(passage: Passage<'static>, is_nested: bool, panel: &Panel) -> Self {
+    pub(crate) fn new(passage: Passage<'static>, rule: &'static Rule, panel: &Panel) -> Self {
         let concerned = panel.judges.iter().filter(|member| member.concerns(&passage));
         let seats = concerned.map(|member| (Arc::clone(member), Seat::default())).collect();
         Self {
             passage,
-            is_nested,
+            rule,
             tail: String::new(),
             base: 0,
             seats,
@@ -76,11 +76,19 @@ impl Track {
     /// Appends a piece and returns its place.
     pub(crate) fn push(&mut self, piece: &str) -> Range<usize> {
         let start = self.end();
-        if self.is_nested {
+        if self.rule.is_nested() {
             self.values.pass(start, piece);
         }
         self.tail.push_str(piece);
         start..self.end()
+    }
+
+    pub(crate) fn rule(&self) -> &'static Rule {
+        self.rule
+    }
+
+    pub(crate) fn choice(&self) -> Option<u32> {
+        self.passage.choice
     }
 
     fn end(&self) -> usize {
@@ -141,7 +149,7 @@ impl Track {
             self.seats[index].1 = seat;
         }
         if panel.mode == Mode::Enforce {
-            if self.is_nested {
+            if self.rule.is_nested() {
                 masks = masks.into_iter().flat_map(|mask| self.encoded(mask)).collect();
             }
             self.masks.extend(masks);
@@ -161,7 +169,7 @@ impl Track {
         let is_due = end - seat.judged >= stride.max(1) || is_end && seat.decided < end;
         is_due.then_some(())?;
         let before = self.tail.get(..seat.decided.saturating_sub(self.base)).unwrap_or_default();
-        let context = match self.is_nested && before.contains('\\') {
+        let context = match self.rule.is_nested() && before.contains('\\') {
             // Escapes are longer than what they stand for.
             true => member.overlap(),
             false => member.context(before),
@@ -169,7 +177,7 @@ impl Track {
         let start = seat.decided.saturating_sub(context).max(seat.from).max(self.base);
         let start = (self.base + start_of_word(&self.tail, start - self.base)).max(seat.from);
         let text = &self.tail[start - self.base..];
-        let (text, offsets, is_cut) = match self.is_nested && text.contains('\\') {
+        let (text, offsets, is_cut) = match self.rule.is_nested() && text.contains('\\') {
             true => {
                 let decoded = decode(text);
                 (decoded.text, decoded.offsets, decoded.complete < text.len())

@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 
 use crate::{
     Direction, Judges, Mode, OnFailure, Passage, Role, Span, Verdict, cache::Key, judge::Member,
-    telemetry::Telemetry,
+    protocol::BLOCKED, telemetry::Telemetry,
 };
 
 /// Maximum number of verdicts in progress that nobody waits for. Beyond it, observing judges are not asked.
@@ -51,6 +51,20 @@ pub(crate) struct Denial {
 }
 
 impl Denial {
+    /// Returns the kind of refusal.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.rule {
+            _ if !self.is_failure => BLOCKED,
+            Cow::Borrowed(kind @ ("unreadable" | "too_large")) => kind,
+            _ => "judge_failed",
+        }
+    }
+
+    /// Denies what cannot be judged.
+    pub(crate) fn failure(kind: &'static str, message: String) -> Self {
+        Self { is_failure: true, rule: Cow::Borrowed(kind), message }
+    }
+
     /// Denies a text in which what `rule` found cannot be replaced, because of its `place`.
     pub(crate) fn irreplaceable(rule: &str, place: &str) -> Self {
         let message = format!("{rule} cannot be replaced in {place}");

@@ -4,89 +4,172 @@ use futures::{StreamExt as _, stream};
 use percent_encoding::percent_decode_str;
 
 use crate::{
-    Direction,
-    format::Rule,
-    json::{Document, decode, is_json},
-    stream::without_logprobs,
-    text::{Text, apply, texts},
+    Direction, Passage,
+    json::{Document, decode},
+    protocol::Protocol,
+    text::{Edit, Text, apply, texts_of_answer, texts_of_request, without},
     verdict::{Denial, Outcome, Panel},
 };
 
 /// Number of texts of a body that are judged at a time.
 const PARALLEL: usize = 8;
 
+/// Number of times that a text is percent-decoded: proxies on the way decode, too.
+const MAX_DECODED: usize = 3;
+
+/// A text of a body.
+struct Part {
+    text: Text,
+    place: Place,
+}
+
+/// Place of a text in its body.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// From this offset on. The second number is that of a row, from 1.
+    At(usize, Option<usize>),
+    /// Nothing in it can be replaced.
+    Ambiguous,
+}
+
 /// Judges the texts of a body. Returns the body to send instead, if parts of it are replaced.
 pub(crate) async fn judge(
     panel: &Panel,
-    rules: &[Rule],
+    protocol: &'static Protocol,
     direction: Direction,
     content_type: &str,
     document: &Document<'_>,
 ) -> Result<Option<String>, Denial> {
     let body = document.text;
-    let mut texts = match is_like_json(content_type, body) {
-        true => texts(document, rules, direction),
-        false => Vec::new(),
-    };
-    // Receivers may read what is no JSON in other ways: the body is judged as it is, and with escapes decoded.
     let is_form = content_type.starts_with("application/x-www-form-urlencoded");
-    let is_ambiguous = is_form || !is_json(body);
-    let mut decoded = Vec::new();
-    if is_ambiguous {
-        texts.push(Text::plain(direction, body));
-        decoded.extend(unescaped(body));
-        if is_form {
-            decoded.extend(decoded_form(body));
+    let mut echoes = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
+    let mut add = |texts: Vec<Text>, place: Place| {
+        parts.extend(texts.into_iter().map(|text| Part { text, place }));
+    };
+    if document.is_json && !is_form {
+        add(texts_of(document, protocol, direction), Place::At(0, None));
+        echoes = document.outermost(protocol.echoes);
+    } else {
+        let rest = match is_form {
+            true => body.to_owned(),
+            false => rows(body, |offset, number, row| {
+                let protocol = protocol_of(row, protocol, direction);
+                add(texts_of(row, protocol, direction), Place::At(offset, Some(number)));
+            }),
+        };
+        // Receivers may read what is no JSON in other ways: it is judged as it is, and with escapes decoded.
+        let is_like_json = is_like_json(content_type, &rest);
+        if is_like_json {
+            add(texts_of(&Document::scan(&rest), protocol, direction), Place::Ambiguous);
         }
+        let is_plain = !is_like_json && rest.len() == body.len();
+        let place = if is_plain && !is_form { Place::At(0, None) } else { Place::Ambiguous };
+        let decoded = if is_form { decodings(&rest.replace('+', " ")) } else { unescaped(&rest).into_iter().collect() };
+        if !rest.trim().is_empty() {
+            add(vec![Text::plain(direction, &rest)], place);
+        }
+        add(decoded.iter().map(|text| Text::plain(direction, text)).collect(), Place::Ambiguous);
     }
-    let whole = texts.len();
-    texts.extend(decoded.iter().map(|text| Text::plain(direction, text)));
-    let verdicts: Vec<_> = texts.iter().map(|text| panel.judge(&text.passage)).collect();
+    let verdicts: Vec<_> = parts.iter().map(|part| panel.judge(&part.text.passage)).collect();
     let outcomes: Vec<_> = stream::iter(verdicts).buffered(PARALLEL).collect().await;
-    let mut edits = Vec::new();
-    for (index, (text, outcome)) in texts.iter().zip(outcomes).enumerate() {
-        match outcome {
-            Outcome::Allow => {}
-            Outcome::Deny(denial) => return Err(denial),
-            Outcome::Mask(spans) if index < whole && (whole == 1 || !is_ambiguous) => {
-                edits.extend(spans.iter().flat_map(|span| text.edits(span)));
+    let mut edits: Vec<Edit> = Vec::new();
+    for (Part { text, place }, outcome) in parts.iter().zip(outcomes) {
+        match (outcome, place) {
+            (Outcome::Allow, _) => {}
+            (Outcome::Deny(denial), Place::At(_, Some(row))) => {
+                return Err(Denial { message: format!("{} (row {row})", denial.message), ..denial });
             }
-            Outcome::Mask(spans) => {
+            (Outcome::Deny(denial), _) => return Err(denial),
+            (Outcome::Mask(spans), Place::At(offset, _)) => {
+                edits.extend(spans.iter().flat_map(|span| text.edits(span)).map(|edit| edit.moved(*offset)));
+            }
+            (Outcome::Mask(spans), Place::Ambiguous) => {
                 let rule = spans.first().map(|span| &*span.rule).unwrap_or_default();
                 return Err(Denial::irreplaceable(rule, "a body that is not well-formed"));
             }
         }
     }
-    Ok((!edits.is_empty()).then(|| apply(body, without_logprobs(body, edits))))
+    Ok((!edits.is_empty()).then(|| apply(body, without(body, echoes, edits))))
+}
+
+fn texts_of(document: &Document<'_>, protocol: &Protocol, direction: Direction) -> Vec<Text> {
+    match direction {
+        Direction::Prompt | Direction::ToolResult => texts_of_request(document, protocol),
+        Direction::Completion | Direction::ToolCall => {
+            let strings = (0..document.nodes.len()).filter(|&node| document.is_text(node));
+            texts_of_answer(document, strings, protocol)
+        }
+    }
+}
+
+fn protocol_of(row: &Document<'_>, protocol: &'static Protocol, direction: Direction) -> &'static Protocol {
+    match direction {
+        Direction::Prompt | Direction::ToolResult => Protocol::of_request("", row),
+        Direction::Completion | Direction::ToolCall => Protocol::of_answer(row).unwrap_or(protocol),
+    }
+}
+
+/// Finds the lines that are JSON objects, such as the rows of a file in a form. Returns the rest.
+fn rows(body: &str, mut found: impl FnMut(usize, usize, &Document<'_>)) -> String {
+    let (mut rest, mut at, mut number) = (String::new(), 0, 0);
+    for line in body.split_inclusive('\n') {
+        let document = line.trim_start().starts_with('{').then(|| Document::scan(line));
+        match document.filter(|document| document.is_json) {
+            Some(document) => {
+                number += 1;
+                found(at, number, &document);
+            }
+            None => {
+                // The rows of a file are together.
+                number = if line.trim().is_empty() { number } else { 0 };
+                rest.push_str(line);
+            }
+        }
+        at += line.len();
+    }
+    rest
 }
 
 /// Returns `true` for JSON, well-formed or not.
 pub(crate) fn is_like_json(content_type: &str, body: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim();
-    let start = body.trim_start_matches('\u{feff}').trim_start();
-    essence.ends_with("json") || start.starts_with(['{', '[', '"'])
+    essence.ends_with("json") || Document::is_like(body)
 }
 
-/// Judges the decoded query of a URI.
-pub(crate) async fn judge_query(panel: &Panel, query: &str) -> Result<(), Denial> {
-    for text in decoded_form(query) {
-        match panel.judge(&crate::Passage::new(Direction::Prompt, text)).await {
+/// Judges the decoded path and query of a URI.
+pub(crate) async fn judge_uri(panel: &Panel, path: &str, query: Option<&str>) -> Result<(), Denial> {
+    let mut texts = if path.contains('%') { decodings(path) } else { Vec::new() };
+    if let Some(query) = query.filter(|query| !query.is_empty()) {
+        texts.extend(decodings(&query.replace('+', " ")));
+    }
+    for text in texts {
+        match panel.judge(&Passage::new(Direction::Prompt, text)).await {
             Outcome::Allow => {}
             Outcome::Deny(denial) => return Err(denial),
             Outcome::Mask(spans) => {
                 let rule = spans.first().map(|span| &*span.rule).unwrap_or_default();
-                return Err(Denial::irreplaceable(rule, "the query"));
+                return Err(Denial::irreplaceable(rule, "path and query"));
             }
         }
     }
     Ok(())
 }
 
-/// Returns a form or query decoded, and also without escapes of JSON.
-fn decoded_form(form: &str) -> Vec<String> {
-    let decoded = percent_decode_str(&form.replace('+', " ")).decode_utf8_lossy().into_owned();
-    let inner = unescaped(&decoded);
-    [decoded].into_iter().chain(inner).collect()
+/// Returns a percent-encoded text decoded, once and more often, and also without escapes of JSON.
+fn decodings(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut text = text.to_owned();
+    for _ in 0..MAX_DECODED {
+        let decoded = percent_decode_str(&text).decode_utf8_lossy().into_owned();
+        if !all.is_empty() && decoded == text {
+            break;
+        }
+        all.extend(unescaped(&decoded));
+        all.push(decoded.clone());
+        text = decoded;
+    }
+    all
 }
 
 /// Returns a text without escapes of JSON, if it has any.

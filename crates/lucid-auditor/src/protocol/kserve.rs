@@ -3,8 +3,9 @@
 //! Source: <https://kserve.github.io/website/docs/concepts/architecture/data-plane>.
 
 use super::{
-    Protocol, Refusal,
+    Protocol,
     media::Media,
+    plain,
     rule::{completion, prompt},
 };
 
@@ -13,7 +14,7 @@ pub(super) static V1: Protocol = Protocol {
     is_answer: |document| document.member(0, "predictions").is_some(),
     request: &[prompt("instances/**", 2), prompt("inputs/**", 2)],
     answer: &[completion("predictions/**", 2), completion("outputs/**", 2)],
-    refusal: Refusal::plain,
+    refusal: plain,
     ..Protocol::UNKNOWN
 };
 
@@ -26,6 +27,6 @@ pub(super) static V2: Protocol = Protocol {
     identifiers: &["datatype"],
     // Names of tensors.
     media: Media { tokens: &["input_ids"], ..Media::NONE },
-    refusal: Refusal::plain,
+    refusal: plain,
     ..Protocol::UNKNOWN
 };

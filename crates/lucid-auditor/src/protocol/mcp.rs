@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Effect, Event, Protocol, Refusal, Sent,
     media::Media,
+    plain,
     rule::{call, prompt, result},
 };
 use crate::json::Document;
@@ -36,7 +37,7 @@ pub(super) static RPC: Protocol = Protocol {
     refusal: |refused| match error(refused) {
         // Clients read errors only from successful responses.
         Some(error) => (StatusCode::OK, error),
-        None => refused.plain(),
+        None => plain(refused),
     },
     sent: || Box::new(Messages),
     ..Protocol::UNKNOWN

@@ -49,7 +49,7 @@ static PROTOCOLS: [&Protocol; 14] = [
 ];
 
 /// JSON of unknown structure, and plain text.
-static GENERIC: Protocol = Protocol::UNKNOWN;
+pub(crate) static GENERIC: Protocol = Protocol::UNKNOWN;
 
 /// A protocol.
 #[derive(Debug)]
@@ -240,10 +240,11 @@ impl Refusal<'_> {
         self.kind == BLOCKED
     }
 
-    /// Returns the body of protocols without types of errors.
-    fn plain(&self) -> (StatusCode, Value) {
-        (self.status, json!({"error": self.message, "auditor": self.auditor}))
-    }
+}
+
+/// Returns the refusal of protocols without types of errors.
+fn plain(refused: &Refusal<'_>) -> (StatusCode, Value) {
+    (refused.status, json!({"error": refused.message, "auditor": refused.auditor}))
 }
 
 /// An event of a stream.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{
     Effect, Event, Protocol, Refusal, Sent,
     media::Media,
+    plain,
     rule::{call, completion, prompt},
 };
 use crate::json::Document;
@@ -90,7 +91,7 @@ const COMMON: Protocol = Protocol {
         tokens: &["context"],
         ..Media::NONE
     },
-    refusal: Refusal::plain,
+    refusal: plain,
     ..Protocol::UNKNOWN
 };
 

@@ -15,7 +15,7 @@ use crate::json::Document;
 pub(super) static RESPONSES: Protocol = Protocol {
     paths: &["/responses", "/responses/compact", "/responses/input_tokens"],
     is_answer: |document| {
-        document.member_value(0, "type").is_some_and(|kind| kind.starts_with("response."))
+        document.member_value(0, "type").is_some_and(|it| it.starts_with("response.") || it == "keepalive")
             || document.member_value(0, "object").as_deref() == Some("response")
     },
     request: &[
@@ -232,7 +232,7 @@ impl Sent for Response {
         let mut metadata = response["metadata"].as_object().cloned().unwrap_or_default();
         metadata.insert("auditor".to_owned(), refused.auditor.into());
         metadata.insert("rule".to_owned(), refused.rule.into());
-        metadata.insert("message".to_owned(), refused.message.chars().take(512).collect());
+        metadata.insert("message".to_owned(), refused.message.chars().take(512).collect::<String>().into());
         response["metadata"] = metadata.into();
         let kind = match refused.is_verdict() {
             true => {
