@@ -1,11 +1,11 @@
 //! Forwarding of requests.
 
-use std::{error::Error, iter, time::Duration};
+use std::{error::Error, time::Duration};
 
 use hyper::{
-    Request, Response, StatusCode, Uri, Version,
+    Request, Response, StatusCode,
     body::{Body as _, Incoming},
-    header::{self, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING},
+    header::{self, HOST, HeaderValue},
     http::uri::{Authority, Scheme},
 };
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -18,10 +18,7 @@ use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use crate::{
     outside::{InPod, Outside},
     proxy::Refusal,
-    routes::ROUTE,
 };
-
-pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Maximum size of each buffer of a connection, and of the headers in it.
 pub(crate) const BUFFER: usize = 64 * 1024;
@@ -85,70 +82,30 @@ impl Forward {
     pub(crate) async fn send(
         &self,
         target: &Target,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
     ) -> Result<Response<Incoming>, Refusal> {
-        let path = request.uri().path_and_query().cloned();
-        let mut uri = Uri::default().into_parts();
-        uri.scheme = Some(target.scheme.clone());
-        uri.authority = Some(target.authority.clone());
-        uri.path_and_query = path.or(uri.path_and_query);
-        *request.uri_mut() = Uri::from_parts(uri).unwrap_or_default();
-        *request.version_mut() = Version::HTTP_11;
-        let is_streamed = request.body().size_hint().exact().is_none();
-        let headers = request.headers_mut();
-        remove_hop_by_hop(headers);
+        let (mut parts, body) = request.into_parts();
+        lucid_proxy::remove_hop_by_hop(&mut parts.headers);
         // The listener has answered it.
-        headers.remove(header::EXPECT);
-        // Otherwise hyper omits the body of a GET.
-        if is_streamed && !headers.contains_key(CONTENT_LENGTH) {
-            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
+        parts.headers.remove(header::EXPECT);
+        let is_streamed = body.size_hint().exact().is_none();
+        lucid_proxy::direct(&mut parts, target.scheme.clone(), target.authority.clone(), is_streamed);
         if let Some(host) = &target.host {
-            headers.insert(HOST, host.clone());
+            parts.headers.insert(HOST, host.clone());
         }
+        let request = Request::from_parts(parts, body);
         let sent = match target.is_inside {
             true => self.inside.request(request),
             false => self.outside.request(request),
         };
         let mut response = sent.await.map_err(|error| {
-            // hyper's own message omits the causes.
-            let causes = iter::successors(error.source(), |&cause| cause.source());
-            let is_loop = causes.clone().any(|cause| cause.is::<InPod>());
+            let is_loop = lucid_proxy::causes(&error).any(|cause| cause.is::<InPod>());
             let status = if is_loop { StatusCode::LOOP_DETECTED } else { StatusCode::BAD_GATEWAY };
-            let causes: String = causes.map(|cause| format!(": {cause}")).collect();
-            (
-                status,
-                format!("failed to forward to {}://{}: {error}{causes}", target.scheme, target.authority),
-            )
+            let (Target { scheme, authority, .. }, error) = (target, lucid_proxy::with_causes(&error));
+            (status, format!("failed to forward to {scheme}://{authority}: {error}"))
         })?;
-        remove_hop_by_hop(response.headers_mut());
+        lucid_proxy::remove_hop_by_hop(response.headers_mut());
         Ok(response)
-    }
-}
-
-/// Removes hop-by-hop headers (RFC 9110, section 7.6.1): the known ones and those listed in `Connection`, except for headers
-/// that are no business of a single hop. A caller could otherwise hide them from the auditors.
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    // `Transfer-Encoding` overrides `Content-Length` (RFC 9112, section 6.3).
-    if headers.contains_key(TRANSFER_ENCODING) {
-        headers.remove(CONTENT_LENGTH);
-    }
-    const END_TO_END: [HeaderName; 6] =
-        [HOST, CONTENT_LENGTH, header::CONTENT_TYPE, header::VIA, ROUTE, FORWARDED_FOR];
-    const HOP_BY_HOP: [HeaderName; 6] = [
-        CONNECTION,
-        header::TE,
-        TRANSFER_ENCODING,
-        header::UPGRADE,
-        HeaderName::from_static("keep-alive"),
-        HeaderName::from_static("proxy-connection"),
-    ];
-    let listed = headers.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
-    let listed = listed.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok());
-    let listed = listed.filter(|name: &HeaderName| !END_TO_END.contains(name));
-    let listed: Vec<HeaderName> = listed.collect();
-    for name in listed.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
     }
 }
 

@@ -7,14 +7,14 @@ use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body, Incoming},
-    header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, UPGRADE, VIA},
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, VIA},
     http::uri::{Authority, Scheme},
 };
 use lucid_chain::Egress;
 use serde_json::json;
 
 use crate::{
-    forward::{FORWARDED_FOR, Forward, Target},
+    forward::{Forward, Target},
     original::{Destination, Peer},
     routes::{ROUTE, Routes, random_hex},
 };
@@ -45,15 +45,14 @@ impl Proxy {
         &self,
         destination: Destination,
         peer: Peer,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
     ) -> Answer {
         if destination == Destination::Intake && is_probe(&request) {
             return healthy();
         }
-        // The URI has the host in requests to a proxy and in HTTP/2.
-        if let Some(host) = request.uri().authority().and_then(|host| host_of(host).parse().ok()) {
-            request.headers_mut().insert(HOST, host);
-        }
+        let (mut parts, body) = request.into_parts();
+        lucid_proxy::insert_host(&mut parts);
+        let mut request = Request::from_parts(parts, body);
         // The kubelet means the auditor itself.
         if let Destination::Auditor(port) = destination
             && !peer.is_own
@@ -82,11 +81,8 @@ impl Proxy {
             let token = HeaderValue::from_str(route.token()).map_err(|error| internal(&error))?;
             request.headers_mut().insert(ROUTE, token);
             // Without the rules, the first auditor would see the address itself.
-            if destination == Destination::Model
-                && !peer.address.is_loopback()
-                && let Ok(peer) = peer.address.to_string().parse()
-            {
-                request.headers_mut().append(FORWARDED_FOR, peer);
+            if destination == Destination::Model {
+                lucid_proxy::append_client(request.headers_mut(), peer.address);
             }
             let first = self.local(self.settings.first.get(), None)?;
             Ok((self.forward.send(&first, request).await?, route))
@@ -131,8 +127,8 @@ impl Proxy {
                     return Err((StatusCode::MISDIRECTED_REQUEST, message));
                 }
             };
-            let via = format!("1.1 {}", self.via).parse().map_err(|error| internal(&error))?;
-            request.headers_mut().append(VIA, via);
+            let version = request.version();
+            lucid_proxy::append_via(request.headers_mut(), version, &self.via);
             self.forward.send(&target, request).await
         };
         match forwarded.await {
@@ -202,17 +198,14 @@ impl Proxy {
     }
 }
 
-/// Refuses tunnels and protocols other than HTTP, whose content the auditors cannot check. An offer of HTTP/2 may be
-/// ignored.
+/// Refuses tunnels and protocols other than HTTP, whose content the auditors cannot check.
 fn check_protocol(request: &Request<Incoming>) -> Result<(), Refusal> {
     if *request.method() == Method::CONNECT {
         let message =
             "CONNECT opens a tunnel, which auditors cannot check; accepted requests to the host itself";
         return Err((StatusCode::NOT_IMPLEMENTED, message.to_owned()));
     }
-    let offered = request.headers().get_all(UPGRADE).into_iter().filter_map(|value| value.to_str().ok());
-    let mut offered = offered.flat_map(|value| value.split(',')).map(str::trim);
-    match offered.find(|protocol| !protocol.eq_ignore_ascii_case("h2c")) {
+    match lucid_proxy::upgrade(request.headers()) {
         Some(protocol) => {
             let message = format!("upgrade to {protocol:?}, which auditors cannot check; accepted HTTP");
             Err((StatusCode::NOT_IMPLEMENTED, message))
@@ -237,11 +230,6 @@ where
 
 fn internal(error: &impl ToString) -> Refusal {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-}
-
-/// Returns host and port without user information.
-fn host_of(authority: &Authority) -> &str {
-    authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, host)| host)
 }
 
 /// Returns `true` for a probe of the kubelet.

@@ -1,13 +1,6 @@
 //! Listeners and connections.
 
-use std::{
-    convert::Infallible,
-    io,
-    net::{Ipv4Addr, Ipv6Addr},
-    num::NonZeroU16,
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, io, num::NonZeroU16, sync::Arc, time::Duration};
 
 use hyper::{StatusCode, service::service_fn};
 use hyper_util::{
@@ -61,16 +54,9 @@ impl Listener {
     }
 }
 
-/// Listens on all addresses. Auditors call each other at `localhost`, which resolves to `::1` first.
 pub(crate) async fn listen(port: NonZeroU16) -> Result<Listener, String> {
-    let outcome = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port.get())).await {
-        // The pod has no IPv6.
-        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port.get())).await
-        }
-        outcome => outcome,
-    };
-    let listener = outcome.map_err(|error| format!("failed to listen on port {port}: {error}"))?;
+    let listener = lucid_proxy::listen(port.get()).await;
+    let listener = listener.map_err(|error| format!("failed to listen on port {port}: {error}"))?;
     let [own, foreign] = [OWN_SLOTS, FOREIGN_SLOTS].map(|slots| Arc::new(Semaphore::new(slots)));
     Ok(Listener { listener, own, foreign })
 }

@@ -1,6 +1,6 @@
 //! An auditor: its judges, and the path of a request.
 
-use std::{collections::BTreeSet, error::Error as _, iter, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
 use http_body_util::BodyExt as _;
 use hyper::{
@@ -8,7 +8,6 @@ use hyper::{
     body::{Body as _, Incoming},
     header::{
         ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RANGE,
-        UPGRADE,
     },
     http::{request::Parts, uri::Authority},
     upgrade::OnUpgrade,
@@ -163,7 +162,8 @@ impl Auditor {
         next: &Authority,
         mut request: Request<Incoming>,
     ) -> Result<Response, Response> {
-        let upgrade = forward::is_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
+        let upgrade =
+            lucid_proxy::upgrade(request.headers()).is_some().then(|| hyper::upgrade::on(&mut request));
         let (parts, body) = request.into_parts();
         let body = body.map_err(Into::into).boxed_unsync();
         if let Some((status, message)) = self.unreadable(&parts) {
@@ -195,13 +195,15 @@ impl Auditor {
             let message = format!("found a body that is transferred as {coding}, accepted chunked alone");
             return Some((StatusCode::NOT_IMPLEMENTED, message));
         }
+        if self.settings.mode == Mode::Enforce && has_types(&parts.headers) {
+            let message = "found several values of Content-Type, expected one";
+            return Some((StatusCode::BAD_REQUEST, message.to_owned()));
+        }
         if !self.refuses_unjudged() {
             return None;
         }
-        if forward::is_upgrade(&parts.headers) {
-            let protocol = parts.headers.get(UPGRADE).map(|value| String::from_utf8_lossy(value.as_bytes()));
-            let message =
-                format!("found an upgrade to {}, which cannot be judged", protocol.unwrap_or_default());
+        if let Some(protocol) = lucid_proxy::upgrade(&parts.headers) {
+            let message = format!("found an upgrade to {protocol}, which cannot be judged");
             return Some((StatusCode::NOT_IMPLEMENTED, message));
         }
         forward::is_grpc(parts).then(|| {
@@ -406,7 +408,7 @@ impl Auditor {
             );
         }
         let is_http2 = parts.version == Version::HTTP_2;
-        forward::remove_hop_by_hop(&mut parts.headers);
+        lucid_proxy::remove_hop_by_hop(&mut parts.headers);
         // The model's HTTP version does not affect the caller's connection.
         parts.version = if is_http2 { Version::HTTP_2 } else { Version::HTTP_11 };
         let body = body.map_err(Into::into).boxed_unsync();
@@ -433,10 +435,7 @@ impl Auditor {
         asked: &Asked,
         error: &hyper_util::client::legacy::Error,
     ) -> Response {
-        // hyper's own message omits the causes.
-        let causes = iter::successors(error.source(), |&cause| cause.source());
-        let causes: String = causes.map(|cause| format!(": {cause}")).collect();
-        let message = format!("no answer from {next}: {error}{causes}");
+        let message = format!("no answer from {next}: {}", lucid_proxy::with_causes(error));
         self.refuse(asked, StatusCode::BAD_GATEWAY, "next_unreachable", &message)
     }
 
@@ -497,16 +496,21 @@ pub(crate) fn as_text(data: &[u8]) -> Option<&str> {
 
 /// Returns `true` unless `content_type` states an encoding in which ASCII has another meaning.
 pub(crate) fn is_like_ascii(content_type: &str) -> bool {
-    let charset = content_type.split(';').find_map(|parameter| parameter.trim().strip_prefix("charset="));
-    charset.is_none_or(|charset| {
-        let known = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252"];
-        known.contains(&charset.trim_matches(['"', '\'']).trim())
-    })
+    let known = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252"];
+    let parameters = content_type.split(';').map(|parameter| parameter.trim());
+    let mut charsets = parameters.filter_map(|parameter| parameter.strip_prefix("charset="));
+    charsets.all(|charset| known.contains(&charset.trim_matches(['"', '\'']).trim()))
 }
 
 pub(crate) fn content_type(headers: &HeaderMap) -> String {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let value = headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
     value.unwrap_or_default().to_ascii_lowercase()
+}
+
+/// Returns `true` for several values of `Content-Type`, of which each receiver chooses another one.
+fn has_types(headers: &HeaderMap) -> bool {
+    let values = || headers.get_all(CONTENT_TYPE).into_iter();
+    values().count() > 1 || values().any(|value| value.as_bytes().contains(&b','))
 }
 
 /// Returns the content encoding, if any. An auditor that can decompress would do so here; this one reports an unsupported

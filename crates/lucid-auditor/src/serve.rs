@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     io::{self, ErrorKind},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::SocketAddr,
     sync::Arc,
     time::Duration,
 };
@@ -160,17 +160,8 @@ pub async fn serve(auditor: Auditor) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Listens on all addresses. Auditors call each other at `localhost`, which resolves to `::1` first; an unused address would
-/// leave the port to other processes of the pod.
 async fn listen(port: u16) -> Result<TcpListener, ServeError> {
-    let outcome = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-        // The pod has no IPv6.
-        Err(error) if error.kind() != ErrorKind::AddrInUse => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
-        }
-        outcome => outcome,
-    };
-    outcome.context(ListenSnafu { port })
+    lucid_proxy::listen(port).await.context(ListenSnafu { port })
 }
 
 /// Accepts a connection. Without file descriptors, new connections wait instead of failing.

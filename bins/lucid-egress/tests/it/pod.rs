@@ -181,7 +181,8 @@ fn auditor(inside: &Namespace, uid: u32, port: u16, name: &'static str, next: &'
     });
 }
 
-/// Starts a server of another host, or the model. It answers with its name and what it received.
+/// Starts a server of another host, or the model. It answers with its name, what it received, and the header that
+/// `X-Echo` names.
 pub(crate) fn server(inside: &Namespace, address: &str, name: &'static str) {
     serve(inside, APP, address, move |mut stream: TcpStream| {
         let (first, headers) = request(&stream);
@@ -197,7 +198,7 @@ pub(crate) fn respond(
 ) -> io::Result<()> {
     let path = first.split(' ').nth(1).unwrap_or_default();
     let of = |name| headers.get(name).map_or("", String::as_str).trim();
-    let body = format!("{name} {}{path} {}", of("host"), of("x-audited"));
+    let body = format!("{name} {}{path} {}{}", of("host"), of("x-audited"), of(of("x-echo")));
     assert!(!headers.contains_key("lucid-route"), "the route left the pod");
     write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }

@@ -72,8 +72,17 @@ fn a_call_without_a_known_destination_is_refused() {
     // A header of the application is replaced.
     assert_eq!(get(&pod.network.pod, APP, "10.0.0.1:8000", head), ok("ONE a/ AUD1 AUD2"));
     // A caller cannot hide headers from the auditors as hop-by-hop.
-    let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: host, lucid-route\r\n";
-    assert_eq!(get(&pod.network.pod, APP, "10.0.0.1:8000", head), ok("ONE a/ AUD1 AUD2"));
+    let hidden =
+        [("content-type", "a/b"), ("content-encoding", "br"), ("traceparent", "00-1"), ("lucid-other", "1")];
+    for (name, value) in
+        hidden.into_iter().chain([("host", ""), ("lucid-route", ""), ("Transfer-Encoding", "")])
+    {
+        let line =
+            if value.is_empty() { "X: 1".to_owned() } else { format!("{name}: {value}\r\nX-Echo: {name}") };
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: x, {name}\r\n{line}\r\n");
+        let answer = get(&pod.network.pod, APP, "10.0.0.1:8000", &head);
+        assert_eq!(answer, ok(&format!("ONE a/ AUD1 AUD2{value}")), "{name}");
+    }
     // No server listens.
     let answer = pod.get(APP, "10.0.0.3:8000", "/", "a").unwrap();
     assert!(answer.starts_with("502 ") && answer.contains("http://10.0.0.3:8000"), "{answer}");

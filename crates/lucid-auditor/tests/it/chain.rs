@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::routing::any;
 use serde_json::{Value, json};
 
-use crate::{NOBODY, auditor, chain, client, get, serve};
+use crate::{NOBODY, Phrase, auditor, auditor_with, chain, client, get, serve, wire::status_of};
 
 #[tokio::test]
 async fn the_model_gets_the_request_as_it_was_sent() {
@@ -36,6 +36,74 @@ async fn the_model_gets_the_request_as_it_was_sent() {
     let way = json!(["1.0 proxy", "1.1 first", "1.1 lucid-auditor"]);
     assert_eq!(headers["via"], way, "each auditor, in the order of the chain");
     assert_eq!(headers["x-mine"], Value::Null, "named by Connection, it is for the first neighbour alone");
+}
+
+#[tokio::test]
+async fn connection_hides_no_header_from_later_auditors() {
+    let model = serve(example_model::router()).await;
+    let first = chain(model, &[("LUCID_AUDITOR_ID", "a")]).await;
+    let headers = async |name: &str, connection: [&str; 2]| {
+        let request = client().post(format!("http://{first}/")).body("hello").header(name, "1.1 proxy");
+        let request =
+            connection.into_iter().fold(request, |request, value| request.header("connection", value));
+        let asked: Value = request.send().await.unwrap().json().await.unwrap();
+        asked["headers"].clone()
+    };
+    for (name, expected) in [
+        ("content-type", json!(["1.1 proxy"])),
+        ("content-language", json!(["1.1 proxy"])),
+        ("content-disposition", json!(["1.1 proxy"])),
+        ("lucid-route", json!(["1.1 proxy"])),
+        ("lucid-anything", json!(["1.1 proxy"])),
+        ("traceparent", json!(["1.1 proxy"])),
+        ("tracestate", json!(["1.1 proxy"])),
+        ("via", json!(["1.1 proxy", "1.1 a", "1.1 a"])),
+        ("x-forwarded-for", json!(["1.1 proxy"])),
+        ("x-mine", Value::Null),
+    ] {
+        let other = name.to_uppercase();
+        for connection in [["close", name], [&format!("x-other, {other} ,close"), "x-another"]] {
+            assert_eq!(headers(name, connection).await[name], expected, "{connection:?}");
+        }
+    }
+    for name in ["host", "content-length", "transfer-encoding"] {
+        let headers = headers("x-other", [name, "close"]).await;
+        assert_eq!(headers["host"], json!([first.to_string()]), "{name}");
+        assert_eq!(headers["content-length"], json!(["5"]), "{name}");
+    }
+}
+
+/// A form is judged by the second auditor, whatever the request says about the first hop.
+#[tokio::test]
+async fn forms_are_decoded_by_every_auditor() {
+    let second = auditor(serve(example_model::router()).await, &[]).await;
+    let first = auditor_with(second, &[], |auditor| auditor.judge(Phrase("something else"))).await;
+    let form = "application/x-www-form-urlencoded";
+    for head in [
+        "Content-Type: FORM\r\nConnection: content-type",
+        "Content-Type: FORM\r\nConnection: close\r\nConnection: x, Content-TYPE , y",
+        "content-type: FORM; charset=utf-8; a=\u{e9}\r\nConnection: CONTENT-TYPE",
+        "Content-Type: Application/X-WWW-Form-URLEncoded\r\nConnection: close",
+    ] {
+        let body = "prompt=the+%73ecret%20w%6frd";
+        let head = head.replace("FORM", form);
+        let length = body.len();
+        let request =
+            format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{head}\r\n\r\n{body}");
+        let status = status_of(first, &request).await;
+        assert_eq!(status, "403", "{head}");
+    }
+    for head in [
+        "Content-Type: application/json\r\nContent-Type: FORM",
+        "Content-Type: FORM\r\nContent-Type: application/json",
+        "Content-Type: text/plain, FORM",
+        "Content-Type: text/plain; a=\"b,c\", FORM",
+        "Content-Type: text/plain;\r\n FORM",
+    ] {
+        let head = head.replace("FORM", form);
+        let request = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n{head}\r\n\r\nhello");
+        assert_eq!(status_of(first, &request).await, "400", "{head}");
+    }
 }
 
 #[tokio::test]

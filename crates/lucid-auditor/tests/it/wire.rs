@@ -147,8 +147,12 @@ async fn the_rest_of_a_body_that_is_too_large_is_not_the_next_request() {
 
 /// Sends a POST request that continues with `rest`. Returns the status once all is sent.
 async fn status_after_post(address: SocketAddr, rest: &str) -> String {
+    status_of(address, &format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}")).await
+}
+
+/// Sends a request. Returns the status once all is sent.
+pub(crate) async fn status_of(address: SocketAddr, request: &str) -> String {
     let mut connection = TcpStream::connect(address).await.unwrap();
-    let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}");
     within(connection.write_all(request.as_bytes())).await.unwrap();
     let mut status = [0; 12];
     within(connection.read_exact(&mut status)).await.unwrap();
