@@ -1,13 +1,13 @@
 //! Judges answers.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Display};
 
 use bytes::Bytes;
 use futures::{TryStreamExt as _, stream};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::{
     HeaderMap, StatusCode, Version,
-    body::{Body as _, Frame},
+    body::{Body as _, Frame, Incoming},
     header::CONTENT_LENGTH,
     http::response::Parts,
 };
@@ -15,12 +15,16 @@ use tower::BoxError;
 use tracing::{Instrument as _, Span};
 
 use crate::{
-    Direction, Mode, Unjudged,
-    auditor::{Asked, Auditor, Response, as_text, content_type, is_like_ascii},
-    body::{Body, Unbuffered, copied, full},
+    Direction, Mode, Settings, Unjudged,
+    body::{
+        Body, Buffered, Response, Room, Unbuffered, as_text, content_type, copied, encoding, full,
+        is_like_ascii,
+    },
+    forward,
     framing::Framing,
     json::Document,
     protocol::{self, BLOCKED, Protocol, Refusal},
+    refusal::Asked,
     stream::Stream,
     telemetry::Open,
     verdict::{Denial, Panel},
@@ -32,7 +36,8 @@ const BEGINNING: usize = 64;
 
 /// An answer that is to be judged.
 pub(crate) struct Answered<'a> {
-    pub(crate) auditor: &'a Auditor,
+    pub(crate) settings: &'a Settings,
+    pub(crate) room: &'a Room,
     pub(crate) panel: Panel,
     pub(crate) asked: Asked,
     /// HTTP version of the request.
@@ -51,7 +56,7 @@ enum Kind {
 impl Kind {
     fn of(content_type: &str, beginning: &[u8], protocol: &Protocol) -> Self {
         let essence = essence(content_type);
-        let beginning = beginning.trim_ascii_start();
+        let beginning = beginning[..beginning.len().min(BEGINNING)].trim_ascii_start();
         match essence {
             _ if !is_like_ascii(content_type) => Self::Unjudged,
             "text/event-stream" => Self::Stream(Framing::Events),
@@ -92,110 +97,140 @@ fn is_vague(content_type: &str) -> bool {
 }
 
 impl Answered<'_> {
-    pub(crate) async fn judge(self, mut parts: Parts, mut body: Body) -> Response {
-        let content_type = content_type(&parts.headers);
-        if self.panel.mode == Mode::Observe {
-            return Response::from_parts(parts, self.observed(content_type, body));
+    /// Judges the model's response. Refusals are errors.
+    pub(crate) async fn hand_back(self, response: hyper::Response<Incoming>) -> Result<Response, Response> {
+        let (mut parts, body) = response.into_parts();
+        if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+            let message = "the answer changes to another protocol, which nobody has asked for";
+            return Err(self.failed("unreadable", message));
         }
-        let (length, max_bytes) = (body.size_hint().exact(), self.auditor.settings.max_bytes);
-        // The first piece shows the structure.
-        let first = match is_vague(&content_type) || self.asked.protocol.elements.is_some() {
-            true => body.frame().await.transpose(),
-            false => Ok(None),
-        };
-        let first = match first {
-            Ok(first) => first,
-            Err(error) => return self.failed("cut_off", &format!("no whole answer: {error}")),
-        };
-        let beginning = first.as_ref().and_then(Frame::data_ref).cloned().unwrap_or_default();
-        let beginning = &beginning[..beginning.len().min(BEGINNING)];
-        let kind = match Kind::of(&content_type, beginning, self.asked.protocol) {
-            // What has a known length is not streamed.
-            Kind::Stream(Framing::Text | Framing::Elements) if length.is_some_and(|length| length <= max_bytes as u64) => {
-                Kind::Whole
+        // Without a body, as after HEAD, the headers describe the one that GET would return.
+        let has_body = !body.is_end_stream();
+        if let Some(coding) = forward::transfer_coding(&parts.headers).filter(|_| has_body) {
+            let message = format!("the answer is transferred as {coding} and cannot be read");
+            return Err(self.failed("unreadable", &message));
+        }
+        let is_http2 = parts.version == Version::HTTP_2;
+        lucid_proxy::remove_hop_by_hop(&mut parts.headers);
+        // The model's HTTP version does not affect the caller's connection.
+        parts.version = if is_http2 { Version::HTTP_2 } else { Version::HTTP_11 };
+        let body = body.map_err(Into::into).boxed_unsync();
+        if self.panel.judges.is_empty() || !has_body {
+            return Ok(Response::from_parts(parts, body));
+        }
+        if let Some(encoding) = encoding(&parts.headers) {
+            let message = format!("the answer is encoded as {encoding} and cannot be read");
+            if self.settings.refuses_unjudged() {
+                return Err(self.failed("unreadable", &message));
             }
-            kind => kind,
-        };
-        let body = with_first(first, body);
-        match kind {
-            Kind::Unjudged if self.auditor.settings.unjudged == Unjudged::Pass => {
-                Response::from_parts(parts, body)
+            tracing::warn!("{message}");
+            return Ok(Response::from_parts(parts, body));
+        }
+        match self.panel.mode {
+            Mode::Observe => {
+                let body = self.observe(body, content_type(&parts.headers));
+                Ok(Response::from_parts(parts, body))
             }
-            Kind::Unjudged => {
-                let message = format!("the answer has the type {content_type:?}, which cannot be judged");
-                self.failed("unreadable", &message)
-            }
-            Kind::Whole => self.whole(parts, body, &content_type).await,
-            Kind::Stream(framing) => {
-                parts.headers.remove(CONTENT_LENGTH);
-                // In HTTP/1.0, a response without a length ends with the connection: an incomplete one would look complete.
-                let is_open_ended = self.version == Version::HTTP_10;
-                let mut body = Streamed::new(&self, framing, body).into_body();
-                match framing {
-                    _ if is_open_ended => match self.auditor.answers().collect(&mut body).await {
-                        // HTTP/1.0 has no trailers.
-                        Ok(buffered) => Response::from_parts(parts, buffered.without_trailers().into_body()),
-                        Err(error) => {
-                            let message = format!("no whole answer for HTTP/1.0: {}", reason(&error));
-                            self.failed("cut_off", &message)
-                        }
-                    },
-                    Framing::Events | Framing::Lines | Framing::Elements => Response::from_parts(parts, body),
-                    // Text has no way to end a refused stream, so the status waits for the first verdict.
-                    Framing::Text => match body.frame().await.transpose() {
-                        Ok(first) => Response::from_parts(parts, with_first(first, body)),
-                        Err(error) => match error.downcast_ref() {
-                            Some(denial) => self.denied(denial),
-                            None => self.failed("cut_off", &format!("no whole answer: {error}")),
-                        },
-                    },
-                }
-            }
+            Mode::Enforce => self.judge(parts, body).await,
         }
     }
 
-    async fn whole(&self, mut parts: Parts, mut body: Body, content_type: &str) -> Response {
-        let buffered = match self.auditor.answers().collect(&mut body).await {
-            Ok(buffered) => buffered,
-            Err(error) => return self.failed("cut_off", &format!("no whole answer: {}", reason(&error))),
+    async fn judge(self, parts: Parts, mut body: Body) -> Result<Response, Response> {
+        let content_type = content_type(&parts.headers);
+        let length = body.size_hint().exact();
+        // The first piece shows the structure.
+        let first = match is_vague(&content_type) || self.asked.protocol.elements.is_some() {
+            true => body.frame().await.transpose().map_err(|error| self.cut_off(&error))?,
+            false => None,
         };
+        let beginning = first.as_ref().and_then(Frame::data_ref).cloned().unwrap_or_default();
+        let kind = Kind::of(&content_type, &beginning, self.asked.protocol);
+        let body = with_first(first, body);
+        match kind {
+            Kind::Unjudged if self.settings.unjudged == Unjudged::Pass => {
+                Ok(Response::from_parts(parts, body))
+            }
+            Kind::Unjudged => {
+                let message = format!("the answer has the type {content_type:?}, which cannot be judged");
+                Err(self.failed("unreadable", &message))
+            }
+            // What has a known length is not streamed.
+            Kind::Stream(Framing::Text | Framing::Elements)
+                if length.is_some_and(|length| length <= self.settings.max_bytes as u64) =>
+            {
+                self.whole(parts, body, &content_type).await
+            }
+            Kind::Whole => self.whole(parts, body, &content_type).await,
+            Kind::Stream(framing) => self.stream(parts, body, framing).await,
+        }
+    }
+
+    async fn stream(&self, mut parts: Parts, body: Body, framing: Framing) -> Result<Response, Response> {
+        parts.headers.remove(CONTENT_LENGTH);
+        let mut body = Streamed::new(self, framing, body).into_body();
+        // In HTTP/1.0, a response without a length ends with the connection: an incomplete one would look complete.
+        if self.version == Version::HTTP_10 {
+            // HTTP/1.0 has no trailers.
+            let buffered = self.collect(&mut body).await?.without_trailers();
+            return Ok(Response::from_parts(parts, buffered.into_body()));
+        }
+        if framing == Framing::Text {
+            // Text has no way to end a refused stream, so the status waits for the first verdict.
+            let first = body.frame().await.transpose().map_err(|error| match error.downcast_ref() {
+                Some(denial) => self.denied(denial),
+                None => self.cut_off(&error),
+            })?;
+            body = with_first(first, body);
+        }
+        Ok(Response::from_parts(parts, body))
+    }
+
+    async fn whole(
+        &self,
+        mut parts: Parts,
+        mut body: Body,
+        content_type: &str,
+    ) -> Result<Response, Response> {
+        let buffered = self.collect(&mut body).await?;
         self.panel.telemetry.count_bytes("answer", buffered.data.len());
         let Some(text) = as_text(&buffered.data) else {
-            return match self.auditor.settings.unjudged {
-                Unjudged::Pass => Response::from_parts(parts, buffered.into_body()),
+            return match self.settings.unjudged {
+                Unjudged::Pass => Ok(Response::from_parts(parts, buffered.into_body())),
                 Unjudged::Refuse => {
-                    self.failed("unreadable", "the answer is not UTF-8 text, which cannot be judged")
+                    Err(self.failed("unreadable", "the answer is not UTF-8 text, which cannot be judged"))
                 }
             };
         };
         let document = Document::scan(text);
-        if self.auditor.settings.unjudged == Unjudged::Refuse
+        if self.settings.unjudged == Unjudged::Refuse
             && let Some(message) = protocol::unjudged_answer(&document)
         {
-            return self.failed("unreadable", &message);
+            return Err(self.failed("unreadable", &message));
         }
         let protocol = Protocol::of_answer(&document).unwrap_or(self.asked.protocol);
         match whole::judge(&self.panel, protocol, Direction::Completion, content_type, &document).await {
-            Ok(None) => Response::from_parts(parts, buffered.into_body()),
+            Ok(None) => Ok(Response::from_parts(parts, buffered.into_body())),
             Ok(Some(masked)) => {
                 parts.headers.remove(CONTENT_LENGTH);
-                Response::from_parts(parts, full(masked))
+                Ok(Response::from_parts(parts, full(masked)))
             }
-            Err(denial) => self.denied(&denial),
+            Err(denial) => Err(self.denied(&denial)),
         }
     }
 
     /// Judges a copy of the answer.
-    fn observed(self, content_type: String, body: Body) -> Body {
+    fn observe(self, body: Body, content_type: String) -> Body {
         let (body, mut pieces) = copied(body);
-        let max_bytes = self.auditor.settings.max_bytes;
+        let max_bytes = self.settings.max_bytes;
         let (panel, protocol) = (self.panel, self.asked.protocol);
         let observed = async move {
             let _open = Open::new(&panel.telemetry);
             let Some(first) = pieces.recv().await else { return };
-            let kind = Kind::of(&content_type, &first[..first.len().min(BEGINNING)], protocol);
+            let kind = Kind::of(&content_type, &first, protocol);
             let mut stream = match kind {
-                Kind::Stream(framing) => Some(Stream::new(panel.clone(), protocol, framing, Unjudged::Pass, max_bytes)),
+                Kind::Stream(framing) => {
+                    Some(Stream::new(panel.clone(), protocol, framing, Unjudged::Pass, max_bytes))
+                }
                 Kind::Whole | Kind::Unjudged => None,
             };
             let mut whole = Vec::new();
@@ -232,19 +267,23 @@ impl Answered<'_> {
             true => (StatusCode::BAD_GATEWAY, "judge_failed"),
             false => (StatusCode::FORBIDDEN, BLOCKED),
         };
-        self.auditor.refuse(&self.asked, status, kind, &denial.message)
+        self.asked.refuse(&self.settings.id, status, kind, &denial.message)
+    }
+
+    async fn collect(&self, body: &mut Body) -> Result<Buffered, Response> {
+        self.room.collect(body).await.map_err(|error| match error {
+            Unbuffered::TooLarge => self.cut_off(&"it is too long"),
+            Unbuffered::Busy => self.cut_off(&"no memory for one more body"),
+            Unbuffered::Failed(error) => self.cut_off(&error),
+        })
+    }
+
+    fn cut_off(&self, error: &dyn Display) -> Response {
+        self.failed("cut_off", &format!("no whole answer: {error}"))
     }
 
     fn failed(&self, kind: &'static str, message: &str) -> Response {
-        self.auditor.refuse(&self.asked, StatusCode::BAD_GATEWAY, kind, message)
-    }
-}
-
-fn reason(error: &Unbuffered) -> String {
-    match error {
-        Unbuffered::TooLarge => "it is too long".to_owned(),
-        Unbuffered::Busy => "no memory for one more body".to_owned(),
-        Unbuffered::Failed(error) => error.to_string(),
+        self.asked.refuse(&self.settings.id, StatusCode::BAD_GATEWAY, kind, message)
     }
 }
 
@@ -271,21 +310,16 @@ struct Streamed {
 
 impl Streamed {
     fn new(answered: &Answered<'_>, framing: Framing, body: Body) -> Self {
-        let panel = answered.panel.clone();
+        let Answered { settings, panel, asked, .. } = answered;
+        let (unjudged, max_bytes) = (settings.unjudged, settings.max_bytes);
         Self {
             _open: Open::new(&panel.telemetry),
-            stream: Stream::new(
-                panel,
-                answered.asked.protocol,
-                framing,
-                answered.auditor.settings.unjudged,
-                answered.auditor.settings.max_bytes,
-            ),
+            stream: Stream::new(panel.clone(), asked.protocol, framing, unjudged, max_bytes),
             body: Some(body),
             trailers: None,
             cut: None,
-            asked: answered.asked.clone(),
-            auditor_id: answered.auditor.settings.id.clone(),
+            asked: asked.clone(),
+            auditor_id: settings.id.clone(),
             span: Span::current(),
         }
     }

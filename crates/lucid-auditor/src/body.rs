@@ -1,4 +1,4 @@
-//! Bodies: buffered, discarded, copied.
+//! Bodies: buffered, discarded, copied, and read as text.
 
 use std::{
     pin::Pin,
@@ -11,10 +11,11 @@ use bytes::Bytes;
 use futures::stream;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
-    HeaderMap,
+    HeaderMap, StatusCode,
     body::{Body as _, Frame, SizeHint},
-    header::EXPECT,
+    header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderValue},
 };
+use serde_json::Value;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc},
     time::timeout,
@@ -22,6 +23,7 @@ use tokio::{
 use tower::BoxError;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+pub(crate) type Response = hyper::Response<Body>;
 
 /// Limits for draining an unwanted body: bytes and time.
 const DISCARDED: usize = 64 << 20;
@@ -33,6 +35,40 @@ const COPIED: usize = 256;
 /// Returns a body of one piece.
 pub(crate) fn full(data: impl Into<Bytes>) -> Body {
     Full::new(data.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+pub(crate) fn json_response(status: StatusCode, body: &Value) -> Response {
+    let mut response = Response::new(full(body.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+pub(crate) fn content_type(headers: &HeaderMap) -> String {
+    let value = headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    value.unwrap_or_default().to_ascii_lowercase()
+}
+
+/// Returns a body as text, if it is UTF-8. JSON in UTF-16 contains NUL.
+pub(crate) fn as_text(data: &[u8]) -> Option<&str> {
+    str::from_utf8(data).ok().filter(|text| !text.contains('\0'))
+}
+
+/// Returns `true` unless `content_type` states an encoding in which ASCII has another meaning.
+pub(crate) fn is_like_ascii(content_type: &str) -> bool {
+    let known = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252"];
+    let parameters = content_type.split(';').map(|parameter| parameter.trim());
+    let mut charsets = parameters.filter_map(|parameter| parameter.strip_prefix("charset="));
+    charsets.all(|charset| known.contains(&charset.trim_matches(['"', '\'']).trim()))
+}
+
+/// Returns the content encoding, if any. An auditor that can decompress would do so here; this one reports an unsupported
+/// encoding.
+pub(crate) fn encoding(headers: &HeaderMap) -> Option<String> {
+    let encodings = headers.get_all(CONTENT_ENCODING).into_iter();
+    let encodings = encodings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let mut encodings = encodings.filter(|encoding| !encoding.eq_ignore_ascii_case("identity"));
+    encodings.next()
 }
 
 /// A buffered body.

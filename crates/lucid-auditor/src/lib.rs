@@ -76,6 +76,8 @@ mod framing;
 mod json;
 mod judge;
 mod protocol;
+mod refusal;
+mod request;
 mod serve;
 mod settings;
 mod stream;

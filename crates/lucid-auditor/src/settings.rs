@@ -150,6 +150,10 @@ impl Settings {
         })
     }
 
+    pub(crate) fn refuses_unjudged(&self) -> bool {
+        self.mode == Mode::Enforce && self.unjudged == Unjudged::Refuse
+    }
+
     /// Returns the next hop of requests to `port`.
     pub(crate) fn next_hop(&self, port: Option<u16>) -> &Authority {
         let route = self.routes.iter().find(|route| Some(route.port) == port);

@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{
     Direction, Passage, Unjudged,
-    auditor::as_text,
+    body::as_text,
     framing::{Framing, Search},
     json::{Document, Kind, Step},
     protocol::{self, Effect, Protocol, Refusal, Rule, Sent},

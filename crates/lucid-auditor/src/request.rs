@@ -1,0 +1,176 @@
+//! Judges requests.
+
+use std::time::Duration;
+
+use hyper::{HeaderMap, StatusCode, body::Body as _, header::CONTENT_LENGTH, http::request::Parts};
+use serde_json::json;
+use tokio::time::timeout;
+use tracing::Instrument as _;
+
+use crate::{
+    Direction, Settings, Unjudged,
+    body::{
+        Body, Buffered, Response, Room, Unbuffered, as_text, content_type, copied, discard, encoding, full,
+        is_like_ascii, json_response, skip,
+    },
+    json::Document,
+    protocol::{self, BLOCKED, Protocol},
+    refusal::Asked,
+    verdict::{Denial, Panel},
+    whole,
+};
+
+/// Time for receiving a buffered request body.
+const BODY_LIMIT: Duration = Duration::from_secs(60);
+
+const NOT_UTF_8: &str = "found a body that is not UTF-8 text, which cannot be judged";
+
+/// Judges of a request. Refusals are errors.
+pub(crate) struct Examiner<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) room: &'a Room,
+    pub(crate) panel: Panel,
+}
+
+impl Examiner<'_> {
+    /// Judges the text of `POST /audit`.
+    pub(crate) async fn audit(&self, headers: &HeaderMap, body: Body) -> Result<Response, Response> {
+        let asked = Asked::at("");
+        let buffered = self.read(&asked, headers, body).await?;
+        let content_type = content_type(headers);
+        let Some(text) = as_text(&buffered.data).filter(|_| is_like_ascii(&content_type)) else {
+            return Err(self.unjudged(&asked, NOT_UTF_8));
+        };
+        let document = Document::scan(text);
+        let verdict = match self.judge_document("", &content_type, &document).await {
+            Ok(None) => json!({"allowed": true}),
+            Ok(Some(masked)) => json!({"allowed": true, "text": masked}),
+            Err(denial) => json!({"allowed": false, "rule": denial.rule, "message": denial.message}),
+        };
+        Ok(json_response(StatusCode::OK, &verdict))
+    }
+
+    /// Buffers and judges a request: the model must not see any part of a denied one. Returns the body to forward.
+    pub(crate) async fn judge(&self, parts: &mut Parts, body: Body) -> Result<(Asked, Body), Response> {
+        let path = parts.uri.path().to_owned();
+        let unknown = Asked::at(&path);
+        let judged = whole::judge_uri(&self.panel, &path, parts.uri.query()).await;
+        judged.map_err(|denial| self.denied(&unknown, &denial))?;
+        let passes = self.settings.unjudged == Unjudged::Pass;
+        if body.is_end_stream() || passes && encoding(&parts.headers).is_some() {
+            return Ok((unknown, body));
+        }
+        let buffered = self.read(&unknown, &parts.headers, body).await?;
+        self.panel.telemetry.count_bytes("request", buffered.data.len());
+        let content_type = content_type(&parts.headers);
+        let Some(text) = as_text(&buffered.data).filter(|_| is_like_ascii(&content_type)) else {
+            return match passes {
+                true => Ok((unknown, buffered.into_body())),
+                false => Err(self.unjudged(&unknown, NOT_UTF_8)),
+            };
+        };
+        let document = Document::scan(text);
+        let asked = Asked::of(&path, &document);
+        if !passes && let Some(found) = protocol::unjudged_request(&document) {
+            let message = format!("found {found}, which cannot be judged; accepted text");
+            return Err(self.unjudged(&asked, &message));
+        }
+        match self.judge_document(&path, &content_type, &document).await {
+            Ok(None) => Ok((asked, buffered.into_body())),
+            Ok(Some(masked)) => {
+                parts.headers.remove(CONTENT_LENGTH);
+                Ok((asked, full(masked)))
+            }
+            Err(denial) => Err(self.denied(&asked, &denial)),
+        }
+    }
+
+    /// Judges a copy of the request.
+    pub(crate) fn observe(self, parts: &Parts, body: Body) -> (Asked, Body) {
+        let path = parts.uri.path().to_owned();
+        let asked = Asked::at(&path);
+        if body.is_end_stream() {
+            return (asked, body);
+        }
+        let (body, mut pieces) = copied(body);
+        let content_type = content_type(&parts.headers);
+        let (panel, max_bytes) = (self.panel, self.settings.max_bytes);
+        let observed = async move {
+            let mut data = Vec::new();
+            while let Some(piece) = pieces.recv().await {
+                panel.telemetry.count_bytes("request", piece.len());
+                if data.len() < max_bytes {
+                    data.extend_from_slice(&piece);
+                }
+            }
+            let Some(text) = as_text(&data) else { return };
+            let document = Document::scan(text);
+            let protocol = Protocol::of_request(&path, &document);
+            let _ = whole::judge(&panel, protocol, Direction::Prompt, &content_type, &document).await;
+        };
+        tokio::spawn(observed.in_current_span());
+        (asked, body)
+    }
+
+    async fn judge_document(
+        &self,
+        path: &str,
+        content_type: &str,
+        document: &Document<'_>,
+    ) -> Result<Option<String>, Denial> {
+        let protocol = Protocol::of_request(path, document);
+        whole::judge(&self.panel, protocol, Direction::Prompt, content_type, document).await
+    }
+
+    /// Buffers a body if it is readable, within the limits of length and time, and there is memory for it.
+    async fn read(&self, asked: &Asked, headers: &HeaderMap, mut body: Body) -> Result<Buffered, Response> {
+        let refuse = |status, kind, message: &str| self.refuse(asked, status, kind, message);
+        let max_bytes = self.settings.max_bytes;
+        let too_large = || {
+            let message = format!("accepted a body of at most {max_bytes} bytes");
+            refuse(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message)
+        };
+        if let Some(encoding) = encoding(headers) {
+            let message =
+                format!("found a body that is encoded as {encoding}, accepted one that is not encoded");
+            skip(headers, body).await;
+            return Err(self.unjudged(asked, &message));
+        }
+        if body.size_hint().lower() > max_bytes as u64 {
+            skip(headers, body).await;
+            return Err(too_large());
+        }
+        let refusal = match timeout(BODY_LIMIT, self.room.collect(&mut body)).await {
+            Ok(Ok(buffered)) => return Ok(buffered),
+            Ok(Err(Unbuffered::TooLarge)) => too_large(),
+            Ok(Err(Unbuffered::Busy)) => {
+                refuse(StatusCode::SERVICE_UNAVAILABLE, "busy", "no memory for one more body")
+            }
+            Ok(Err(Unbuffered::Failed(error))) => {
+                refuse(StatusCode::BAD_REQUEST, "cut_off", &error.to_string())
+            }
+            Err(_elapsed) => {
+                let message = format!("accepted a body that arrives within {} s", BODY_LIMIT.as_secs());
+                refuse(StatusCode::REQUEST_TIMEOUT, "too_slow", &message)
+            }
+        };
+        discard(body).await;
+        Err(refusal)
+    }
+
+    fn denied(&self, asked: &Asked, denial: &Denial) -> Response {
+        let (status, kind) = match denial.is_failure {
+            true => (StatusCode::SERVICE_UNAVAILABLE, "judge_failed"),
+            false => (StatusCode::FORBIDDEN, BLOCKED),
+        };
+        self.refuse(asked, status, kind, &denial.message)
+    }
+
+    fn unjudged(&self, asked: &Asked, message: &str) -> Response {
+        self.refuse(asked, StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", message)
+    }
+
+    fn refuse(&self, asked: &Asked, status: StatusCode, kind: &'static str, message: &str) -> Response {
+        asked.refuse(&self.settings.id, status, kind, message)
+    }
+}
