@@ -13,7 +13,7 @@ use super::{
     media::Media,
     rule::{call, completion, prompt},
 };
-use crate::json::{Document, Kind};
+use crate::json::{Document, Kind, Node};
 
 /// Data of the server-sent event after the last one, which is no JSON.
 pub(crate) const DONE: &str = "[DONE]";
@@ -21,18 +21,24 @@ pub(crate) const DONE: &str = "[DONE]";
 pub(super) static CHAT: Protocol = Protocol {
     paths: &["/chat/completions"],
     is_request: |document| document.member(0, "messages").is_some(),
-    is_answer: |document| document.member(0, "choices").is_some(),
+    is_answer: |document| document.member(0, "choices").is_some() && !is_completion(document),
     ..COMMON
 };
 
 pub(super) static COMPLETIONS: Protocol = Protocol {
     paths: &["/completions"],
-    is_answer: |document| document.member_value(0, "object").as_deref() == Some(COMPLETION),
+    is_answer: is_completion,
     sent: || Box::new(Completion { is_chat: false, ..Completion::default() }),
     ..COMMON
 };
 
 const COMPLETION: &str = "text_completion";
+
+fn is_completion(document: &Document<'_>) -> bool {
+    let is_text = |node: &Node<'_>| node.depth == 3 && node.step.name() == Some("text");
+    document.member_value(0, "object").as_deref() == Some(COMPLETION)
+        || document.member(0, "choices").is_some() && document.nodes.iter().any(is_text)
+}
 
 const COMMON: Protocol = Protocol {
     request: &[

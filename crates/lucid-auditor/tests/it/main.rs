@@ -39,7 +39,7 @@ pub(crate) struct Phrase(pub(crate) &'static str);
 impl Judge for Phrase {
     async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
         Ok(match passage.text.to_lowercase().contains(self.0) {
-            true => Verdict::deny("phrase", format!("the text contains \"{}\"", self.0)),
+            true => Verdict::deny("phrase", "the text is refused"),
             false => Verdict::Allow,
         })
     }

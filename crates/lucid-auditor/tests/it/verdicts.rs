@@ -20,14 +20,14 @@ async fn a_request_with_a_phrase_does_not_reach_the_model() {
         (r#"{"prompt":"the s\u0065cret word","other":"\ud800"}"#, " (prompt)"),
         (&nested, ""),
         (r#"{"prompt":"the s\u0065cret word","prompt":"hello"}"#, " (prompt)"),
-        ("{\"prompt\":\"hello\"}\n{\"prompt\":\"the s\\u0065cret word\"}", " (prompt)"),
+        ("{\"prompt\":\"hello\"}\n{\"prompt\":\"the s\\u0065cret word\"}", " (prompt) (row 2)"),
     ] {
         let answer = post(first, body.to_owned()).await;
         assert_eq!(answer.status(), 403, "{body}");
         let error = json!({
             "type": "blocked",
             "auditor": "lucid-pii-auditor",
-            "message": format!("Phrase: the text contains \"secret word\"{place}"),
+            "message": format!("Phrase: the text is refused{place}"),
             "param": null,
             "code": "content_filter",
         });
@@ -122,7 +122,7 @@ async fn a_text_is_judged_without_the_model() {
         ("hello", json!({"allowed": true})),
         (
             "the secret word",
-            json!({"allowed": false, "rule": "phrase", "message": "Phrase: the text contains \"secret word\""}),
+            json!({"allowed": false, "rule": "phrase", "message": "Phrase: the text is refused"}),
         ),
     ] {
         let answer = client().post(&url).body(text).send().await.unwrap();
