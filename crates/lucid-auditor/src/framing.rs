@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use memchr::{memchr, memchr2};
 
 use crate::{
-    protocol::{DONE, Event},
     protocol::is_identifier,
+    protocol::{DONE, Event},
 };
 
 /// Division of a stream into events.

@@ -247,7 +247,9 @@ impl<'a> Document<'a> {
         let members = || (1..self.nodes.len()).filter_map(|node| Some((node, self.nodes[node].step.name()?)));
         if self.nodes.len() <= FEW {
             let mut members = members().rev();
-            return members.find(|(node, it)| self.nodes[*node].parent == container && *it == name).map(|it| it.0);
+            return members
+                .find(|(node, it)| self.nodes[*node].parent == container && *it == name)
+                .map(|it| it.0);
         }
         let index = self.index.get_or_init(|| {
             let short = members().filter(|(_, name)| name.len() <= MAX_NAME);
@@ -321,7 +323,11 @@ impl Syntax {
             (b'}', Next::CommaOrEnd) if is_in_object => self.close(),
             (b']', Next::CommaOrEnd) if !is_in_object && !self.open.is_empty() => self.close(),
             (b',', Next::CommaOrEnd) if !self.open.is_empty() => {
-                if is_in_object { Next::Name } else { Next::Value }
+                if is_in_object {
+                    Next::Name
+                } else {
+                    Next::Value
+                }
             }
             (b':', Next::Colon) => Next::Value,
             (_, next) => {
@@ -563,13 +569,62 @@ mod tests {
     #[test]
     fn what_is_json_is_what_serde_json_accepts() {
         let texts = [
-            "", " ", "1", "-", "01", "1.", "-0.5e+3", "nul", "null", "\"a\"", "\"a", "\"\\u00e9\"", "\"\\u00g0\"", "\"\\x\"",
-            "\"\\\\\"", "\"\\\"", "\"a\nb\"", "{}", "{", "}", "[]", "[", "[}", "{]", "[1,2]", "[1,]", "[,1]", "[1 2]", "{\"a\":1}",
-            "{\"a\":1,}", "{\"a\"}", "{\"a\":}", "{\"a\" 1}", "{1:2}", "{\"a\":1 \"b\":2}", "{\"a\":1,\"b\":[{},[]]}", "{} {}", "{},", "1 2",
-            "[\"a\":1]", "{\"a\":\"b\":1}", "\u{c}1", ":1", "{\"\\ud800\":\"\\ud800\"}", "[1]]", "[[1]", "tru e", "1\"a\"", "\"a\"1",
+            "",
+            " ",
+            "1",
+            "-",
+            "01",
+            "1.",
+            "-0.5e+3",
+            "nul",
+            "null",
+            "\"a\"",
+            "\"a",
+            "\"\\u00e9\"",
+            "\"\\u00g0\"",
+            "\"\\x\"",
+            "\"\\\\\"",
+            "\"\\\"",
+            "\"a\nb\"",
+            "{}",
+            "{",
+            "}",
+            "[]",
+            "[",
+            "[}",
+            "{]",
+            "[1,2]",
+            "[1,]",
+            "[,1]",
+            "[1 2]",
+            "{\"a\":1}",
+            "{\"a\":1,}",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\" 1}",
+            "{1:2}",
+            "{\"a\":1 \"b\":2}",
+            "{\"a\":1,\"b\":[{},[]]}",
+            "{} {}",
+            "{},",
+            "1 2",
+            "[\"a\":1]",
+            "{\"a\":\"b\":1}",
+            "\u{c}1",
+            ":1",
+            "{\"\\ud800\":\"\\ud800\"}",
+            "[1]]",
+            "[[1]",
+            "tru e",
+            "1\"a\"",
+            "\"a\"1",
         ];
         for text in texts {
-            assert_eq!(Document::scan(text).is_json, serde_json::from_str::<IgnoredAny>(text).is_ok(), "{text}");
+            assert_eq!(
+                Document::scan(text).is_json,
+                serde_json::from_str::<IgnoredAny>(text).is_ok(),
+                "{text}"
+            );
         }
     }
 

@@ -172,14 +172,16 @@ impl Stream {
         let content = self.framing.content(text);
         let mut held = Held { raw: raw.clone(), ..Held::default() };
         let start = content.trim_start();
-        let mut touched = BTreeSet::new();
+        let (mut touched, mut kinds) = (BTreeSet::new(), Vec::new());
         if start.is_empty() {
             // A comment.
             held.effect = Some(Effect::Ping);
         } else if start.trim_end() == protocol::DONE {
             held.effect = Some(Effect::EndsAll);
-        } else if self.framing == Framing::Elements || Document::is_like(start) && self.framing != Framing::Text {
-            self.json(&content, &mut held, &mut touched).await?;
+        } else if self.framing == Framing::Elements
+            || Document::is_like(start) && self.framing != Framing::Text
+        {
+            kinds = self.json(&content, &mut held, &mut touched).await?;
         } else {
             let track = self.track(0, &protocol::ANY, || Passage::new(Direction::Completion, ""))?;
             let range = self.tracks[track].push(&content);
@@ -187,8 +189,6 @@ impl Stream {
             touched.insert(track);
         }
         let effect = held.effect.clone();
-        // Another kind of text of the same answer ends the one before.
-        let kinds: Vec<_> = touched.iter().map(|&track| self.tracks[track].rule()).collect();
         let choice = held.choice;
         self.held_bytes += held.raw.len();
         self.held.push_back(held);
@@ -201,6 +201,7 @@ impl Stream {
                 self.end_texts(|it| it.choice().is_none_or(|it| choices.contains(&it))).await
             }
             _ if kinds.is_empty() => Ok(()),
+            // Another kind of text of the same answer ends the one before.
             _ => {
                 let is_other = |it: &Track| !kinds.iter().any(|kind| ptr::eq(*kind, it.rule()));
                 self.end_texts(|it| it.choice() == choice && is_other(it)).await
@@ -224,13 +225,13 @@ impl Stream {
         }
     }
 
-    /// Judges the whole texts of an event, and adds its other strings to their tracks.
+    /// Judges the whole texts of an event, and adds its other strings to their tracks. Returns the kinds of its texts.
     async fn json(
         &mut self,
         content: &str,
         held: &mut Held,
         touched: &mut BTreeSet<usize>,
-    ) -> Result<(), Denial> {
+    ) -> Result<Vec<&'static Rule>, Denial> {
         let document = Document::scan(content);
         if self.unjudged == Unjudged::Refuse
             && let Some(message) = protocol::unjudged_answer(&document)
@@ -245,18 +246,20 @@ impl Stream {
         let choices = protocol.choices(&document);
         held.choice = choices.first().copied().filter(|_| choices.len() == 1);
         self.note_ids(&document, protocol);
-        let mut whole = Vec::new();
+        let (mut whole, mut kinds) = (Vec::new(), Vec::new());
         for node in (0..document.nodes.len()).filter(|&node| document.is_text(node)) {
-            let rule = protocol.events.iter().find(|rule| rule.message(&document, node).is_some());
-            let rule = rule.or((known.is_none() && !is_fragment).then_some(&protocol::ANY));
-            let Some(rule) = rule.filter(|rule| !rule.is_whole && document.nodes[node].kind == Kind::String) else {
-                whole.push(node);
-                continue;
-            };
             let (source, text) = Source::of(&document, node, false);
             if text.is_empty() || protocol.is_known() && protocol::is_structure(&document, node, &text) {
                 continue;
             }
+            let rule = protocol.events.iter().find(|rule| rule.message(&document, node).is_some());
+            kinds.extend(rule);
+            let rule = rule.or((known.is_none() && !is_fragment).then_some(&protocol::ANY));
+            let Some(rule) = rule.filter(|rule| !rule.is_whole && document.nodes[node].kind == Kind::String)
+            else {
+                whole.push(node);
+                continue;
+            };
             let passage = || Passage {
                 choice: protocol.choice(&document, node),
                 location: document.pointer(node).into(),
@@ -282,7 +285,7 @@ impl Stream {
             }
         }
         held.echoes = document.outermost(protocol.echoes);
-        Ok(())
+        Ok(kinds)
     }
 
     /// Returns the track with this key.
@@ -367,8 +370,10 @@ impl Stream {
         let mut at = 0;
         while at < self.held.len() && at < MAX_OVERTAKEN {
             let held = &self.held[at];
-            let is_settled =
-                held.pieces.iter().all(|piece| piece.range.end <= self.tracks[piece.track].settled(&self.panel));
+            let is_settled = held
+                .pieces
+                .iter()
+                .all(|piece| piece.range.end <= self.tracks[piece.track].settled(&self.panel));
             if waiting.is_before(held) || !is_settled {
                 waiting.add(held);
                 at += 1;
@@ -386,7 +391,8 @@ impl Stream {
     fn edited(&mut self, held: Held) -> Bytes {
         let Held { raw, pieces, edits, echoes, protocol, effect, .. } = held;
         self.held_bytes -= raw.len();
-        let masked = pieces.iter().flat_map(|piece| self.tracks[piece.track].edits(&piece.range, &piece.source));
+        let masked =
+            pieces.iter().flat_map(|piece| self.tracks[piece.track].edits(&piece.range, &piece.source));
         let edits: Vec<_> = masked.chain(edits).collect();
         for piece in &pieces {
             self.tracks[piece.track].release(piece.range.end);
@@ -398,8 +404,7 @@ impl Stream {
         if let Some(protocol) = protocol {
             self.protocol = protocol;
         }
-        let is_noted = protocol
-            .is_some_and(|it| self.sent.is_none() || pieces.is_empty() || it.keeps_texts);
+        let is_noted = protocol.is_some_and(|it| self.sent.is_none() || pieces.is_empty() || it.keeps_texts);
         let is_edited = !edits.is_empty();
         if !is_edited && !is_noted {
             return raw;

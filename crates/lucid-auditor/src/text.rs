@@ -272,7 +272,8 @@ fn texts(
     let mut collected = Collected { texts: Vec::new(), by_key: HashMap::new() };
     for node in strings {
         let rules = rules.iter().copied().flatten().enumerate();
-        let rule = rules.into_iter().find_map(|(index, rule)| Some((index, rule, rule.message(document, node)?)));
+        let rule =
+            rules.into_iter().find_map(|(index, rule)| Some((index, rule, rule.message(document, node)?)));
         let is_nested = rule.is_some_and(|(_, rule, _)| rule.is_nested());
         let (source, text) = Source::of(document, node, is_nested);
         if text.is_empty() || protocol.is_known() && protocol::is_structure(document, node, &text) {

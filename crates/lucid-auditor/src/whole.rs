@@ -65,7 +65,8 @@ pub(crate) async fn judge(
         }
         let is_plain = !is_like_json && rest.len() == body.len();
         let place = if is_plain && !is_form { Place::At(0, None) } else { Place::Ambiguous };
-        let decoded = if is_form { decodings(&rest.replace('+', " ")) } else { unescaped(&rest).into_iter().collect() };
+        let decoded =
+            if is_form { decodings(&rest.replace('+', " ")) } else { unescaped(&rest).into_iter().collect() };
         if !rest.trim().is_empty() {
             add(vec![Text::plain(direction, &rest)], place);
         }
@@ -78,7 +79,7 @@ pub(crate) async fn judge(
         match (outcome, place) {
             (Outcome::Allow, _) => {}
             (Outcome::Deny(denial), Place::At(_, Some(row))) => {
-                return Err(Denial { message: format!("{} (row {row})", denial.message), ..denial });
+                return Err(Denial { message: format!("row {row}: {}", denial.message), ..denial });
             }
             (Outcome::Deny(denial), _) => return Err(denial),
             (Outcome::Mask(spans), Place::At(offset, _)) => {

@@ -17,7 +17,8 @@ pub(super) static MESSAGES: Protocol = Protocol {
     is_answer: |document| {
         let kind = document.member_value(0, "type");
         kind.is_some_and(|kind| {
-            ["message", "content_block", "ping"].iter().any(|begin| kind.starts_with(begin)) || kind == "error"
+            ["message", "content_block", "ping"].iter().any(|begin| kind.starts_with(begin))
+                || kind == "error"
         })
     },
     request: &[
@@ -56,26 +57,11 @@ pub(super) static MESSAGES: Protocol = Protocol {
         Some("content_block_delta" | "completion") | None => Effect::None,
         Some(_) => Effect::EndsAll,
     },
-    names: &[
-        "anthropic_version",
-        "cache_control",
-        "cache_creation",
-        "cache_creation_input_tokens",
-        "cache_read_input_tokens",
-        "citation",
-        "citations",
-        "inference_geo",
-        "input_schema",
-        "input_tokens",
-        "message",
-        "output_tokens",
-        "server_tool_use",
-        "signature",
-        "stop_sequence",
-        "stop_sequences",
-        "top_k",
-    ],
-    identifiers: &["stop_reason", "tool_use_id"],
+    names: "
+        anthropic_version cache_control cache_creation cache_creation_input_tokens cache_read_input_tokens
+        citation citations inference_geo input_schema input_tokens message output_tokens server_tool_use
+        signature stop_sequence stop_sequences top_k",
+    identifiers: "stop_reason tool_use_id",
     opaque: &[
         ("signature", ""),
         ("data", "redacted_thinking"),

@@ -12,7 +12,7 @@ pub(super) static EMBEDDINGS: Protocol = Protocol {
         (1..document.nodes.len().min(8)).any(|node| is_vector(&node))
     },
     elements: Some(b'{'),
-    names: &["data", "dimensions", "embedding"],
+    names: "data dimensions embedding",
     opaque: &[("embedding", "")],
     media: Media { tokens: &["input"], ..Media::NONE },
     ..Protocol::UNKNOWN

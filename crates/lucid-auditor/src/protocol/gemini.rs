@@ -39,8 +39,8 @@ pub(super) static GENERATE: Protocol = Protocol {
     },
     elements: Some(b'['),
     echoes: &["logprobsResult"],
-    names: &["generationConfig", "safetyRatings", "safetySettings", "usageMetadata"],
-    identifiers: &["finishReason", "modelVersion", "responseId"],
+    names: "generationConfig safetyRatings safetySettings usageMetadata",
+    identifiers: "finishReason modelVersion responseId",
     opaque: &[("thoughtSignature", "")],
     media: Media {
         members: &["parts/*/inlineData", "parts/*/inline_data", "parts/*/fileData", "parts/*/file_data"],

@@ -20,11 +20,13 @@ pub(super) static V1: Protocol = Protocol {
 
 pub(super) static V2: Protocol = Protocol {
     paths: &["/infer", "/infer_stream"],
-    is_answer: |document| document.member(0, "outputs").is_some() && document.member(0, "model_name").is_some(),
+    is_answer: |document| {
+        document.member(0, "outputs").is_some() && document.member(0, "model_name").is_some()
+    },
     request: &[prompt("inputs/*/data/**", 4), prompt("parameters/**", 2)],
     answer: &[completion("outputs/*/data/**", 4)],
-    names: &["contents", "model_name", "model_version", "shape"],
-    identifiers: &["datatype"],
+    names: "contents model_name model_version shape",
+    identifiers: "datatype",
     // Names of tensors.
     media: Media { tokens: &["input_ids"], ..Media::NONE },
     refusal: plain,

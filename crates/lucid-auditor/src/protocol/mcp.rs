@@ -24,8 +24,8 @@ pub(super) static RPC: Protocol = Protocol {
     answer: &[result("result/content/*/text", 2), result("result/**", 2), result("params/**", 1)],
     // Each event is a whole message.
     effect: |_| Effect::EndsAll,
-    names: &["code", "content", "cursor", "error", "method", "nextCursor", "progressToken", "resource"],
-    identifiers: &["jsonrpc", "method"],
+    names: "code content cursor error method nextCursor progressToken resource",
+    identifiers: "jsonrpc method",
     opaque: &[("cursor", ""), ("nextCursor", "")],
     media: Media {
         parts: &["content", "content/*"],

@@ -75,7 +75,8 @@ fn media(document: &Document<'_>) -> Option<String> {
         matches!(value.trim_matches(|c: char| "[]{}".contains(c) || c.is_whitespace()), "" | "null")
     };
     let is_free = |node: usize| {
-        let is_free = |node| document.raw(node).starts_with('{') && known.has(|it| it.free, |it| ends(node, it));
+        let is_free =
+            |node| document.raw(node).starts_with('{') && known.has(|it| it.free, |it| ends(node, it));
         document.ancestors(node).skip(1).any(is_free)
     };
     let found = (1..document.nodes.len()).find(|&node| is_media(node) && !is_empty(node) && !is_free(node));

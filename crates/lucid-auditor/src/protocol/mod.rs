@@ -80,10 +80,10 @@ pub(crate) struct Protocol {
     pub(crate) elements: Option<u8>,
     /// Members that repeat the text, and are removed if it is masked.
     pub(crate) echoes: &'static [&'static str],
-    /// Names of members that no rule names.
-    names: &'static [&'static str],
-    /// Members whose values are identifiers.
-    identifiers: &'static [&'static str],
+    /// Names of members that no rule names, with spaces between them.
+    names: &'static str,
+    /// Members whose values are identifiers, in the same form.
+    identifiers: &'static str,
     /// Members whose values only the server itself reads, and the `type` of the container, if it matters.
     opaque: &'static [(&'static str, &'static str)],
     media: media::Media,
@@ -110,8 +110,8 @@ impl Protocol {
         effect: |_| Effect::None,
         elements: None,
         echoes: &[],
-        names: &[],
-        identifiers: &[],
+        names: "",
+        identifiers: "",
         opaque: &[],
         media: media::Media::NONE,
         refusal: chat::refusal,
@@ -154,14 +154,17 @@ impl Protocol {
     /// Returns the message that a node of a request belongs to.
     pub(crate) fn message_of(&self, document: &Document<'_>, node: usize) -> Option<usize> {
         let array = document.ancestor(node, 1);
-        let is_message = !self.messages.is_empty() && document.nodes[array].step.name() == Some(self.messages);
+        let is_message =
+            !self.messages.is_empty() && document.nodes[array].step.name() == Some(self.messages);
         (is_message && document.nodes[node].depth >= 2).then(|| document.ancestor(node, 2))
     }
 
     /// Returns the last message of the model in a request.
     pub(crate) fn last_answer(&self, document: &Document<'_>) -> Option<usize> {
         let is_answer = |&node: &usize| {
-            let is = |name: &str, test: fn(&str) -> bool| document.member_value(node, name).is_some_and(|it| test(&it));
+            let is = |name: &str, test: fn(&str) -> bool| {
+                document.member_value(node, name).is_some_and(|it| test(&it))
+            };
             document.nodes[node].depth == 2
                 && self.message_of(document, node).is_some()
                 && (is("role", |role| matches!(role, "assistant" | "model"))
@@ -239,7 +242,6 @@ impl Refusal<'_> {
     fn is_verdict(&self) -> bool {
         self.kind == BLOCKED
     }
-
 }
 
 /// Returns the refusal of protocols without types of errors.
@@ -270,12 +272,11 @@ impl Event {
 static NAMES: LazyLock<[HashSet<&'static str>; 2]> = LazyLock::new(|| {
     let rules = |it: &&'static Protocol| [it.request, it.answer, it.events].into_iter().flatten();
     let named = PROTOCOLS.iter().flat_map(rules).flat_map(|rule| rule.path.split('/'));
-    let listed = |it: &&'static Protocol| {
-        let opaque = it.opaque.iter().map(|(name, _)| name);
-        it.names.iter().chain(it.identifiers).chain(opaque).copied()
-    };
-    let names = named.chain(PROTOCOLS.iter().flat_map(listed)).collect();
-    [names, PROTOCOLS.iter().flat_map(|it| it.identifiers.iter().copied()).collect()]
+    let opaque = PROTOCOLS.iter().flat_map(|it| it.opaque).map(|(name, _)| *name);
+    let listed =
+        PROTOCOLS.iter().flat_map(|it| it.names.split_whitespace().chain(it.identifiers.split_whitespace()));
+    let identifiers = PROTOCOLS.iter().flat_map(|it| it.identifiers.split_whitespace());
+    [named.chain(opaque).chain(listed).collect(), identifiers.collect()]
 });
 
 /// Returns `true` for the name of a member of a protocol, which is no text.

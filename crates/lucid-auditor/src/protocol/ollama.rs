@@ -68,23 +68,10 @@ const COMMON: Protocol = Protocol {
         Some("true") => Effect::EndsAll,
         _ => Effect::None,
     },
-    names: &[
-        "context",
-        "done",
-        "embedding",
-        "embeddings",
-        "eval_count",
-        "eval_duration",
-        "keep_alive",
-        "load_duration",
-        "options",
-        "prompt_eval_count",
-        "prompt_eval_duration",
-        "think",
-        "tool_name",
-        "total_duration",
-    ],
-    identifiers: &["created_at", "done_reason"],
+    names: "
+        context done embedding embeddings eval_count eval_duration keep_alive load_duration options
+        prompt_eval_count prompt_eval_duration think tool_name total_duration",
+    identifiers: "created_at done_reason",
     media: Media {
         members: &["^/images", "message/images", "messages/*/images"],
         free: &["arguments"],

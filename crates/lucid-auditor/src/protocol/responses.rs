@@ -63,53 +63,27 @@ pub(super) static RESPONSES: Protocol = Protocol {
         _ => Effect::EndsAll,
     },
     echoes: &["logprobs"],
-    names: &[
-        "annotations",
-        "background",
-        "content_index",
-        "error",
-        "incomplete_details",
-        "max_output_tokens",
-        "max_tool_calls",
-        "moderation",
-        "output_index",
-        "output_tokens_details",
-        "input_tokens_details",
-        "previous_response_id",
-        "prompt_cache_key",
-        "reasoning",
-        "safety_identifier",
-        "sequence_number",
-        "store",
-        "strict",
-        "summary_index",
-        "top_logprobs",
-        "user",
-        "verbosity",
-    ],
-    identifiers: &[
-        "call_id",
-        "completed_at",
-        "effort",
-        "event_id",
-        "item_id",
-        "prompt_cache_retention",
-        "response_id",
-        "status",
-        "truncation",
-    ],
+    names: "
+        annotations background content_index error incomplete_details max_output_tokens max_tool_calls
+        moderation output_index output_tokens_details input_tokens_details previous_response_id
+        prompt_cache_key reasoning safety_identifier sequence_number store strict summary_index top_logprobs
+        user verbosity",
+    identifiers: "
+        call_id completed_at effort event_id item_id prompt_cache_retention response_id status truncation",
     opaque: &[("encrypted_content", "")],
     media: Media {
         parts: &[
-            "content/*", "content", "input/*", "input", "output/*", "output", "^/item", "^/part", "variables/*",
+            "content/*",
+            "content",
+            "input/*",
+            "input",
+            "output/*",
+            "output",
+            "^/item",
+            "^/part",
+            "variables/*",
         ],
-        kinds: &[
-            "computer_screenshot",
-            "image_generation_call",
-            "input_file",
-            "input_image",
-            "input_video",
-        ],
+        kinds: &["computer_screenshot", "image_generation_call", "input_file", "input_image", "input_video"],
         members: &["^/partial_image_b64"],
         free: &["arguments", "input"],
         tokens: &["input"],
@@ -144,12 +118,16 @@ impl Sent for Response {
         let whole = || event.json(0);
         match &*kind {
             "response.created" => self.response = event.member_json(0, "response"),
-            "response.output_item.added" => (self.item, self.parts, self.part) = (Some(whole()), Vec::new(), None),
+            "response.output_item.added" => {
+                (self.item, self.parts, self.part) = (Some(whole()), Vec::new(), None)
+            }
             "response.output_item.done" => {
                 self.output.extend(event.member_json(0, "item"));
                 (self.item, self.part, self.text) = (None, None, None);
             }
-            "response.content_part.added" | "response.reasoning_summary_part.added" => self.part = Some(whole()),
+            "response.content_part.added" | "response.reasoning_summary_part.added" => {
+                self.part = Some(whole())
+            }
             "response.content_part.done" | "response.reasoning_summary_part.done" => {
                 self.parts.extend(event.member_json(0, "part"));
                 (self.part, self.text) = (None, None);
@@ -216,7 +194,8 @@ impl Sent for Response {
             match item["type"].as_str() {
                 Some("message") => item["content"] = parts.into(),
                 Some("reasoning") => {
-                    let member = if text.is_some_and(|it| it.0.contains("summary")) { "summary" } else { "content" };
+                    let member =
+                        if text.is_some_and(|it| it.0.contains("summary")) { "summary" } else { "content" };
                     item[member] = parts.into();
                 }
                 _ => {

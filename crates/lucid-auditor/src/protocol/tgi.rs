@@ -30,7 +30,7 @@ pub(super) static GENERATE: Protocol = Protocol {
         Some(text) if text != "null" => Effect::EndsAll,
         _ => Effect::None,
     },
-    names: &["details", "logprob", "max_new_tokens", "special", "text_input"],
+    names: "details logprob max_new_tokens special text_input",
     refusal,
     sent: || Box::new(Tokens),
     ..Protocol::UNKNOWN

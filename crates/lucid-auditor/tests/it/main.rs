@@ -5,6 +5,7 @@ mod chain;
 mod protocols;
 mod routes;
 mod streaming;
+mod streams;
 mod tool_calls;
 mod unjudged;
 mod verdicts;

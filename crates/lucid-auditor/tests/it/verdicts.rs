@@ -13,21 +13,21 @@ async fn a_request_with_a_phrase_does_not_reach_the_model() {
     let (model, count) = counting_model().await;
     let first = auditor(model, &[("LUCID_AUDITOR_ID", "lucid-pii-auditor")]).await;
     let nested = format!("{}\"s\\u0065cret word\"{}", "[".repeat(130), "]".repeat(130));
-    for (body, place) in [
-        ("The Secret Word, please", ""),
-        (r#"{"prompt":"the s\u0065cret word"}"#, " (prompt)"),
+    for (body, row, place) in [
+        ("The Secret Word, please", "", ""),
+        (r#"{"prompt":"the s\u0065cret word"}"#, "", " (prompt)"),
         // Accepted by most servers outside Rust.
-        (r#"{"prompt":"the s\u0065cret word","other":"\ud800"}"#, " (prompt)"),
-        (&nested, ""),
-        (r#"{"prompt":"the s\u0065cret word","prompt":"hello"}"#, " (prompt)"),
-        ("{\"prompt\":\"hello\"}\n{\"prompt\":\"the s\\u0065cret word\"}", " (prompt) (row 2)"),
+        (r#"{"prompt":"the s\u0065cret word","other":"\ud800"}"#, "", " (prompt)"),
+        (&nested, "", ""),
+        (r#"{"prompt":"the s\u0065cret word","prompt":"hello"}"#, "", " (prompt)"),
+        ("{\"prompt\":\"hello\"}\n{\"prompt\":\"the s\\u0065cret word\"}", "row 2: ", " (prompt)"),
     ] {
         let answer = post(first, body.to_owned()).await;
         assert_eq!(answer.status(), 403, "{body}");
         let error = json!({
             "type": "blocked",
             "auditor": "lucid-pii-auditor",
-            "message": format!("Phrase: the text is refused{place}"),
+            "message": format!("{row}Phrase: the text is refused{place}"),
             "param": null,
             "code": "content_filter",
         });
