@@ -118,14 +118,16 @@ impl Stream {
         let mut outcome = Ok(());
         while let Some(length) = self.framing.next(&self.buffer, &mut self.search) {
             let raw = self.buffer.split_to(length).freeze();
-            outcome = self.event(raw).await;
+            outcome = match length > self.max_bytes && self.framing != Framing::Text {
+                true => Err(self.too_long()),
+                false => self.event(raw).await,
+            };
             if outcome.is_err() {
                 break;
             }
         }
         if outcome.is_ok() && self.buffer.len() > self.max_bytes {
-            let message = format!("an event of the answer is longer than {} bytes", self.max_bytes);
-            outcome = Err(Denial::failure("too_large", message));
+            outcome = Err(self.too_long());
         }
         if outcome.is_ok() && self.held_bytes > self.max_bytes {
             outcome = self.end_texts(|_| true).await;
@@ -141,6 +143,13 @@ impl Stream {
             outcome = self.end_texts(|_| true).await;
         }
         (self.release(), outcome)
+    }
+
+    fn too_long(&self) -> Denial {
+        Denial::failure(
+            "too_large",
+            format!("an event of the answer is longer than {} bytes", self.max_bytes),
+        )
     }
 
     /// Returns the early end of the stream in its protocol.

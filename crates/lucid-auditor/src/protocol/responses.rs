@@ -69,7 +69,8 @@ pub(super) static RESPONSES: Protocol = Protocol {
         prompt_cache_key reasoning safety_identifier sequence_number store strict summary_index top_logprobs
         user verbosity",
     identifiers: "
-        call_id completed_at effort event_id item_id prompt_cache_retention response_id status truncation",
+        approval_request_id call_id completed_at container_id conversation custom_id effort event_id file_id item_id
+        previous_response_id prompt_cache_retention response_id status truncation",
     opaque: &[("encrypted_content", "")],
     media: Media {
         parts: &[

@@ -77,7 +77,9 @@ fn line(event: &Value) -> String {
 }
 
 fn chunk(choices: &Value) -> String {
-    sse(&json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}))
+    sse(
+        &json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}),
+    )
 }
 
 fn delta(delta: &Value) -> String {
@@ -87,9 +89,12 @@ fn delta(delta: &Value) -> String {
 #[tokio::test]
 async fn texts_of_a_chat_end_with_the_next_kind_and_with_their_reason() {
     let call = |id: &str, arguments: &str| {
-        delta(&json!({"tool_calls": [{"index": 0, "id": id, "type": "function", "function": {"name": "get_weather", "arguments": arguments}}]}))
+        delta(
+            &json!({"tool_calls": [{"index": 0, "id": id, "type": "function", "function": {"name": "get_weather", "arguments": arguments}}]}),
+        )
     };
-    let argument = |arguments: &str| delta(&json!({"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]}));
+    let argument =
+        |arguments: &str| delta(&json!({"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]}));
     let events = [
         (sse(&json!({"id": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]})), &[][..]),
         (delta(&json!({"role": "assistant", "content": ""})), &[]),
@@ -157,7 +162,9 @@ async fn blocks_of_anthropic_end_with_their_stop() {
     let start = |index: u32, block: Value| {
         sse(&json!({"type": "content_block_start", "index": index, "content_block": block}))
     };
-    let delta = |index: u32, delta: Value| sse(&json!({"type": "content_block_delta", "index": index, "delta": delta}));
+    let delta = |index: u32, delta: Value| {
+        sse(&json!({"type": "content_block_delta", "index": index, "delta": delta}))
+    };
     let stop = |index: u32| sse(&json!({"type": "content_block_stop", "index": index}));
     let events = [
         (sse(&json!({"type": "message_start", "message": message})), &[][..]),
@@ -196,7 +203,8 @@ async fn lines_of_ollama_wait_for_no_other_text() {
 
 #[tokio::test]
 async fn elements_of_an_array_arrive_one_by_one() {
-    let text = |text: &str| json!({"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}}]});
+    let text =
+        |text: &str| json!({"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}}]});
     let last = json!({"candidates": [{"content": {"parts": [{"text": "!"}]}, "finishReason": "STOP"}], "modelVersion": "g"});
     let events = [
         (format!("[{}", text("Hello ")), &[][..]),
