@@ -1,6 +1,6 @@
 //! Judges answers.
 
-use std::{collections::BTreeSet, fmt::Display};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use futures::{TryStreamExt as _, stream};
@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::{
     HeaderMap, StatusCode, Version,
     body::{Body as _, Frame, Incoming},
-    header::CONTENT_LENGTH,
+    header::{CONTENT_LENGTH, RETRY_AFTER},
     http::response::Parts,
 };
 use tower::BoxError;
@@ -102,13 +102,13 @@ impl Answered<'_> {
         let (mut parts, body) = response.into_parts();
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             let message = "the answer changes to another protocol, which nobody has asked for";
-            return Err(self.failed("unreadable", message));
+            return Err(self.refuse(StatusCode::BAD_GATEWAY, "unreadable", message));
         }
         // Without a body, as after HEAD, the headers describe the one that GET would return.
         let has_body = !body.is_end_stream();
         if let Some(coding) = forward::transfer_coding(&parts.headers).filter(|_| has_body) {
             let message = format!("the answer is transferred as {coding} and cannot be read");
-            return Err(self.failed("unreadable", &message));
+            return Err(self.refuse(StatusCode::BAD_GATEWAY, "unreadable", &message));
         }
         let is_http2 = parts.version == Version::HTTP_2;
         lucid_proxy::remove_hop_by_hop(&mut parts.headers);
@@ -121,7 +121,7 @@ impl Answered<'_> {
         if let Some(encoding) = encoding(&parts.headers) {
             let message = format!("the answer is encoded as {encoding} and cannot be read");
             if self.settings.refuses_unjudged() {
-                return Err(self.failed("unreadable", &message));
+                return Err(self.unjudged(&parts, &message));
             }
             tracing::warn!("{message}");
             return Ok(Response::from_parts(parts, body));
@@ -140,7 +140,7 @@ impl Answered<'_> {
         let length = body.size_hint().exact();
         // The first piece shows the structure.
         let first = match is_vague(&content_type) || self.asked.protocol.elements.is_some() {
-            true => body.frame().await.transpose().map_err(|error| self.cut_off(&error))?,
+            true => body.frame().await.transpose().map_err(|error| self.failed(&parts, &error))?,
             false => None,
         };
         let beginning = first.as_ref().and_then(Frame::data_ref).cloned().unwrap_or_default();
@@ -152,7 +152,7 @@ impl Answered<'_> {
             }
             Kind::Unjudged => {
                 let message = format!("the answer has the type {content_type:?}, which cannot be judged");
-                Err(self.failed("unreadable", &message))
+                Err(self.unjudged(&parts, &message))
             }
             // What has a known length is not streamed.
             Kind::Stream(Framing::Text | Framing::Elements)
@@ -171,15 +171,12 @@ impl Answered<'_> {
         // In HTTP/1.0, a response without a length ends with the connection: an incomplete one would look complete.
         if self.version == Version::HTTP_10 {
             // HTTP/1.0 has no trailers.
-            let buffered = self.collect(&mut body).await?.without_trailers();
+            let buffered = self.collect(&parts, &mut body).await?.without_trailers();
             return Ok(Response::from_parts(parts, buffered.into_body()));
         }
         if framing == Framing::Text {
             // Text has no way to end a refused stream, so the status waits for the first verdict.
-            let first = body.frame().await.transpose().map_err(|error| match error.downcast_ref() {
-                Some(denial) => self.denied(denial),
-                None => self.cut_off(&error),
-            })?;
+            let first = body.frame().await.transpose().map_err(|error| self.failed(&parts, &error))?;
             body = with_first(first, body);
         }
         Ok(Response::from_parts(parts, body))
@@ -191,13 +188,13 @@ impl Answered<'_> {
         mut body: Body,
         content_type: &str,
     ) -> Result<Response, Response> {
-        let buffered = self.collect(&mut body).await?;
+        let buffered = self.collect(&parts, &mut body).await?;
         self.panel.telemetry.count_bytes("answer", buffered.data.len());
         let Some(text) = as_text(&buffered.data) else {
             return match self.settings.unjudged {
                 Unjudged::Pass => Ok(Response::from_parts(parts, buffered.into_body())),
                 Unjudged::Refuse => {
-                    Err(self.failed("unreadable", "the answer is not UTF-8 text, which cannot be judged"))
+                    Err(self.unjudged(&parts, "the answer is not UTF-8 text, which cannot be judged"))
                 }
             };
         };
@@ -205,7 +202,7 @@ impl Answered<'_> {
         if self.settings.unjudged == Unjudged::Refuse
             && let Some(message) = protocol::unjudged_answer(&document)
         {
-            return Err(self.failed("unreadable", &message));
+            return Err(self.unjudged(&parts, &message));
         }
         let protocol = Protocol::of_answer(&document).unwrap_or(self.asked.protocol);
         match whole::judge(&self.panel, protocol, Direction::Completion, content_type, &document).await {
@@ -262,28 +259,52 @@ impl Answered<'_> {
         body
     }
 
+    async fn collect(&self, parts: &Parts, body: &mut Body) -> Result<Buffered, Response> {
+        self.room.collect(body).await.map_err(|error| match error {
+            Unbuffered::TooLarge => {
+                let max_bytes = self.settings.max_bytes;
+                self.unjudged(
+                    parts,
+                    &format!("the answer is longer than {max_bytes} bytes and cannot be judged"),
+                )
+            }
+            Unbuffered::Busy => {
+                self.refuse(StatusCode::SERVICE_UNAVAILABLE, "busy", "no memory for one more body")
+            }
+            Unbuffered::Failed(error) => self.failed(parts, &error),
+        })
+    }
+
+    fn failed(&self, parts: &Parts, error: &BoxError) -> Response {
+        match error.downcast_ref::<Denial>() {
+            Some(denial) if denial.rule == "unreadable" => self.unjudged(parts, &denial.message),
+            Some(denial) => self.denied(denial),
+            None => self.refuse(StatusCode::BAD_GATEWAY, "cut_off", &format!("no whole answer: {error}")),
+        }
+    }
+
     fn denied(&self, denial: &Denial) -> Response {
         let (status, kind) = match denial.is_failure {
             true => (StatusCode::BAD_GATEWAY, "judge_failed"),
             false => (StatusCode::FORBIDDEN, BLOCKED),
         };
-        self.asked.refuse(&self.settings.id, status, kind, &denial.message)
+        self.refuse(status, kind, &denial.message)
     }
 
-    async fn collect(&self, body: &mut Body) -> Result<Buffered, Response> {
-        self.room.collect(body).await.map_err(|error| match error {
-            Unbuffered::TooLarge => self.cut_off(&"it is too long"),
-            Unbuffered::Busy => self.cut_off(&"no memory for one more body"),
-            Unbuffered::Failed(error) => self.cut_off(&error),
-        })
+    /// Refuses an answer that cannot be judged. Clients retry most statuses from 500 on, which would have the model answer
+    /// again. An error of the model stays one.
+    fn unjudged(&self, parts: &Parts, message: &str) -> Response {
+        let is_error = parts.status.is_client_error() || parts.status.is_server_error();
+        let status = if is_error { parts.status } else { StatusCode::UNPROCESSABLE_ENTITY };
+        let mut response = self.refuse(status, "unreadable", message);
+        if let Some(after) = parts.headers.get(RETRY_AFTER).filter(|_| is_error) {
+            response.headers_mut().insert(RETRY_AFTER, after.clone());
+        }
+        response
     }
 
-    fn cut_off(&self, error: &dyn Display) -> Response {
-        self.failed("cut_off", &format!("no whole answer: {error}"))
-    }
-
-    fn failed(&self, kind: &'static str, message: &str) -> Response {
-        self.asked.refuse(&self.settings.id, StatusCode::BAD_GATEWAY, kind, message)
+    fn refuse(&self, status: StatusCode, kind: &'static str, message: &str) -> Response {
+        self.asked.refuse(&self.settings.id, status, kind, message)
     }
 }
 

@@ -45,7 +45,41 @@ async fn other_charsets_cannot_be_judged() {
     }
     let model = serve(streaming("text/event-stream; charset=utf-16", vec!["data: x\n\n".to_owned()])).await;
     let address = auditor_with(model, &[], both).await;
-    assert_eq!(client().get(format!("http://{address}/")).send().await.unwrap().status(), 502);
+    assert_eq!(client().get(format!("http://{address}/")).send().await.unwrap().status(), 422);
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_judged_is_refused_by_a_status_that_clients_do_not_retry() {
+    let audio =
+        json!({"choices": [{"index": 0, "message": {"audio": {"id": "a", "data": "aGk="}}}]}).to_string();
+    let large = json!({"choices": [{"index": 0, "message": {"content": "x".repeat(400)}}]}).to_string();
+    for (content_type, body) in [
+        ("application/json", audio.into_bytes()),
+        ("application/json", large.into_bytes()),
+        ("application/json", b"{\"a\":\"\xff\"}".to_vec()),
+        ("text/plain", b"\xff".to_vec()),
+        ("application/octet-stream", b"hello".to_vec()),
+        ("application/json; charset=utf-16", b"{}".to_vec()),
+    ] {
+        // Errors of the model stay what they are.
+        for (status, expected) in [(200, 422), (404, 404), (429, 429), (529, 529)] {
+            let response = (
+                axum::http::StatusCode::from_u16(status).unwrap(),
+                [("content-type", content_type), ("retry-after", "7")],
+                body.clone(),
+            );
+            let model = serve(Router::new().fallback(move || async { response })).await;
+            let address = auditor_with(model, &[("MAX_BODY_BYTES", "300")], both).await;
+            let request = client().post(format!("http://{address}/v1/chat/completions")).json(&json!({}));
+            let answer = within(request.send()).await.unwrap();
+            assert_eq!(answer.status(), expected, "{content_type} {body:?}");
+            let after = answer.headers().get("retry-after").map(|value| value.to_str().unwrap());
+            assert_eq!(after, (status >= 400).then_some("7"), "{content_type} {body:?}");
+            let told: Value = answer.json().await.unwrap();
+            let message = told["error"]["message"].as_str().unwrap();
+            assert!(message.contains("cannot be judged") || message.contains("not UTF-8"), "{message}");
+        }
+    }
 }
 
 #[tokio::test]

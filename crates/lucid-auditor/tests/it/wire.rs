@@ -196,11 +196,11 @@ async fn a_caller_of_http_1_0_gets_a_whole_answer_or_none() {
     for (mode, said, status, end) in [
         ("enforce", format!("{chunked}4\r\nhel\n\r\n2\r\nlo\r\n0\r\n\r\n"), 200, "content-length: 6"),
         ("enforce", format!("{chunked}5\r\nhello\r\n0\r\nx-sum: 7\r\n\r\n"), 200, "\r\n\r\nhello"),
-        ("enforce", format!("{chunked}8\r\nthe secr\r\n7\r\net word\r\n0\r\n\r\n"), 502, "is refused"),
+        ("enforce", format!("{chunked}8\r\nthe secr\r\n7\r\net word\r\n0\r\n\r\n"), 403, "is refused"),
         ("observe", format!("{chunked}8\r\nthe secr\r\n7\r\net word\r\n0\r\n\r\n"), 200, "the secret word"),
         ("enforce", format!("{chunked}5\r\nhello\r\n"), 502, "no whole answer"),
-        ("enforce", format!("{chunked}21\r\n{}\r\n0\r\n\r\n", "x".repeat(33)), 502, "too long"),
-        ("enforce", format!("{known}33\r\n\r\n{}", "x".repeat(33)), 502, "too long"),
+        ("enforce", format!("{chunked}21\r\n{}\r\n0\r\n\r\n", "x".repeat(33)), 422, "longer than 32"),
+        ("enforce", format!("{known}33\r\n\r\n{}", "x".repeat(33)), 422, "longer than 32"),
         ("enforce", format!("{known}32\r\n\r\n{}", "x".repeat(32)), 200, "xxx"),
     ] {
         let variables = [("LUCID_AUDIT_MODE", mode), ("MAX_BODY_BYTES", "32")];
