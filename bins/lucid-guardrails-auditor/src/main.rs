@@ -5,7 +5,7 @@ mod config;
 use std::{error::Error, io::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, ValueEnum};
-use lucid_auditor::Auditor;
+use lucid_auditor::{Auditor, Turns};
 use lucid_shared::LogArgs;
 
 use config::Source;
@@ -103,7 +103,12 @@ async fn run(args: Args) -> Result<(), Box<dyn Error>> {
                 directions.iter().map(|direction| direction.as_str()).collect::<Vec<_>>().join(", ")
             });
             let directions = directions.unwrap_or_else(|| "all texts".to_owned());
-            writeln!(lucid_shared::output(), "{name}: {:?}, {directions}", policy.mode)?;
+            let roles = policy.roles.as_deref().map(|roles| {
+                format!(", roles {}", roles.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(", "))
+            });
+            let (roles, turns) = (roles.unwrap_or_default(), policy.turns);
+            let turns = if turns == Turns::Last { ", last turn" } else { "" };
+            writeln!(lucid_shared::output(), "{name}: {:?}, {directions}{roles}{turns}", policy.mode)?;
         }
         return Ok(());
     }

@@ -30,12 +30,12 @@
 //! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
 //! ```
 //!
-//! [`Settings`] are environment variables, which Lucid sets. [`Policy`] makes a judge observe only, or limits its time.
+//! [`Settings`] are environment variables, which Lucid sets. [`Policy`] makes a judge observe only, limits its time or its texts, or caches its verdicts.
 //! Judges that are ready made are in the crate `lucid-guardrails`.
 //!
 //! # Requests
 //!
-//! `GET /health` is answered, `POST /audit` judges the text in the body, and everything else is forwarded. In
+//! `GET /health` is answered, `POST /audit` judges the text in the body as a whole, and everything else is forwarded. In
 //! [`Mode::Enforce`], a request is buffered and judged before the model sees any part of it. In [`Mode::Observe`], copies of
 //! requests and answers are judged, and nothing is delayed.
 //!
@@ -59,7 +59,7 @@
 //! Server-sent events, lines of JSON and plain text are judged as they arrive. Strings that continue, such as the words of
 //! an answer, are joined for each choice and each tool call. An event is released once the judges have decided on its text:
 //! see [`Judge::undecided`]. A stream that is refused ends as its protocol provides (`finish_reason: "content_filter"`,
-//! `stop_reason: "refusal"`); without such an end, the connection is cut.
+//! `stop_reason: "refusal"`); without such an end, the connection is cut. The caller keeps the words before the denial.
 //!
 //! # Telemetry
 //!

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use lucid_auditor::{Direction, Judge, Judges, Mode, OnFailure, Policy};
+use lucid_auditor::{CacheOptions, Direction, Judge, Judges, Mode, OnFailure, Policy, Role, Turns};
 use serde::Deserialize;
 
 #[cfg(feature = "classifier")]
@@ -40,6 +40,9 @@ pub struct Config {
     /// Judges, which judge in parallel.
     pub judges: Vec<JudgeConfig>,
 }
+
+/// Time to live of the verdicts of a service.
+const SERVICE_TTL: Duration = Duration::from_secs(60);
 
 const KINDS: &str = "phrases, regex, pii, secrets, classifier, http";
 
@@ -104,6 +107,14 @@ pub struct JudgeConfig {
     pub timeout: Option<Duration>,
     /// Texts that are judged: `prompt`, `completion`, `tool_call`, `tool_result`. Default: all.
     pub directions: Option<Vec<Direction>>,
+    /// Roles whose prompts and results of tools are judged: `system`, `developer`, `user`, `assistant`, `tool`. Default: all.
+    pub roles: Option<Vec<Role>>,
+    /// Turns whose denials have consequences: `all` (default), or `last`, which needs the cache.
+    #[serde(default)]
+    pub turns: Turns,
+    /// Cache of verdicts on whole texts.
+    #[serde(default)]
+    pub cache: CacheConfig,
     /// Finds phrases.
     pub phrases: Option<PhrasesOptions>,
     /// Finds regular expressions.
@@ -120,6 +131,18 @@ pub struct JudgeConfig {
     pub http: Option<HttpOptions>,
 }
 
+/// Cache of verdicts on whole texts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
+pub struct CacheConfig {
+    /// Maximum number of verdicts. 0 disables the cache. Default: 10,000.
+    pub size: Option<u64>,
+    /// Time to live of a verdict. Default: `1d`; `1m` for `http`, whose service may change.
+    #[serde(default, with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional")]
+    pub ttl: Option<Duration>,
+}
+
 impl JudgeConfig {
     /// Checks the judge at `key`, and returns its kind.
     fn kind(&self, key: fmt::Arguments<'_>) -> Result<(&'static str, Add<'_>), OptionsError> {
@@ -133,8 +156,20 @@ impl JudgeConfig {
             #[cfg(feature = "http")]
             kind("http", &self.http, Http::new),
         ];
-        if self.directions.as_ref().is_some_and(Vec::is_empty) {
-            return Err(OptionsError::found(format_args!("{key}.directions"), "none", "at least one"));
+        for (name, is_empty) in [
+            ("directions", self.directions.as_ref().is_some_and(Vec::is_empty)),
+            ("roles", self.roles.as_ref().is_some_and(Vec::is_empty)),
+        ] {
+            if is_empty {
+                return Err(OptionsError::found(format_args!("{key}.{name}"), "none", "at least one"));
+            }
+        }
+        if self.turns == Turns::Last && self.cache.size == Some(0) {
+            return Err(OptionsError::found(
+                format_args!("{key}.cache.size"),
+                0,
+                "a number above 0 with turns: last",
+            ));
         }
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(OptionsError::found(format_args!("{key}.timeout"), "0s", "a duration above 0s"));
@@ -170,10 +205,12 @@ impl JudgeConfig {
         if let Some(timeout) = self.timeout {
             policy = policy.with_timeout(timeout);
         }
-        match &self.directions {
-            Some(directions) => policy.with_directions(directions.iter().copied()),
-            None => policy,
-        }
+        policy.directions.clone_from(&self.directions);
+        policy.roles.clone_from(&self.roles);
+        let cache = CacheOptions::default();
+        let ttl = if kind == "http" { SERVICE_TTL } else { cache.ttl };
+        let cache = cache.with_size(self.cache.size.unwrap_or(cache.size));
+        policy.with_turns(self.turns).with_cache(cache.with_ttl(self.cache.ttl.unwrap_or(ttl)))
     }
 }
 
@@ -209,12 +246,51 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "http")]
+    fn policies_select_texts_and_cache_verdicts() {
+        let judges = Config::parse(
+            "judges:
+            - {name: a, roles: [user, tool], turns: last, cache: {size: 9, ttl: 1h}, pii: {}}
+            - {name: b, secrets: {}}
+            - {name: c, cache: {size: 0}, http: {url: 'http://host'}}",
+        )
+        .unwrap()
+        .build()
+        .unwrap();
+        let policies: Vec<_> = judges
+            .policies()
+            .map(|(name, Policy { roles, turns, cache, .. })| {
+                let cache = cache.map(|cache| (cache.size, cache.ttl.as_secs()));
+                (name, roles.as_deref().unwrap_or_default(), *turns, cache)
+            })
+            .collect();
+        let all: &[Role] = &[];
+        assert_eq!(
+            policies,
+            [
+                ("a", [Role::User, Role::Tool].as_slice(), Turns::Last, Some((9, 3600))),
+                ("b", all, Turns::All, Some((10_000, 86_400))),
+                ("c", all, Turns::All, Some((0, 60))),
+            ]
+        );
+        for yaml in ["turns: first", "roles: [model]", "cache: {size: -1}", "cache: {ttl: 1}"] {
+            let error = Config::parse(&format!("judges: [{{pii: {{}}, {yaml}}}]")).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("judges[0].{}", &yaml[..5])), "{error}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_path_of_the_key() {
         for (yaml, error) in [
             ("judges: []", "judges: found none, accepted at least one"),
             (
                 "judges: [{pii: {}, directions: []}]",
                 "judges[0].directions: found none, accepted at least one",
+            ),
+            ("judges: [{pii: {}, roles: []}]", "judges[0].roles: found none, accepted at least one"),
+            (
+                "judges: [{pii: {}, turns: last, cache: {size: 0}}]",
+                "judges[0].cache.size: found 0, accepted a number above 0 with turns: last",
             ),
             ("judges: [{pii: {}, timeout: 0s}]", "judges[0].timeout: found 0s, accepted a duration above 0s"),
             (

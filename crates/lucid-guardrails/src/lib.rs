@@ -43,8 +43,6 @@
 //! Fields of options are public. They deserialize with the keys of [`Config`], which builds judges from YAML.
 
 mod action;
-#[cfg(any(feature = "classifier", feature = "http"))]
-mod cache;
 #[cfg(feature = "classifier")]
 mod classifier;
 mod config;
@@ -60,15 +58,13 @@ mod rules;
 mod secrets;
 mod spans;
 
-#[cfg(any(feature = "classifier", feature = "http"))]
-pub use crate::cache::CacheOptions;
 #[cfg(feature = "classifier")]
 pub use crate::classifier::{Classifier, ClassifierOptions};
 #[cfg(feature = "http")]
 pub use crate::http::{BreakerOptions, Http, HttpApi, HttpOptions};
 pub use crate::{
     action::Action,
-    config::{Config, JudgeConfig},
+    config::{CacheConfig, Config, JudgeConfig},
     entities::EntityOptions,
     options::OptionsError,
     phrases::{Phrases, PhrasesOptions},

@@ -14,8 +14,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 
 use self::model::Model;
-use crate::cache::Cache;
-use crate::{CacheOptions, OptionsError};
+use crate::OptionsError;
 
 /// Options of a [`Classifier`].
 #[derive(Debug, Clone, Deserialize)]
@@ -29,9 +28,6 @@ pub struct ClassifierOptions {
     /// Maximum number of texts that are classified at the same time, each on all cores. Default: 1.
     #[serde(default = "default_concurrency")]
     pub concurrency: NonZeroUsize,
-    /// Cache of verdicts.
-    #[serde(default)]
-    pub cache: CacheOptions,
 }
 
 const fn default_concurrency() -> NonZeroUsize {
@@ -46,7 +42,6 @@ impl ClassifierOptions {
             path: path.into(),
             labels: labels.into_iter().map(|(label, lowest)| (label.into(), lowest)).collect(),
             concurrency: default_concurrency(),
-            cache: CacheOptions::default(),
         }
     }
 }
@@ -70,8 +65,8 @@ enum ClassifierError {
 /// The model is a directory of files as [Hugging Face's transformers](https://huggingface.co/docs/transformers) writes them:
 /// `config.json`, `tokenizer.json` and `model.safetensors`. It runs on the CPU, and nothing is downloaded.
 ///
-/// Long texts are cut into overlapping windows of up to 512 tokens: a text is refused if a window is. Verdicts on equal texts
-/// are cached.
+/// Long texts are cut into overlapping windows of up to 512 tokens: a text is refused if a window is.
+/// [`Policy::cache`](lucid_auditor::Policy::cache) spares the model texts that it has classified.
 ///
 /// With a model of 110 million parameters, a full window takes seconds rather than milliseconds on two cores. Streamed answers
 /// cost one window per 200 bytes. The judge's timeout has to suffice for the longest text.
@@ -84,7 +79,6 @@ enum ClassifierError {
 /// ```
 #[derive(Debug)]
 pub struct Classifier {
-    cache: Cache,
     permits: Arc<Semaphore>,
     rules: Arc<Rules>,
 }
@@ -119,7 +113,6 @@ impl Classifier {
             labels.push((index, label, lowest));
         }
         Ok(Self {
-            cache: Cache::new(&options.cache),
             permits: Arc::new(Semaphore::new(options.concurrency.get().min(Semaphore::MAX_PERMITS))),
             rules: Arc::new(Rules { model, labels }),
         })
@@ -167,7 +160,7 @@ impl Judge for Classifier {
         if passage.text.trim().is_empty() {
             return Ok(Verdict::Allow);
         }
-        Ok(self.cache.get_or(passage, self.classify(&passage.text)).await?)
+        Ok(self.classify(&passage.text).await?)
     }
 
     /// Context of the new text. One window holds it with the text of a stride.

@@ -22,8 +22,7 @@ use self::api::{Fault, Rules};
 use self::breaker::Breaker;
 pub use self::breaker::BreakerOptions;
 use self::client::Headers;
-use crate::cache::Cache;
-use crate::{Action, CacheOptions, OptionsError};
+use crate::{Action, OptionsError};
 
 /// Maximum length of a response in bytes.
 const RESPONSE_LIMIT: usize = 1024 * 1024;
@@ -74,9 +73,6 @@ pub struct HttpOptions {
     /// Circuit breaker.
     #[serde(default)]
     pub breaker: BreakerOptions,
-    /// Cache of verdicts.
-    #[serde(default)]
-    pub cache: CacheOptions,
 }
 
 const fn default_timeout() -> Duration {
@@ -104,7 +100,6 @@ impl HttpOptions {
             timeout: default_timeout(),
             retries: default_retries(),
             breaker: BreakerOptions::default(),
-            cache: CacheOptions::default(),
         }
     }
 }
@@ -159,7 +154,7 @@ impl RequestError {
 
 /// Asks a remote service about each text.
 ///
-/// The answers to equal texts are cached, and concurrent requests for them are sent once. Blank texts pass.
+/// Blank texts pass. [`Policy::cache`](lucid_auditor::Policy::cache) spares the service texts that it has judged.
 ///
 /// The texts leave the pod: `https` keeps them confidential on their way. Redirects are not followed, the system's proxy
 /// settings are ignored, and responses are limited to 1 MiB.
@@ -176,10 +171,7 @@ impl RequestError {
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-pub struct Http {
-    cache: Cache,
-    service: Service,
-}
+pub struct Http(Service);
 
 impl Http {
     /// Creates the judge and reads its files. No request is sent.
@@ -211,26 +203,23 @@ impl Http {
         let threshold = options.threshold.unwrap_or(0.5);
         let mut parameters = api.defaults(threshold);
         parameters.extend(options.parameters);
-        Ok(Self {
-            cache: Cache::new(&options.cache),
-            service: Service {
-                origin: url.origin().ascii_serialization(),
-                url,
-                api,
-                parameters,
-                threshold,
-                action: options.action.unwrap_or(match api {
-                    HttpApi::Fms => Action::Deny,
-                    _ => Action::Mask,
-                }),
-                rules: Rules::default(),
-                client: client::client(options.ca_file.as_deref())?,
-                headers,
-                timeout: options.timeout,
-                retries: options.retries,
-                breaker: Breaker::new(options.breaker),
-            },
-        })
+        Ok(Self(Service {
+            origin: url.origin().ascii_serialization(),
+            url,
+            api,
+            parameters,
+            threshold,
+            action: options.action.unwrap_or(match api {
+                HttpApi::Fms => Action::Deny,
+                _ => Action::Mask,
+            }),
+            rules: Rules::default(),
+            client: client::client(options.ca_file.as_deref())?,
+            headers,
+            timeout: options.timeout,
+            retries: options.retries,
+            breaker: Breaker::new(options.breaker),
+        }))
     }
 }
 
@@ -239,7 +228,7 @@ impl Judge for Http {
         if passage.text.trim().is_empty() {
             return Ok(Verdict::Allow);
         }
-        Ok(self.cache.get_or(passage, self.service.ask(passage)).await?)
+        Ok(self.0.ask(passage).await?)
     }
 
     /// Services judge words in their context.

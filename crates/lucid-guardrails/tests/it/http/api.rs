@@ -258,7 +258,7 @@ async fn names_of_rules_are_bounded() {
         axum::response::IntoResponse::into_response(axum::Json(json!({ "spans": spans })))
     })
     .await;
-    let judge = remote.judge(json!({ "cache": { "size": 0 } }));
+    let judge = remote.judge(json!({}));
     let mut rules = std::collections::HashSet::new();
     for _ in 0..10 {
         let Verdict::Mask(spans) = ask(&judge, TEXT).await.unwrap() else { panic!("a mask") };

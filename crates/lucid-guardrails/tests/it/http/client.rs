@@ -32,7 +32,6 @@ async fn credentials_are_read_for_each_request() {
         "tokenFile": path("token"),
         "headerFiles": { "X-Api-Key": path("key") },
         "headers": { "X-Fixed": "f" },
-        "cache": { "size": 0 },
     }));
     ask(&judge, "a text").await.unwrap();
     let sent = |name: &str| remote.requests().pop().unwrap().headers[name].clone();

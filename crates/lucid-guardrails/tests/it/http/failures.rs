@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use lucid_auditor::{Direction, Judge as _, Passage, Verdict};
+use lucid_auditor::Verdict;
 use serde_json::{Value, json};
 
 use super::{Remote, ask, error, judge};
@@ -17,52 +17,11 @@ fn allowed() -> Response {
     axum::Json(json!({ "allowed": true })).into_response()
 }
 
-/// Options without a cache and with a patient timeout.
-fn uncached(options: Value) -> Value {
-    let mut all = json!({ "cache": { "size": 0 }, "timeout": "30s" });
+/// Options with a patient timeout.
+fn patient(options: Value) -> Value {
+    let mut all = json!({ "timeout": "30s" });
     all.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
     all
-}
-
-#[tokio::test]
-async fn verdicts_are_cached_by_text_and_direction() {
-    let remote = Remote::answering(json!({ "allowed": true })).await;
-    let judge = remote.judge(json!({}));
-    for _ in 0..3 {
-        ask(&judge, TEXT).await.unwrap();
-    }
-    assert_eq!(remote.calls(), 1);
-    judge.judge(&Passage::new(Direction::Completion, TEXT)).await.unwrap();
-    ask(&judge, "another text").await.unwrap();
-    assert_eq!(remote.calls(), 3);
-}
-
-#[tokio::test]
-async fn cached_verdicts_expire() {
-    let remote = Remote::answering(json!({ "allowed": true })).await;
-    let judge = remote.judge(json!({ "cache": { "ttl": "20ms" } }));
-    while remote.calls() < 2 {
-        ask(&judge, TEXT).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn concurrent_requests_for_a_text_are_sent_once() {
-    let remote = Remote::answering(json!({ "allowed": false, "rule": "r", "message": "m" })).await;
-    let judge = remote.judge(json!({}));
-    let verdicts = futures::future::join_all((0..20).map(|_| ask(&judge, TEXT))).await;
-    assert!(verdicts.into_iter().all(|verdict| verdict.unwrap() == Verdict::deny("r", "m")));
-    assert_eq!(remote.calls(), 1);
-}
-
-#[tokio::test]
-async fn failures_are_not_cached() {
-    let remote =
-        Remote::start(|index| if index == 0 { StatusCode::IM_A_TEAPOT.into_response() } else { allowed() })
-            .await;
-    let judge = remote.judge(json!({}));
-    assert!(error(&judge, TEXT).await.contains("answered with status 418"));
-    assert_eq!(ask(&judge, TEXT).await.unwrap(), Verdict::Allow);
 }
 
 #[tokio::test]
@@ -80,12 +39,10 @@ async fn outages_are_retried() {
     for status in [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT] {
         let remote =
             Remote::start(move |index| if index < 2 { status.into_response() } else { allowed() }).await;
-        assert_eq!(ask(&remote.judge(uncached(json!({}))), TEXT).await.unwrap(), Verdict::Allow);
+        assert_eq!(ask(&remote.judge(patient(json!({}))), TEXT).await.unwrap(), Verdict::Allow);
         assert_eq!(remote.calls(), 3);
         let remote = Remote::with_status(status).await;
-        assert!(
-            error(&remote.judge(uncached(json!({ "retries": 1 }))), TEXT).await.contains(status.as_str())
-        );
+        assert!(error(&remote.judge(patient(json!({ "retries": 1 }))), TEXT).await.contains(status.as_str()));
         assert_eq!(remote.calls(), 2);
     }
 }
@@ -94,7 +51,7 @@ async fn outages_are_retried() {
 async fn other_errors_are_not_retried() {
     for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::BAD_REQUEST, StatusCode::FOUND] {
         let remote = Remote::with_status(status).await;
-        let error = error(&remote.judge(uncached(json!({}))), TEXT).await;
+        let error = error(&remote.judge(patient(json!({}))), TEXT).await;
         assert!(error.contains(&format!("answered with status {status}")), "{error}");
         assert_eq!(remote.calls(), 1);
     }
@@ -116,7 +73,7 @@ async fn slow_services_time_out() {
     };
     let remote = Remote::start(move |_| stalled()).await;
     let begun = Instant::now();
-    let error = error(&remote.judge(uncached(json!({ "timeout": "50ms" }))), TEXT).await;
+    let error = error(&remote.judge(patient(json!({ "timeout": "50ms" }))), TEXT).await;
     assert!(error.ends_with("gave no answer within 50ms"), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert_eq!(remote.calls(), 1);
@@ -126,13 +83,13 @@ async fn slow_services_time_out() {
 async fn huge_answers_are_refused() {
     let padded = |length: usize| format!("{{\"allowed\":true}}{}", " ".repeat(length - 16));
     let remote = Remote::start(move |index| padded((1024 * 1024) + index).into_response()).await;
-    let judge = remote.judge(uncached(json!({})));
+    let judge = remote.judge(patient(json!({})));
     assert_eq!(ask(&judge, TEXT).await.unwrap(), Verdict::Allow);
     assert!(error(&judge, TEXT).await.ends_with("is longer than 1048576 bytes"));
 
     let endless = futures::stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[b' '; 4096])));
     let remote = Remote::start(move |_| Body::from_stream(endless.clone()).into_response()).await;
-    assert!(error(&remote.judge(uncached(json!({}))), TEXT).await.ends_with("is longer than 1048576 bytes"));
+    assert!(error(&remote.judge(patient(json!({}))), TEXT).await.ends_with("is longer than 1048576 bytes"));
 }
 
 #[tokio::test]
@@ -140,13 +97,13 @@ async fn answers_that_are_not_json_are_errors() {
     for body in ["", "allowed", "{\"allowed\":true", "{\"allowed\":true}{\"allowed\":true}", "\u{1}"] {
         let remote = Remote::start(move |_| body.into_response()).await;
         assert!(
-            error(&remote.judge(uncached(json!({}))), TEXT).await.contains("malformed answer"),
+            error(&remote.judge(patient(json!({}))), TEXT).await.contains("malformed answer"),
             "{body:?}"
         );
     }
     let nested = "[".repeat(500_000);
     let remote = Remote::start(move |_| nested.clone().into_response()).await;
-    assert!(error(&remote.judge(uncached(json!({}))), TEXT).await.contains("malformed answer"));
+    assert!(error(&remote.judge(patient(json!({}))), TEXT).await.contains("malformed answer"));
 }
 
 #[tokio::test]
@@ -156,7 +113,7 @@ async fn consecutive_outages_open_the_breaker() {
         _ => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     })
     .await;
-    let judge = remote.judge(uncached(json!({ "retries": 0, "breaker": { "failures": 3, "pause": "1h" } })));
+    let judge = remote.judge(patient(json!({ "retries": 0, "breaker": { "failures": 3, "pause": "1h" } })));
     // One outage, one success, three outages.
     for _ in 0..5 {
         drop(ask(&judge, TEXT).await);
@@ -174,8 +131,7 @@ async fn a_probe_closes_the_breaker() {
         false => allowed(),
     })
     .await;
-    let judge =
-        remote.judge(uncached(json!({ "retries": 0, "breaker": { "failures": 1, "pause": "30ms" } })));
+    let judge = remote.judge(patient(json!({ "retries": 0, "breaker": { "failures": 1, "pause": "30ms" } })));
     let mut rejected = 0;
     while ask(&judge, TEXT).await.is_err_and(|_| true) {
         rejected += 1;
@@ -195,7 +151,7 @@ async fn texts_cannot_open_the_breaker() {
         _ => axum::Json(json!({ "spans": [{ "start": 9, "end": 99 }] })).into_response(),
     })
     .await;
-    let judge = remote.judge(uncached(json!({ "breaker": { "failures": 1, "pause": "1h" } })));
+    let judge = remote.judge(patient(json!({ "breaker": { "failures": 1, "pause": "1h" } })));
     for _ in 0..6 {
         assert!(!error(&judge, TEXT).await.contains("breaker"));
     }
