@@ -74,6 +74,44 @@ impl Normalized {
         folded
     }
 
+    /// Returns the text with spaces for what joins or decorates words, such as `-` and `**`, if there is any. Its original is
+    /// this text. Punctuation at the end of a sentence, between digits and in contractions, such as `don't`, is kept.
+    ///
+    /// With `has_more`, a word may follow the end of the text.
+    pub(crate) fn words(&self, has_more: bool) -> Option<Self> {
+        let text = self.text.as_str();
+        let mut words = Self { text: String::new(), segments: Vec::new(), original_len: text.len() };
+        let mut copied = 0;
+        let mut chars = text.char_indices().peekable();
+        while let Some((start, c)) = chars.next() {
+            if c.is_alphanumeric() {
+                continue;
+            }
+            let is_joint = |c: &(usize, char)| !c.1.is_alphanumeric();
+            while chars.next_if(is_joint).is_some() {}
+            let end = chars.peek().map_or(text.len(), |(at, _)| *at);
+            let joint = &text[start..end];
+            let is_split = joint.contains(' ') || start == 0 || (end == text.len() && !has_more);
+            if is_split && joint.chars().all(|c| c == ' ' || ends_sentence(c))
+                || !is_split && is_inner(text, start, end)
+            {
+                continue;
+            }
+            if copied < start {
+                words.segment(copied, None);
+                words.text.push_str(&text[copied..start]);
+            }
+            words.segment(start, (joint.len() > 1).then_some(end));
+            words.text.extend(joint.chars().filter(|c| is_split && ends_sentence(*c)));
+            words.text.push(' ');
+            copied = end;
+        }
+        (copied > 0).then_some(())?;
+        words.segment(copied, None);
+        words.text.push_str(&text[copied..]);
+        Some(words)
+    }
+
     fn segment(&mut self, from: usize, until: Option<usize>) {
         self.segment_at(self.text.len(), from, until);
     }
@@ -150,6 +188,20 @@ fn plain_run(bytes: &[u8], mut after_space: bool) -> usize {
         }
     }
     bytes.len()
+}
+
+fn ends_sentence(c: char) -> bool {
+    matches!(c, '.' | '!' | '?' | ':' | ';')
+}
+
+/// Returns `true` if the punctuation at `start` is part of a number or a contraction.
+fn is_inner(text: &str, start: usize, end: usize) -> bool {
+    const ENDINGS: [&str; 7] = ["d", "ll", "m", "re", "s", "t", "ve"];
+    let (before, after) = (&text[..start], &text[end..]);
+    let is_number =
+        before.ends_with(|c: char| c.is_ascii_digit()) && after.starts_with(|c: char| c.is_ascii_digit());
+    let word = || after.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    is_number || &text[start..end] == "'" && ENDINGS.contains(&word())
 }
 
 fn is_space(c: char) -> bool {
@@ -362,6 +414,27 @@ mod tests {
     }
 
     #[test]
+    fn joined_and_decorated_words_are_separate() {
+        for (text, words) in [
+            ("**Ignore** _all_ `previous`", Some(" ignore all previous ")),
+            ("ignore-all.previous/instructions", Some("ignore all previous instructions")),
+            ("# ignore\n> all\n- previous", Some(" ignore all previous")),
+            ("ignore, \"all\" (previous)", Some("ignore all previous ")),
+            ("**Your task:** go", Some(" your task: go")),
+            ("\"Stop.\" He left...", Some(" stop. he left...")),
+            ("Don't stop! It's 3.5 at 12:30.", None),
+            ("don't-stop'now", Some("don't stop now")),
+            ("Plain text. And more: of it?", None),
+            ("", None),
+        ] {
+            let found = Normalized::new(text).words(false).map(|words| words.text);
+            assert_eq!(found.as_deref(), words, "{text}");
+        }
+        assert!(Normalized::new("ignore.").words(false).is_none());
+        assert_eq!(Normalized::new("ignore.").words(true).unwrap().text, "ignore ");
+    }
+
+    #[test]
     fn ascii_needs_no_map() {
         assert!(Normalized::new("Only ASCII, with single spaces.").segments.is_empty());
         assert!(Normalized::new("and\nlines\tof text").segments.is_empty());
@@ -380,6 +453,21 @@ mod tests {
                 end = range.end;
                 let again = Normalized::new(&text[range]).text;
                 prop_assert!(again.contains(c), "{again:?} {c:?}");
+            }
+        }
+
+        #[test]
+        fn words_keep_their_place(text in "([a-c1-2 \u{200b}é日.,'*_-]){0,40}", has_more: bool) {
+            let normalized = Normalized::new(&text);
+            let Some(words) = normalized.words(has_more) else { return Ok(()) };
+            let only_words = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>();
+            prop_assert_eq!(only_words(&words.text), only_words(&normalized.text));
+            let mut end = 0;
+            for (at, c) in words.text.char_indices() {
+                let range = words.original(at..at + c.len_utf8());
+                prop_assert!(range.end >= end && range.start <= range.end);
+                end = range.end;
+                prop_assert!(!c.is_alphanumeric() || normalized.text[range].contains(c));
             }
         }
 

@@ -9,7 +9,7 @@ use self::{patterns::Patterns, phrases::Phrases};
 use super::Rule;
 use crate::{OptionsError, normalize::Normalized, spans::tail};
 
-/// Folded text is at most this many times shorter, except for white space and invisible characters.
+/// Folded text is at most this many times shorter, except for white space, punctuation and invisible characters.
 const MAX_SHRINKAGE: usize = 4;
 
 pub(super) struct Finding {
@@ -46,13 +46,13 @@ impl Matcher {
         (self.longest_folded * MAX_SHRINKAGE).max(self.longest_exact) + char::MAX.len_utf8()
     }
 
-    /// Length of the end of `before` that may contain the beginning of a finding: few characters become shorter or
-    /// disappear when they are folded.
+    /// Length of the end of `before` that may contain the beginning of a finding: few letters and digits become shorter or
+    /// disappear when they are folded; others may.
     pub(super) fn context(&self, before: &str) -> usize {
         let bytes = tail(before, self.overlap()).bytes().rev();
         let mut kept = 0;
         let folded = bytes.take_while(|byte| {
-            kept += usize::from(byte.is_ascii_graphic());
+            kept += usize::from(byte.is_ascii_alphanumeric());
             kept <= self.longest_folded
         });
         folded.count().max(self.longest_exact) + char::MAX.len_utf8()
@@ -62,20 +62,40 @@ impl Matcher {
     pub(super) fn find(&self, text: &str, has_more: bool, mut found: impl FnMut(Finding) -> bool) {
         let normalized = Normalized::new(text);
         let mut in_folded = |rule, range| found(Finding { rule, range: normalized.original(range) });
-        let more = self.phrases.find(&normalized.text, has_more, &mut in_folded)
-            && self.folded.as_ref().is_none_or(|patterns| patterns.find(&normalized.text, &mut in_folded));
+        let mut more = self.find_folded(&normalized.text, has_more, &mut in_folded);
+        if more && let Some(words) = normalized.words(has_more) {
+            let in_words = |rule, range| in_folded(rule, words.original(range));
+            more = self.find_folded(&words.text, has_more, in_words);
+        }
         if let Some(patterns) = self.exact.as_ref().filter(|_| more) {
             patterns.find(text, |rule, range| found(Finding { rule, range }));
         }
+    }
+
+    /// Calls `found` until it returns `false`, and returns what it returned last.
+    fn find_folded(
+        &self,
+        text: &str,
+        has_more: bool,
+        mut found: impl FnMut(usize, Range<usize>) -> bool,
+    ) -> bool {
+        self.phrases.find(text, has_more, &mut found)
+            && self.folded.as_ref().is_none_or(|patterns| patterns.find(text, &mut found))
     }
 
     /// Length of the longest end of `text` that may be the beginning of a phrase, or of a pattern to mask.
     pub(super) fn undecided(&self, text: &str) -> usize {
         let tail = tail(text, self.context(text));
         let normalized = Normalized::new(tail);
-        let in_phrases = self.phrases.unfinished(&normalized.text);
-        let in_patterns = self.folded.as_ref().and_then(|patterns| patterns.unfinished(&normalized.text));
-        let in_folded = in_phrases.into_iter().chain(in_patterns).min();
+        let unfinished = |text: &str| {
+            let in_patterns = self.folded.as_ref().and_then(|patterns| patterns.unfinished(text));
+            self.phrases.unfinished(text).into_iter().chain(in_patterns).min()
+        };
+        let words = normalized.words(true);
+        let in_words = words
+            .as_ref()
+            .and_then(|words| Some(words.original(unfinished(&words.text)?..words.text.len()).start));
+        let in_folded = unfinished(&normalized.text).into_iter().chain(in_words).min();
         let in_folded = in_folded.map(|at| normalized.original(at..at + 1).start);
         let in_exact = self.exact.as_ref().and_then(|patterns| patterns.unfinished(tail));
         in_folded.into_iter().chain(in_exact).min().map_or(0, |at| tail.len() - at)
