@@ -67,7 +67,7 @@ impl PhrasesOptions {
 /// Finds phrases, and what the rules that come with the crate describe.
 ///
 /// Spellings that look alike are equal: letter case, accents, white space, invisible characters and letters that look like
-/// Latin letters make no difference.
+/// Latin letters make no difference. Spaces of a phrase also match markdown and punctuation, except at the end of a sentence.
 ///
 /// ```
 /// use lucid_auditor::{Direction, Judge, Passage, Verdict};

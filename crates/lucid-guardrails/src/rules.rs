@@ -19,7 +19,8 @@ const MAX_NAME: usize = 63;
 /// Phrases or a pattern with an action, as in a rule file.
 ///
 /// Text is folded before it is compared, unless the rule is [`exact`](Self::exact): letter case, accents, white space, invisible
-/// characters and letters that look like Latin letters make no difference.
+/// characters and letters that look like Latin letters make no difference. It is compared a second time with spaces in place of
+/// markdown and punctuation that join words.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
