@@ -27,7 +27,6 @@ def install(folder, language):
             subprocess.run([sys.executable, "-m", "venv", copy.parent], check=True)
             subprocess.run([copy.parent / "bin/pip", "install", "--quiet", "--no-deps", "--requirement", lock], check=True)
         else:
-            copy.parent.mkdir(parents=True)
             work = copy.parent / "work"
             work.mkdir(parents=True)
             shutil.copy(HERE / "package.json", work)
