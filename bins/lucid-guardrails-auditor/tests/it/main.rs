@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails in a helper fails the test")]
 
 mod clients;
+mod reports;
 
 use std::{
     fs,
@@ -43,14 +44,19 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
 
 /// Starts the auditor in front of the example model, and returns its URL and that of its metrics.
 async fn start(variables: &[(&str, &str)]) -> (Running, String, String) {
+    start_before(example_model::router(), variables).await
+}
+
+/// Starts the auditor in front of `model`.
+async fn start_before(model: axum::Router, variables: &[(&str, &str)]) -> (Running, String, String) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let model = listener.local_addr().unwrap();
-    let service = example_model::router().into_make_service_with_connect_info::<SocketAddr>();
+    let address = listener.local_addr().unwrap();
+    let service = model.into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async { axum::serve(listener, service).await });
     let (port, metrics) = (free_port(), free_port());
     let mut program = Command::new(PROGRAM);
     program.env_clear().envs(variables.iter().copied()).stderr(Stdio::null());
-    program.env("LUCID_CHAIN_NEXT", format!("http://{model}")).env("LUCID_AUDITOR_PORT", port.to_string());
+    program.env("LUCID_CHAIN_NEXT", format!("http://{address}")).env("LUCID_AUDITOR_PORT", port.to_string());
     program.env("LUCID_METRICS_PORT", metrics.to_string());
     let running = Running(program.spawn().unwrap());
     let url = format!("http://127.0.0.1:{port}");
