@@ -258,11 +258,15 @@ impl Stream {
         let (mut whole, mut kinds) = (Vec::new(), Vec::new());
         for node in (0..document.nodes.len()).filter(|&node| document.is_text(node)) {
             let (source, text) = Source::of(&document, node, false);
-            if text.is_empty() || protocol.is_known() && protocol::is_structure(&document, node, &text) {
+            if text.is_empty() {
                 continue;
             }
             let rule = protocol.events.iter().find(|rule| rule.message(&document, node).is_some());
-            kinds.extend(rule);
+            let is_structure = protocol.is_known() && protocol::is_structure(&document, node, &text);
+            kinds.extend(rule.filter(|rule| !is_structure || rule.is_whole));
+            if is_structure {
+                continue;
+            }
             let rule = rule.or((known.is_none() && !is_fragment).then_some(&protocol::ANY));
             let Some(rule) = rule.filter(|rule| !rule.is_whole && document.nodes[node].kind == Kind::String)
             else {

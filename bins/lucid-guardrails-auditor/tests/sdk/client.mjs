@@ -60,7 +60,9 @@ async function drain(stream) {
 
 const chat = async (c, body) => {
   const found = await c.openai.chat.completions.create({ messages: USER, ...body });
-  return body.stream ? drain(found) : found;
+  // One answer does not wait for another.
+  const place = (chunk) => chunk.choices[0]?.index ?? 9;
+  return body.stream ? (await drain(found)).sort((a, b) => place(a) - place(b)) : found;
 };
 
 async function folded(c, body) {

@@ -126,7 +126,8 @@ def helper(manager, result):
 
 def chat(c, stream=False, messages=USER, **options):
     found = c.openai.chat.completions.create(messages=messages, stream=stream, **options)
-    return drain(found) if stream else found
+    # One answer does not wait for another.
+    return sorted(drain(found), key=lambda chunk: [choice.index for choice in chunk.choices] or [9]) if stream else found
 
 
 def folded(c, **options):

@@ -47,6 +47,7 @@ pub(super) static MESSAGES: Protocol = Protocol {
         completion("delta/thinking", 1),
         call("delta/partial_json", 1),
         completion("completion", 1),
+        completion("delta/signature", 1).whole(),
         completion("delta/citation/**", 1).whole(),
         completion("delta/**", 1),
     ],

@@ -78,7 +78,6 @@ const COMMON: Protocol = Protocol {
         call("choices/*/delta/tool_calls/*/function/name", 6).whole(),
         call("choices/*/delta/tool_calls/*/custom/name", 6).whole(),
         call("choices/*/delta/function_call/name", 4).whole(),
-        completion("choices/*/delta/role", 3).whole(),
         completion("choices/*/delta/**", 3),
     ],
     messages: "messages",
@@ -174,7 +173,7 @@ impl Sent for Completion {
         let choice = |index: u32| {
             let mut choice = json!({"index": index, "logprobs": null, "finish_reason": "content_filter"});
             match self.is_chat {
-                true => choice["delta"] = json!({"refusal": refused.message}),
+                true => choice["delta"] = json!({}),
                 false => choice["text"] = "".into(),
             }
             choice
@@ -191,6 +190,7 @@ impl Sent for Completion {
             "choices": choices,
             "auditor": refused.auditor,
             "rule": refused.rule,
+            "message": refused.message,
         });
         for (name, value) in &self.head {
             event[name] = value.clone();
