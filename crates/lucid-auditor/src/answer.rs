@@ -16,10 +16,8 @@ use tracing::{Instrument as _, Span};
 
 use crate::{
     Direction, Mode, Settings, Unjudged,
-    body::{
-        Body, Buffered, Response, Room, Unbuffered, as_text, content_type, copied, encoding, full,
-        is_like_ascii,
-    },
+    body::{Body, Buffered, Response, Room, Unbuffered, as_text, content_type, copied, full, is_like_ascii},
+    coding::{Coding, DecodeError, codings, decoded, remove_headers},
     forward,
     framing::Framing,
     json::Document,
@@ -118,20 +116,28 @@ impl Answered<'_> {
         if self.panel.judges.is_empty() || !has_body {
             return Ok(Response::from_parts(parts, body));
         }
-        if let Some(encoding) = encoding(&parts.headers) {
-            let message = format!("the answer is encoded as {encoding} and cannot be read");
-            if self.settings.refuses_unjudged() {
-                return Err(self.unjudged(&parts, &message));
+        // The model was asked for an answer that is not encoded.
+        let codings = match codings(&parts.headers) {
+            Ok(codings) => codings,
+            Err(found) => {
+                let message = format!("the answer is {found} and cannot be judged");
+                if self.settings.refuses_unjudged() {
+                    return Err(self.unjudged(&parts, &message));
+                }
+                tracing::warn!("{message}");
+                return Ok(Response::from_parts(parts, body));
             }
-            tracing::warn!("{message}");
-            return Ok(Response::from_parts(parts, body));
-        }
+        };
         match self.panel.mode {
             Mode::Observe => {
-                let body = self.observe(body, content_type(&parts.headers));
+                let body = self.observe(body, content_type(&parts.headers), codings);
                 Ok(Response::from_parts(parts, body))
             }
-            Mode::Enforce => self.judge(parts, body).await,
+            Mode::Enforce if codings.is_empty() => self.judge(parts, body).await,
+            Mode::Enforce => {
+                remove_headers(&mut parts.headers);
+                self.judge(parts, decoded(body, codings).boxed_unsync()).await
+            }
         }
     }
 
@@ -216,13 +222,17 @@ impl Answered<'_> {
     }
 
     /// Judges a copy of the answer.
-    fn observe(self, body: Body, content_type: String) -> Body {
-        let (body, mut pieces) = copied(body);
+    fn observe(self, body: Body, content_type: String, codings: Vec<Coding>) -> Body {
+        let (body, mut copy) = copied(body);
+        if !codings.is_empty() {
+            copy = decoded(copy, codings).boxed_unsync();
+        }
+        let mut next = async move || copy.frame().await?.ok()?.into_data().ok();
         let max_bytes = self.settings.max_bytes;
         let (panel, protocol) = (self.panel, self.asked.protocol);
         let observed = async move {
             let _open = Open::new(&panel.telemetry);
-            let Some(first) = pieces.recv().await else { return };
+            let Some(first) = next().await else { return };
             let kind = Kind::of(&content_type, &first, protocol);
             let mut stream = match kind {
                 Kind::Stream(framing) => {
@@ -242,7 +252,7 @@ impl Answered<'_> {
                 } else if whole.len() < max_bytes {
                     whole.extend_from_slice(&data);
                 }
-                piece = pieces.recv().await;
+                piece = next().await;
             }
             if let Some(stream) = &mut stream {
                 let _ = stream.finish().await;
@@ -279,6 +289,7 @@ impl Answered<'_> {
         match error.downcast_ref::<Denial>() {
             Some(denial) if denial.rule == "unreadable" => self.unjudged(parts, &denial.message),
             Some(denial) => self.denied(denial),
+            None if error.is::<DecodeError>() => self.unjudged(parts, &error.to_string()),
             None => self.refuse(StatusCode::BAD_GATEWAY, "cut_off", &format!("no whole answer: {error}")),
         }
     }

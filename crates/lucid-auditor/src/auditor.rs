@@ -162,7 +162,7 @@ impl Auditor {
                 Ok(json_response(StatusCode::OK, &json!({"status": "ok"})))
             }
             (&Method::POST, "/audit") => {
-                self.examiner(self.panel(Mode::Enforce)).audit(&parts.headers, body).await
+                self.examiner(self.panel(Mode::Enforce)).audit(parts.headers, body).await
             }
             // Other methods on these paths belong to the model.
             _ => self.exchange(peer, next, parts, body, upgrade).await,

@@ -12,12 +12,15 @@ use futures::stream;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     HeaderMap, StatusCode,
-    body::{Body as _, Frame, SizeHint},
-    header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderValue},
+    body::{Frame, SizeHint},
+    header::{CONTENT_TYPE, EXPECT, HeaderValue},
 };
 use serde_json::Value;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc},
+    sync::{
+        OwnedSemaphorePermit, Semaphore, TryAcquireError,
+        mpsc::{self, error::TrySendError},
+    },
     time::timeout,
 };
 use tower::BoxError;
@@ -60,15 +63,6 @@ pub(crate) fn is_like_ascii(content_type: &str) -> bool {
     let parameters = content_type.split(';').map(|parameter| parameter.trim());
     let mut charsets = parameters.filter_map(|parameter| parameter.strip_prefix("charset="));
     charsets.all(|charset| known.contains(&charset.trim_matches(['"', '\'']).trim()))
-}
-
-/// Returns the content encoding, if any. An auditor that can decompress would do so here; this one reports an unsupported
-/// encoding.
-pub(crate) fn encoding(headers: &HeaderMap) -> Option<String> {
-    let encodings = headers.get_all(CONTENT_ENCODING).into_iter();
-    let encodings = encodings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let mut encodings = encodings.filter(|encoding| !encoding.eq_ignore_ascii_case("identity"));
-    encodings.next()
 }
 
 /// A buffered body.
@@ -126,7 +120,10 @@ impl Room {
     }
 
     /// Reads a whole body.
-    pub(crate) async fn collect(&self, body: &mut Body) -> Result<Buffered, Unbuffered> {
+    pub(crate) async fn collect<B>(&self, body: B) -> Result<Buffered, Unbuffered>
+    where
+        B: hyper::body::Body<Data = Bytes, Error = BoxError> + Unpin,
+    {
         if body.size_hint().lower() > self.max_bytes as u64 {
             return Err(Unbuffered::TooLarge);
         }
@@ -137,7 +134,10 @@ impl Room {
         })
     }
 
-    async fn read(&self, body: &mut Body) -> Result<Buffered, BoxError> {
+    async fn read<B>(&self, body: B) -> Result<Buffered, BoxError>
+    where
+        B: hyper::body::Body<Data = Bytes, Error = BoxError> + Unpin,
+    {
         let take = |bytes| Arc::clone(&self.free).try_acquire_many_owned(bytes);
         let mut body = Limited::new(body, self.max_bytes);
         let mut buffered = Buffered { data: Vec::new(), trailers: None, room: take(0)? };
@@ -176,10 +176,11 @@ pub(crate) struct Copied {
     copy: Option<mpsc::Sender<Bytes>>,
 }
 
-/// Returns a body and its copy.
-pub(crate) fn copied(body: Body) -> (Body, mpsc::Receiver<Bytes>) {
-    let (copy, pieces) = mpsc::channel(COPIED);
-    (Copied { body, copy: Some(copy) }.boxed_unsync(), pieces)
+/// Returns a body and a copy of its data.
+pub(crate) fn copied(body: Body) -> (Body, Body) {
+    let (copy, mut pieces) = mpsc::channel(COPIED);
+    let pieces = stream::poll_fn(move |cx| pieces.poll_recv(cx).map(|piece| Some(Ok(Frame::data(piece?)))));
+    (Copied { body, copy: Some(copy) }.boxed_unsync(), StreamBody::new(pieces).boxed_unsync())
 }
 
 impl hyper::body::Body for Copied {
@@ -193,9 +194,12 @@ impl hyper::body::Body for Copied {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref())
             && let Some(copy) = &self.copy
-            && copy.try_send(data.clone()).is_err()
+            && let Err(error) = copy.try_send(data.clone())
         {
-            tracing::warn!("the judges are behind: the rest of a message is not judged");
+            // The receiver has closed the channel otherwise, at the end of the judged part.
+            if matches!(error, TrySendError::Full(_)) {
+                tracing::warn!("the judges are behind: the rest of a message is not judged");
+            }
             self.copy = None;
         }
         Poll::Ready(frame)

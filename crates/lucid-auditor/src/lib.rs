@@ -71,6 +71,7 @@ mod answer;
 mod auditor;
 mod body;
 mod cache;
+mod coding;
 mod forward;
 mod framing;
 mod json;

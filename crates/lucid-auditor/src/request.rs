@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use hyper::{HeaderMap, StatusCode, body::Body as _, header::CONTENT_LENGTH, http::request::Parts};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::{
+    HeaderMap, StatusCode,
+    body::Body as _,
+    header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderValue},
+    http::request::Parts,
+};
 use serde_json::json;
 use tokio::time::timeout;
 use tracing::Instrument as _;
@@ -10,9 +16,10 @@ use tracing::Instrument as _;
 use crate::{
     Direction, Settings, Unjudged,
     body::{
-        Body, Buffered, Response, Room, Unbuffered, as_text, content_type, copied, discard, encoding, full,
+        Body, Buffered, Response, Room, Unbuffered, as_text, content_type, copied, discard, full,
         is_like_ascii, json_response, skip,
     },
+    coding::{ACCEPTED, DecodeError, MAX_CODINGS, codings, decoded, remove_headers},
     json::Document,
     protocol::{self, BLOCKED, Protocol},
     refusal::Asked,
@@ -34,10 +41,10 @@ pub(crate) struct Examiner<'a> {
 
 impl Examiner<'_> {
     /// Judges the text of `POST /audit`.
-    pub(crate) async fn audit(&self, headers: &HeaderMap, body: Body) -> Result<Response, Response> {
+    pub(crate) async fn audit(&self, mut headers: HeaderMap, body: Body) -> Result<Response, Response> {
         let asked = Asked::at("");
-        let buffered = self.read(&asked, headers, body).await?;
-        let content_type = content_type(headers);
+        let buffered = self.read(&asked, &mut headers, body).await?;
+        let content_type = content_type(&headers);
         let Some(text) = as_text(&buffered.data).filter(|_| is_like_ascii(&content_type)) else {
             return Err(self.unjudged(&asked, NOT_UTF_8));
         };
@@ -57,10 +64,10 @@ impl Examiner<'_> {
         let judged = whole::judge_uri(&self.panel, &path, parts.uri.query()).await;
         judged.map_err(|denial| self.denied(&unknown, &denial))?;
         let passes = self.settings.unjudged == Unjudged::Pass;
-        if body.is_end_stream() || passes && encoding(&parts.headers).is_some() {
+        if body.is_end_stream() || passes && codings(&parts.headers).is_err() {
             return Ok((unknown, body));
         }
-        let buffered = self.read(&unknown, &parts.headers, body).await?;
+        let buffered = self.read(&unknown, &mut parts.headers, body).await?;
         self.panel.telemetry.count_bytes("request", buffered.data.len());
         let content_type = content_type(&parts.headers);
         let Some(text) = as_text(&buffered.data).filter(|_| is_like_ascii(&content_type)) else {
@@ -89,20 +96,25 @@ impl Examiner<'_> {
     pub(crate) fn observe(self, parts: &Parts, body: Body) -> (Asked, Body) {
         let path = parts.uri.path().to_owned();
         let asked = Asked::at(&path);
-        if body.is_end_stream() {
-            return (asked, body);
+        let codings = match codings(&parts.headers) {
+            Ok(codings) if !body.is_end_stream() => codings,
+            _ => return (asked, body),
+        };
+        let (body, mut copy) = copied(body);
+        if !codings.is_empty() {
+            copy = decoded(copy, codings).boxed_unsync();
         }
-        let (body, mut pieces) = copied(body);
         let content_type = content_type(&parts.headers);
         let (panel, max_bytes) = (self.panel, self.settings.max_bytes);
         let observed = async move {
             let mut data = Vec::new();
-            while let Some(piece) = pieces.recv().await {
-                panel.telemetry.count_bytes("request", piece.len());
-                if data.len() < max_bytes {
-                    data.extend_from_slice(&piece);
-                }
+            while data.len() < max_bytes
+                && let Some(Ok(piece)) = copy.frame().await
+            {
+                data.extend_from_slice(&piece.into_data().unwrap_or_default());
             }
+            drop(copy);
+            panel.telemetry.count_bytes("request", data.len());
             let Some(text) = as_text(&data) else { return };
             let document = Document::scan(text);
             let protocol = Protocol::of_request(&path, &document);
@@ -122,32 +134,50 @@ impl Examiner<'_> {
         whole::judge(&self.panel, protocol, Direction::Prompt, content_type, document).await
     }
 
-    /// Buffers a body if it is readable, within the limits of length and time, and there is memory for it.
-    async fn read(&self, asked: &Asked, headers: &HeaderMap, mut body: Body) -> Result<Buffered, Response> {
+    /// Buffers a body, decoded, if it is readable, within the limits of length and time, and there is memory for it.
+    async fn read(
+        &self,
+        asked: &Asked,
+        headers: &mut HeaderMap,
+        mut body: Body,
+    ) -> Result<Buffered, Response> {
         let refuse = |status, kind, message: &str| self.refuse(asked, status, kind, message);
         let max_bytes = self.settings.max_bytes;
         let too_large = || {
             let message = format!("accepted a body of at most {max_bytes} bytes");
             refuse(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message)
         };
-        if let Some(encoding) = encoding(headers) {
-            let message =
-                format!("found a body that is encoded as {encoding}, accepted one that is not encoded");
-            skip(headers, body).await;
-            return Err(self.unjudged(asked, &message));
-        }
+        let codings = match codings(headers) {
+            Ok(codings) => codings,
+            Err(found) => {
+                skip(headers, body).await;
+                let message =
+                    format!("found a body that is {found}, accepted up to {MAX_CODINGS} of {ACCEPTED}");
+                let mut refusal = self.unjudged(asked, &message);
+                refusal.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED));
+                return Err(refusal);
+            }
+        };
         if body.size_hint().lower() > max_bytes as u64 {
             skip(headers, body).await;
             return Err(too_large());
         }
-        let refusal = match timeout(BODY_LIMIT, self.room.collect(&mut body)).await {
+        let collected = async {
+            if codings.is_empty() {
+                return self.room.collect(&mut body).await;
+            }
+            remove_headers(headers);
+            self.room.collect(decoded(Limited::new(&mut body, max_bytes), codings)).await
+        };
+        let refusal = match timeout(BODY_LIMIT, collected).await {
             Ok(Ok(buffered)) => return Ok(buffered),
             Ok(Err(Unbuffered::TooLarge)) => too_large(),
             Ok(Err(Unbuffered::Busy)) => {
                 refuse(StatusCode::SERVICE_UNAVAILABLE, "busy", "no memory for one more body")
             }
             Ok(Err(Unbuffered::Failed(error))) => {
-                refuse(StatusCode::BAD_REQUEST, "cut_off", &error.to_string())
+                let kind = if error.is::<DecodeError>() { "unreadable" } else { "cut_off" };
+                refuse(StatusCode::BAD_REQUEST, kind, &error.to_string())
             }
             Err(_elapsed) => {
                 let message = format!("accepted a body that arrives within {} s", BODY_LIMIT.as_secs());

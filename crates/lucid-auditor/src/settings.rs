@@ -35,7 +35,7 @@ pub struct Settings {
     pub unjudged: Unjudged,
     /// `LUCID_METRICS_PORT`: port of the metrics; 0 for none. Default: `port` + 10000.
     pub metrics_port: Option<NonZeroU16>,
-    /// `MAX_BODY_BYTES`: maximum length of a buffered body: a request, a JSON answer, or an answer to HTTP/1.0. In `observe`,
+    /// `MAX_BODY_BYTES`: maximum length of a buffered body, decoded: a request, a JSON answer, or an answer to HTTP/1.0. In `observe`,
     /// length of the judged part.
     pub max_bytes: usize,
     /// `LAME_DUCK_SECONDS`: how long to keep serving after SIGTERM.
@@ -53,7 +53,7 @@ pub struct Route {
 }
 
 /// Treatment of content that cannot be judged: bodies that are not UTF-8, token ids, images and files in messages,
-/// compressed bodies, gRPC, WebSocket.
+/// unknown content codings, gRPC, WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unjudged {
     /// It is refused.

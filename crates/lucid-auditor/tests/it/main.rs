@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails in a helper fails the test")]
 
 mod chain;
+mod coding;
 mod faithful;
 mod protocols;
 mod routes;

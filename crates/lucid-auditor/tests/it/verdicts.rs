@@ -59,9 +59,9 @@ async fn unreadable_bodies_are_refused() {
     let (model, count) = counting_model().await;
     let first = auditor(model, &[("MAX_BODY_BYTES", "16")]).await;
     let url = format!("http://{first}/");
-    let encoded = client().post(&url).header("content-encoding", "gzip").body("x");
+    let encoded = client().post(&url).header("content-encoding", "compress").body("x");
     let large = client().post(&url).body("x".repeat(17));
-    for (request, status, told) in [(encoded, 415, "encoded as gzip"), (large, 413, "at most 16 bytes")] {
+    for (request, status, told) in [(encoded, 415, "encoded as compress"), (large, 413, "at most 16 bytes")] {
         let answer = request.send().await.unwrap();
         assert_eq!(answer.status(), status);
         let message = answer.json::<Value>().await.unwrap()["error"]["message"].to_string();
@@ -69,7 +69,7 @@ async fn unreadable_bodies_are_refused() {
     }
     assert_eq!(count.load(Ordering::SeqCst), 0);
 
-    let compressed = Router::new().fallback(|| async { ([("content-encoding", "br")], "x") });
+    let compressed = Router::new().fallback(|| async { ([("content-encoding", "compress")], "x") });
     let compressed = serve(compressed).await;
     for (mode, status) in [("enforce", 422), ("observe", 200)] {
         let first = auditor(compressed, &[("LUCID_AUDIT_MODE", mode)]).await;
