@@ -6,7 +6,7 @@ use http_body_util::BodyExt as _;
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
-    header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, RANGE},
+    header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, RANGE},
     http::{request::Parts, uri::Authority},
     upgrade::OnUpgrade,
 };
@@ -18,6 +18,7 @@ use crate::{
     Judge, Judges, Mode, Policy, SettingError, Settings,
     answer::Answered,
     body::{Body, Response, Room, json_response, skip},
+    cors::Cors,
     forward::{self, Forwarder},
     refusal::Asked,
     request::Examiner,
@@ -37,6 +38,7 @@ pub struct Auditor {
     /// Separate, so that callers who read slowly do not keep requests out.
     requests: Room,
     answers: Room,
+    cors: Cors,
     pub(crate) telemetry: Arc<Telemetry>,
 }
 
@@ -69,7 +71,8 @@ impl Auditor {
         let forwarder = Forwarder::new(&settings.id);
         let room = || Room::new(settings.max_bytes, MAX_BODIES);
         let (requests, answers) = (room(), room());
-        Ok(Self { settings, judges: Source::Fixed(Judges::new()), forwarder, requests, answers, telemetry })
+        let judges = Source::Fixed(Judges::new());
+        Ok(Self { settings, judges, forwarder, requests, answers, cors: Cors::default(), telemetry })
     }
 
     /// Adds a judge with the default policy.
@@ -131,13 +134,17 @@ impl Auditor {
         );
         #[cfg(feature = "opentelemetry")]
         continue_trace(&span, request.headers());
-        let response =
-            self.dispatch(peer, next, request).instrument(span).await.unwrap_or_else(|refused| refused);
+        let origin = request.headers().get(ORIGIN).cloned();
+        let response = self.dispatch(peer, next, request).instrument(span).await;
+        let response = response.unwrap_or_else(|mut refusal| {
+            self.cors.add(next, origin.as_ref(), refusal.headers_mut());
+            refusal
+        });
         self.telemetry.count_request(response.status());
         response
     }
 
-    /// Returns the response, or as an error the one that refuses the request.
+    /// Returns the response, or as an error a refusal.
     async fn dispatch(
         &self,
         peer: IpAddr,
@@ -222,7 +229,7 @@ impl Auditor {
             parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             parts.headers.remove(RANGE);
         }
-        let version = parts.version;
+        let (version, origin) = (parts.version, parts.headers.get(ORIGIN).cloned());
         let is_upgrade = upgrade.is_some();
         let response = match upgrade {
             Some(upgrade) => self.forwarder.tunnel(next, peer, parts, body, upgrade).await,
@@ -232,6 +239,7 @@ impl Auditor {
             let message = format!("no answer from {next}: {}", lucid_proxy::with_causes(&error));
             asked.refuse(&self.settings.id, StatusCode::BAD_GATEWAY, "next_unreachable", &message)
         })?;
+        self.cors.remember(next, origin.as_ref(), response.headers());
         if is_upgrade && response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()));
         }

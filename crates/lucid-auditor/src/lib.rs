@@ -72,6 +72,7 @@ mod auditor;
 mod body;
 mod cache;
 mod coding;
+mod cors;
 mod forward;
 mod framing;
 mod json;

@@ -3,6 +3,7 @@
 
 mod chain;
 mod coding;
+mod cors;
 mod faithful;
 mod protocols;
 mod routes;
