@@ -66,7 +66,7 @@ async fn encoded_pieces(coding: &str, pieces: &[Vec<u8>]) -> Vec<Vec<u8>> {
             let wide = [CParameter::window_log(24), CParameter::content_size_flag(false)];
             Box::pin(ZstdEncoder::with_quality_and_params(inner, Level::Default, &wide))
         }
-        _ => panic!("{coding}"),
+        _ => unreachable!("{coding}"),
     };
     let take = || std::mem::take(&mut *output.0.lock().unwrap());
     let mut encoded = Vec::new();
@@ -276,7 +276,7 @@ async fn observed_bodies_pass_encoded_and_are_judged() {
         let address = auditor_with(serve(model).await, &[("LUCID_AUDIT_MODE", "observe")], judges).await;
         let (status, headers, passed) = post(address, "/v1/chat/completions", &name, said.clone()).await;
         assert_eq!(
-            (status, &headers["content-encoding"] == &*name, passed == said),
+            (status, headers["content-encoding"] == *name, passed == said),
             (200, true, true),
             "{codings}"
         );
