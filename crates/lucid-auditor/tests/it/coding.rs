@@ -206,7 +206,7 @@ async fn broken_and_truncated_bodies_are_bad_requests() {
             broken.push(whole[..length].to_vec());
         }
         for body in broken {
-            for path in ["/", "/audit"] {
+            for path in ["/", "/audit"].into_iter().take(if codings == "zstd" { 2 } else { 1 }) {
                 let pieces = futures::stream::iter([Ok::<_, Infallible>(body.clone())]);
                 let chunked = reqwest::Body::wrap_stream(pieces);
                 let (status, _, told) = post(address, path, &named(codings), chunked).await;
@@ -220,12 +220,14 @@ async fn broken_and_truncated_bodies_are_bad_requests() {
     }
     // Windows of 16 MB (zstd) and 1 GB (brotli).
     let wide = encoded("wide", "hello").await;
-    for (coding, body) in [("zstd", wide), ("br", vec![0x11, 0x1e, 0, 0, 0, 0])] {
+    for (coding, body, reason) in
+        [("zstd", wide, "too much memory"), ("br", vec![0x11, 0x1e, 0, 0, 0, 0], "window is too large")]
+    {
         let (status, _, told) = post(address, "/", coding, body).await;
+        let told = text(&told);
         assert!(
-            status == 400 && text(&told).contains("failed to decode"),
-            "{coding}: {status} {}",
-            text(&told)
+            status == 400 && told.contains("failed to decode") && told.contains(reason),
+            "{status} {told}"
         );
     }
 }
@@ -233,7 +235,7 @@ async fn broken_and_truncated_bodies_are_bad_requests() {
 #[tokio::test]
 async fn bodies_are_decoded_up_to_the_limit() {
     let address = auditor_with(echo().await, &[("MAX_BODY_BYTES", "100000")], both).await;
-    let bomb = vec![b' '; 3_000_000];
+    let bomb = vec![b' '; 1_000_000];
     for codings in ["gzip", "deflate", "raw", "br", "zstd", "zstd, gzip", "gzip, br, zstd"] {
         let (status, _, told) =
             post(address, "/", &named(codings), encoded(codings, bomb.clone()).await).await;
@@ -328,7 +330,9 @@ async fn answered(
 async fn encoded_answers_are_judged_and_sent_plainly() {
     let say = |text: &str| json!({"choices": [{"index": 0, "message": {"content": text}}]}).to_string();
     for codings in CODINGS.into_iter().filter(|codings| *codings != "wide") {
-        for variables in [&[][..], &[("LUCID_UNJUDGED", "pass")]] {
+        for variables in
+            [&[][..], &[("LUCID_UNJUDGED", "pass")]].into_iter().take(if codings == "br" { 2 } else { 1 })
+        {
             let name = named(codings);
             let body = encoded(codings, say("hello")).await;
             let (status, headers, told) = answered(200, &name, body, variables).await;
