@@ -46,7 +46,7 @@ async fn withhold(bench: &mut Bench, message: impl Fn(&str) -> Value) -> Outcome
 }
 
 async fn compressed(bench: &mut Bench) -> Outcome {
-    let said = gzip(&bench.refused.repeat(REPEATED));
+    let said = gzip(&format!("{} ", bench.refused).repeat(REPEATED));
     bench
         .play(Script::Say(answer_with("Content-Type: text/plain\r\nContent-Encoding: gzip\r\n", &said)))
         .await?;

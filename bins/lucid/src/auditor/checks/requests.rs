@@ -77,7 +77,7 @@ pub(super) const CHECKS: &[Check] = &[
     }),
     Check::new("refuse-gzip", "A compressed body does not pass unread", |bench| {
         refuse(bench, |text| {
-            let body = gzip(&format!("{{\"prompt\":\"{}\"}}", text.repeat(REPEATED)));
+            let body = gzip(&format!("{{\"prompt\":\"{}\"}}", format!("{text} ").repeat(REPEATED)));
             post_with("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", body)
         })
         .boxed()
