@@ -370,9 +370,12 @@ mod tests {
     async fn verdicts_expire() {
         let cache = CacheOptions::default().with_ttl(std::time::Duration::from_millis(5));
         let (panel, count) = panel(Policy::default().with_cache(cache));
-        while count.load(Ordering::Relaxed) < 2 {
-            judge(&panel, "hello", false).await;
-        }
+        let expiry = async {
+            while count.load(Ordering::Relaxed) < 2 {
+                judge(&panel, "hello", false).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), expiry).await.unwrap();
     }
 
     #[tokio::test]
