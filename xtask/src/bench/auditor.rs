@@ -13,6 +13,7 @@ use super::libraries::{Figure, PROGRAM, figures};
 use super::load::Generator;
 use super::programs::{self, LOAD_CORE, SERVER_CORE};
 use super::proxy::Proxy;
+use super::sdk;
 use crate::command;
 use crate::process::Usage;
 use crate::report::{Percentiles, Report, bytes, time};
@@ -43,6 +44,8 @@ enum Part {
     Hop,
     /// Delay of streamed events by judges, and memory of open streams.
     Streams,
+    /// Delay of the events of each protocol as SDKs see them. Needs python3-venv and npm.
+    Sdk,
 }
 
 /// Bytes of a request through the proxies.
@@ -81,6 +84,9 @@ pub(super) fn run(auditor: &Auditor, report: &mut Report) -> Result<(), Error> {
     }
     if has(Part::Streams) {
         streams(auditor, report)?;
+    }
+    if has(Part::Sdk) {
+        sdk::run(report)?;
     }
     Ok(())
 }

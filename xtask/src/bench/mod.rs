@@ -9,6 +9,7 @@ pub(crate) mod programs;
 mod proxy;
 mod restart;
 mod scale;
+mod sdk;
 mod server;
 mod webhook;
 mod weight;
