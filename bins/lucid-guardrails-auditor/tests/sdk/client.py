@@ -120,7 +120,7 @@ def plain(value):
         # Azure's first chunk and chunks of completions differ from their types without an auditor, too.
         is_typed = isinstance(item, (openai.BaseModel, anthropic.BaseModel))
         if is_typed and getattr(item, "object", None) not in ("", "text_completion"):
-            type(item).model_validate(item.to_dict())
+            type(item).model_validate(item.to_dict(warnings=False))
         return item.model_dump(mode="json", warnings=False)
 
     return json.loads(json.dumps(value, default=dump))

@@ -372,7 +372,7 @@ class Confirmations:
 
     async def wait(self, run, count):
         async with self.changed:
-            await asyncio.wait_for(self.changed.wait_for(lambda: self.seen.get(run, 0) >= count), 10)
+            await asyncio.wait_for(self.changed.wait_for(lambda: self.seen.get(run, 0) >= count), 30)
 
 
 async def play(events, pace, put, confirmations):
