@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::message::{End, Kind, Message};
+use super::message::{End, Message};
 use super::transcript::{Side, Transcript};
 
 /// A connection to the auditor.
@@ -73,16 +73,16 @@ impl Caller {
 
     /// Receives until the auditor closes the connection.
     pub(crate) async fn end(&mut self) {
-        let patience = self.patience;
-        let _ = timeout(patience, async { while self.receive().await {} }).await;
+        let _ = timeout(self.patience, async { while self.receive().await {} }).await;
     }
 
     fn answered(&mut self) -> Option<Message> {
-        let mut answer = Message::read(&self.received, Kind::Answer, self.is_closed)?;
-        while (100..200).contains(&answer.status()) && answer.status() != 101 {
+        loop {
+            let answer = Message::read(&self.received, self.is_closed)?;
+            if !(100..200).contains(&answer.status()) || answer.status() == 101 {
+                return Some(answer);
+            }
             self.received.drain(..answer.length);
-            answer = Message::read(&self.received, Kind::Answer, self.is_closed)?;
         }
-        Some(answer)
     }
 }

@@ -1,14 +1,9 @@
 //! HTTP/1.1 messages, as far as they were received.
 
-use std::ops::Range;
+use httparse::{EMPTY_HEADER, Error, Status};
 
-/// Kind of message, which decides the length of its body (RFC 9112, section 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Request,
-    Answer,
-    AnswerToHead,
-}
+/// Maximum number of fields of a message.
+const FIELDS: usize = 100;
 
 /// Completeness of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,70 +12,99 @@ pub(crate) enum End {
     Open,
     /// The message is complete.
     Whole,
-    /// The connection was closed before the end, or the framing is malformed.
+    /// The connection was closed before the end, or the message is malformed.
     Cut,
 }
+
+/// Names and values.
+pub(crate) type Fields = Vec<(String, String)>;
 
 /// A message whose head was received.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     /// Request line or status line.
     pub(crate) start: String,
-    /// Lines after the start line, as they were received.
-    pub(crate) lines: Vec<String>,
+    pub(crate) fields: Fields,
     /// The body without its framing, as far as it was received.
     pub(crate) body: Vec<u8>,
-    pub(crate) trailers: Vec<String>,
+    pub(crate) trailers: Fields,
     pub(crate) end: End,
     /// Number of bytes on the connection.
     pub(crate) length: usize,
+    /// The reason why the fields are malformed.
+    error: Option<Error>,
 }
 
 impl Message {
     /// Reads the first message of `raw`. Returns `None` while its head is incomplete.
-    pub(crate) fn read(raw: &[u8], kind: Kind, is_closed: bool) -> Option<Self> {
-        let head = find(raw, b"\r\n\r\n")? + 4;
-        let text = String::from_utf8_lossy(&raw[..head - 4]).into_owned();
-        let mut lines = text.split("\r\n").map(str::to_owned);
-        let start = lines.next().unwrap_or_default();
-        let mut message = Self {
-            start,
-            lines: lines.collect(),
-            body: Vec::new(),
-            trailers: Vec::new(),
-            end: End::Open,
-            length: head,
+    pub(crate) fn read(raw: &[u8], is_closed: bool) -> Option<Self> {
+        let length = find(raw, b"\r\n\r\n")? + 4;
+        let line = find(raw, b"\r\n")?;
+        let start = String::from_utf8_lossy(&raw[..line]).into_owned();
+        let (fields, error) = match fields(&raw[line + 2..length]) {
+            Ok(Some((_, fields))) => (fields, None),
+            Ok(None) => (Vec::new(), Some(Error::NewLine)),
+            Err(error) => (Vec::new(), Some(error)),
         };
-        message.read_body(raw, kind, is_closed);
+        let (body, trailers, end) = (Vec::new(), Vec::new(), End::Cut);
+        let mut message = Self { start, fields, body, trailers, end, length, error };
+        if message.error.is_none() {
+            message.end = message.read_body(raw, is_closed);
+        }
         if is_closed && message.end == End::Open {
             message.end = End::Cut;
         }
         Some(message)
     }
 
-    fn read_body(&mut self, raw: &[u8], kind: Kind, is_closed: bool) {
-        let head = self.length;
-        let is_chunked =
-            self.header("transfer-encoding").is_some_and(|it| it.to_lowercase().ends_with("chunked"));
-        let has_none = kind == Kind::AnswerToHead
-            || kind == Kind::Answer && (matches!(self.status(), 204 | 304) || self.status() < 200);
-        let known = self.header("content-length").map(|it| it.trim().parse::<usize>());
-        if has_none || kind == Kind::Request && !is_chunked && known.is_none() {
-            self.end = End::Whole;
-        } else if is_chunked {
-            let chunks = Chunks::read(raw, head);
-            self.body = chunks.data.iter().flat_map(|range| &raw[range.clone()]).copied().collect();
-            (self.trailers, self.end, self.length) = (chunks.trailers, chunks.end, chunks.position);
-        } else if let Some(Ok(known)) = known {
-            self.length = raw.len().min(head.saturating_add(known));
-            self.body = raw[head..self.length].to_vec();
-            self.end = if self.body.len() == known { End::Whole } else { End::Open };
-        } else if known.is_some() {
-            self.end = End::Cut;
-        } else {
-            self.body = raw[head..].to_vec();
-            self.length = raw.len();
-            self.end = if is_closed { End::Whole } else { End::Open };
+    /// Reads the body (RFC 9112, section 6.3), and returns its end.
+    fn read_body(&mut self, raw: &[u8], is_closed: bool) -> End {
+        let codings = self.headers("transfer-encoding").join(",").to_lowercase();
+        let is_answer = self.start.starts_with("HTTP/");
+        let known = self.header("content-length").map(str::parse);
+        let length = match known {
+            _ if is_answer && (self.status() < 200 || matches!(self.status(), 204 | 304)) => 0,
+            _ if codings.ends_with("chunked") => return self.read_chunks(raw),
+            Some(Ok(length)) => length,
+            Some(Err(_)) => return End::Cut,
+            None if is_answer => usize::MAX,
+            None => 0,
+        };
+        let end = self.length.saturating_add(length).min(raw.len());
+        self.body = raw[self.length..end].to_vec();
+        self.length = end;
+        let is_whole = self.body.len() == length || length == usize::MAX && is_closed;
+        if is_whole { End::Whole } else { End::Open }
+    }
+
+    /// Reads a chunked body (RFC 9112, section 7.1), and returns its end.
+    fn read_chunks(&mut self, raw: &[u8]) -> End {
+        loop {
+            let (line, size) = match httparse::parse_chunk_size(&raw[self.length..]) {
+                Ok(Status::Complete((line, size))) => (line, usize::try_from(size).unwrap_or(usize::MAX)),
+                Ok(Status::Partial) => return End::Open,
+                Err(_) => return End::Cut,
+            };
+            self.length += line;
+            if size == 0 {
+                break;
+            }
+            let end = self.length.saturating_add(size);
+            self.body.extend_from_slice(&raw[self.length..end.min(raw.len())]);
+            match raw.get(end..end.saturating_add(2)) {
+                Some(b"\r\n") => self.length = end + 2,
+                Some(_) => return End::Cut,
+                None => return End::Open,
+            }
+        }
+        match fields(&raw[self.length..]) {
+            Ok(Some((length, trailers))) => {
+                self.length += length;
+                self.trailers = trailers;
+                End::Whole
+            }
+            Ok(None) => End::Open,
+            Err(_) => End::Cut,
         }
     }
 
@@ -91,8 +115,8 @@ impl Message {
 
     /// Returns the values of a header, in order.
     pub(crate) fn headers(&self, name: &str) -> Vec<&str> {
-        let fields = self.lines.iter().filter_map(|line| line.split_once(':'));
-        fields.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect()
+        let fields = self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        fields.map(|(_, value)| value.as_str()).collect()
     }
 
     /// Returns the first value of a header.
@@ -105,92 +129,29 @@ impl Message {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Returns `true` if the connection is not used after this answer.
-    pub(crate) fn closes(&self) -> bool {
-        let listed = self.headers("connection").join(",").to_lowercase();
-        listed.contains("close") || self.start.starts_with("HTTP/1.0") && !listed.contains("keep-alive")
-    }
-
     /// Returns the reason why servers may disagree on the length of this request.
     pub(crate) fn ambiguity(&self) -> Option<String> {
         let (lengths, codings) = (self.headers("content-length"), self.headers("transfer-encoding"));
         let is_number = |value: &&str| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-        if !lengths.is_empty() && !codings.is_empty() {
-            return Some("both Content-Length and Transfer-Encoding".to_owned());
+        if let Some(error) = self.error {
+            return Some(error.to_string());
         }
-        if lengths.len() > 1 || !lengths.iter().all(is_number) {
-            return Some(format!("Content-Length {}", lengths.join(" and ")));
+        if lengths.len() + codings.len() > 1 || !lengths.iter().all(is_number) {
+            return Some(format!("lengths {lengths:?} and transfer codings {codings:?}"));
         }
-        if codings.len() > 1 || codings.iter().any(|coding| !coding.eq_ignore_ascii_case("chunked")) {
-            return Some(format!("Transfer-Encoding {}", codings.join(" and ")));
-        }
-        let is_odd = |line: &&String| {
-            let name = line.split(':').next().unwrap_or_default();
-            name.is_empty()
-                || name.contains([' ', '\t'])
-                || line.chars().any(|it| it.is_control() && it != '\t')
-        };
-        self.lines.iter().find(is_odd).map(|line| format!("the line {line:?}"))
+        let other = codings.iter().find(|coding| !coding.eq_ignore_ascii_case("chunked"));
+        other.map(|coding| format!("transfer coding {coding}"))
     }
 }
 
-/// A chunked body (RFC 9112, section 7.1).
-struct Chunks {
-    data: Vec<Range<usize>>,
-    trailers: Vec<String>,
-    end: End,
-    position: usize,
-}
-
-impl Chunks {
-    fn read(raw: &[u8], start: usize) -> Self {
-        let mut chunks = Self { data: Vec::new(), trailers: Vec::new(), end: End::Open, position: start };
-        chunks.advance(raw);
-        chunks
-    }
-
-    /// Reads until the end, or until bytes are missing.
-    fn advance(&mut self, raw: &[u8]) -> Option<()> {
-        loop {
-            let line = line(raw, &mut self.position)?;
-            let size = line.split(';').next().unwrap_or_default().trim().to_owned();
-            let Ok(size) = usize::from_str_radix(&size, 16) else {
-                self.end = End::Cut;
-                return None;
-            };
-            if size == 0 {
-                break;
-            }
-            let received = self.position..raw.len().min(self.position.saturating_add(size));
-            let is_complete = received.len() == size;
-            self.position = received.end;
-            self.data.push(received);
-            if !is_complete || raw.len() < self.position + 2 {
-                return None;
-            }
-            if raw[self.position..self.position + 2] != *b"\r\n" {
-                self.end = End::Cut;
-                return None;
-            }
-            self.position += 2;
-        }
-        loop {
-            let line = line(raw, &mut self.position)?;
-            if line.is_empty() {
-                self.end = End::Whole;
-                return Some(());
-            }
-            self.trailers.push(line);
-        }
-    }
-}
-
-/// Returns the line at `position` and advances it, or `None` if the line is incomplete.
-fn line(raw: &[u8], position: &mut usize) -> Option<String> {
-    let length = find(&raw[*position..], b"\r\n")?;
-    let line = String::from_utf8_lossy(&raw[*position..*position + length]).into_owned();
-    *position += length + 2;
-    Some(line)
+/// Returns the fields at the beginning of `raw` and their length with the empty line after them, or `None` if that is missing.
+fn fields(raw: &[u8]) -> Result<Option<(usize, Fields)>, Error> {
+    let mut found = [EMPTY_HEADER; FIELDS];
+    let Status::Complete((length, fields)) = httparse::parse_headers(raw, &mut found)? else {
+        return Ok(None);
+    };
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    Ok(Some((length, fields.iter().map(|field| (field.name.to_owned(), text(field.value))).collect())))
 }
 
 /// Returns the position of `part` in `bytes`.
@@ -205,28 +166,23 @@ mod tests {
     #[test]
     fn bodies_end_as_their_framing_says() {
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-        for (raw, kind, is_closed, body, end) in [
-            ("GET / HTTP/1.1\r\n\r\nGET", Kind::Request, false, "", End::Whole),
-            ("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcd", Kind::Request, false, "abc", End::Whole),
-            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcd", Kind::Request, false, "abcd", End::Open),
-            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcd", Kind::Request, true, "abcd", End::Cut),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", Kind::AnswerToHead, false, "", End::Whole),
-            ("HTTP/1.0 200 OK\r\n\r\nabc", Kind::Answer, false, "abc", End::Open),
-            ("HTTP/1.0 200 OK\r\n\r\nabc", Kind::Answer, true, "abc", End::Whole),
-            (
-                &format!("{chunked}3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nX: 1\r\n\r\n"),
-                Kind::Answer,
-                false,
-                "abcde",
-                End::Whole,
-            ),
-            (&format!("{chunked}3\r\nabc\r\n2\r\nd"), Kind::Answer, true, "abcd", End::Cut),
-            (&format!("{chunked}x\r\nabc"), Kind::Answer, false, "", End::Cut),
+        for (raw, is_closed, body, end) in [
+            ("GET / HTTP/1.1\r\n\r\nGET", false, "", End::Whole),
+            ("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcd", false, "abc", End::Whole),
+            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcd", false, "abcd", End::Open),
+            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcd", true, "abcd", End::Cut),
+            ("HTTP/1.1 204 No Content\r\n\r\nabc", false, "", End::Whole),
+            ("HTTP/1.0 200 OK\r\n\r\nabc", false, "abc", End::Open),
+            ("HTTP/1.0 200 OK\r\n\r\nabc", true, "abc", End::Whole),
+            (&format!("{chunked}3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nX: 1\r\n\r\n"), false, "abcde", End::Whole),
+            (&format!("{chunked}3\r\nabc\r\n2\r\nd"), true, "abcd", End::Cut),
+            (&format!("{chunked}3\r\nabcde"), false, "abc", End::Cut),
+            (&format!("{chunked}x\r\nabc"), false, "", End::Cut),
         ] {
-            let message = Message::read(raw.as_bytes(), kind, is_closed).unwrap();
+            let message = Message::read(raw.as_bytes(), is_closed).unwrap();
             assert_eq!((message.text().as_str(), message.end), (body, end), "{raw:?}");
         }
-        assert!(Message::read(b"GET / HTTP/1.1\r\nHost: a\r\n", Kind::Request, false).is_none());
+        assert!(Message::read(b"GET / HTTP/1.1\r\nHost: a\r\n", false).is_none());
     }
 
     #[test]
@@ -243,7 +199,7 @@ mod tests {
             ("A: b\0", true),
         ] {
             let raw = format!("POST / HTTP/1.1\r\n{lines}\r\n\r\n");
-            let message = Message::read(raw.as_bytes(), Kind::Request, false).unwrap();
+            let message = Message::read(raw.as_bytes(), false).unwrap();
             assert_eq!(message.ambiguity().is_some(), is_ambiguous, "{lines:?}");
         }
     }

@@ -139,7 +139,7 @@ pub(crate) async fn auditor(args: &AuditorArgs, out: &mut impl Write) -> Result<
         [("enforce", checks::enforce().collect()), ("observe", checks::observe().collect())];
     for (mode, checks) in stages {
         if auditor.is_none() {
-            let models = [bench.model.address(), bench.second_model.address()];
+            let models = [bench.model.address, bench.second_model.address];
             let (process, addresses) = Process::start(&args.command, models, mode).await.usage()?;
             bench.process = Some(process);
             [bench.auditor, bench.second_auditor] = addresses;

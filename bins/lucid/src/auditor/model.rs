@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::message::{End, Kind, Message};
+use super::message::{End, Message};
 use super::transcript::{Side, Transcript};
 
 const BACKLOG: u32 = 128;
@@ -22,9 +22,9 @@ const BACKLOG: u32 = 128;
 pub(crate) enum Script {
     /// Refuses connections.
     Down,
-    /// Answers each request with these bytes, and closes the connection.
+    /// Answers the first request of each connection with these bytes, and closes it.
     Say(Vec<u8>),
-    /// Answers the first connection with these bytes, and closes it without an answer when it is used again. Answers others as
+    /// Answers the first connection with the first bytes, and closes it without an answer when it is used again. Answers others as
     /// [`Say`](Self::Say) with the second bytes: none stays open, for the next check not to reuse it while it is closed.
     Once(Vec<u8>, Vec<u8>),
     /// Answers the first request with these pieces as they come, and then closes the connection.
@@ -42,25 +42,20 @@ impl Script {
 /// A model on one address, whose script changes.
 #[derive(Debug)]
 pub(crate) struct Model {
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// Keeps the port while the model is down. It never listens.
     _reserved: TcpSocket,
-    seen: Arc<Seen>,
+    /// The connections since the script began.
+    seen: watch::Sender<Vec<Connection>>,
     transcript: Transcript,
-    serving: Option<JoinHandle<()>>,
-}
-
-/// The connections since the script began.
-#[derive(Debug)]
-struct Seen {
-    connections: Mutex<Vec<Connection>>,
-    changed: watch::Sender<()>,
+    /// Ends with the script.
+    serving: JoinSet<()>,
 }
 
 /// A connection of the auditor.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Connection {
-    pub(crate) received: Vec<u8>,
+    received: Vec<u8>,
     pub(crate) is_closed: bool,
 }
 
@@ -68,57 +63,46 @@ impl Model {
     /// Reserves an address. Port 0 selects a free port.
     pub(crate) fn bind(address: SocketAddr, transcript: Transcript) -> io::Result<Self> {
         let reserved = socket(address)?;
-        let address = reserved.local_addr()?;
-        let seen = Seen { connections: Mutex::default(), changed: watch::Sender::new(()) };
-        Ok(Self { address, _reserved: reserved, seen: Arc::new(seen), transcript, serving: None })
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        let (address, seen) = (reserved.local_addr()?, watch::Sender::default());
+        Ok(Self { address, _reserved: reserved, seen, transcript, serving: JoinSet::new() })
     }
 
     /// Closes all connections, and follows `script` from now on.
     pub(crate) async fn play(&mut self, script: Script) -> io::Result<()> {
-        if let Some(serving) = self.serving.take() {
-            serving.abort();
-            let _ = serving.await;
-        }
-        let seen = Seen { connections: Mutex::default(), changed: watch::Sender::new(()) };
-        self.seen = Arc::new(seen);
+        self.serving.shutdown().await;
+        self.seen = watch::Sender::default();
         if matches!(script, Script::Down) {
             return Ok(());
         }
         let listener = socket(self.address)?.listen(BACKLOG)?;
-        let (seen, transcript) = (Arc::clone(&self.seen), self.transcript.clone());
-        self.serving = Some(tokio::spawn(async move {
-            let script = Arc::new(Mutex::new(script));
+        let (seen, transcript) = (self.seen.clone(), self.transcript.clone());
+        let script = Arc::new(Mutex::new(script));
+        self.serving.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let served =
-                    Served { index: seen.open(), seen: Arc::clone(&seen), transcript: transcript.clone() };
-                connections.spawn(served.serve(stream, Arc::clone(&script)));
+                let index = seen.borrow().len();
+                seen.send_modify(|connections| connections.push(Connection::default()));
+                let (seen, transcript, script) = (seen.clone(), transcript.clone(), Arc::clone(&script));
+                connections.spawn(async move {
+                    let mut served = Served { stream, index, seen, transcript };
+                    let _ = served.answer(&script).await;
+                    // Requests after the answer are recorded as well.
+                    while served.receive().await {}
+                });
             }
-        }));
+        });
         Ok(())
     }
 
     /// Returns the requests since the script began, complete or not.
     pub(crate) fn requests(&self) -> Vec<Message> {
-        self.seen.get(|connections| connections.iter().flat_map(Connection::requests).collect())
+        self.seen.borrow().iter().flat_map(Connection::requests).collect()
     }
 
     /// Waits until `holds` returns `true`, for `patience` at most. Returns the last result.
     pub(crate) async fn until(&self, patience: Duration, holds: impl Fn(&[Connection]) -> bool) -> bool {
-        let mut changes = self.seen.changed.subscribe();
-        let waiting = async {
-            while !self.seen.get(&holds) {
-                if changes.changed().await.is_err() {
-                    return;
-                }
-            }
-        };
-        let _ = timeout(patience, waiting).await;
-        self.seen.get(&holds)
+        let mut changes = self.seen.subscribe();
+        timeout(patience, changes.wait_for(|seen| holds(seen))).await.is_ok()
     }
 }
 
@@ -131,19 +115,11 @@ fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-impl Drop for Model {
-    fn drop(&mut self) {
-        if let Some(serving) = &self.serving {
-            serving.abort();
-        }
-    }
-}
-
 impl Connection {
     /// Returns the requests on this connection, of which the last may be incomplete.
     pub(crate) fn requests(&self) -> Vec<Message> {
         let (mut requests, mut position) = (Vec::new(), 0);
-        while let Some(request) = Message::read(&self.received[position..], Kind::Request, self.is_closed) {
+        while let Some(request) = Message::read(&self.received[position..], self.is_closed) {
             position += request.length;
             let is_whole = request.end == End::Whole;
             requests.push(request);
@@ -155,97 +131,69 @@ impl Connection {
     }
 }
 
-impl Seen {
-    fn get<T>(&self, read: impl FnOnce(&[Connection]) -> T) -> T {
-        read(&self.connections.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn open(&self) -> usize {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        connections.push(Connection::default());
-        connections.len() - 1
-    }
-
-    /// Records bytes; no bytes are the end of the connection.
-    fn receive(&self, index: usize, bytes: &[u8]) {
-        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        connections[index].received.extend_from_slice(bytes);
-        connections[index].is_closed = bytes.is_empty();
-        drop(connections);
-        self.changed.send_replace(());
-    }
-}
-
 /// A connection that is being served.
 struct Served {
+    stream: TcpStream,
     index: usize,
-    seen: Arc<Seen>,
+    seen: watch::Sender<Vec<Connection>>,
     transcript: Transcript,
 }
 
 impl Served {
-    async fn serve(self, mut stream: TcpStream, script: Arc<Mutex<Script>>) {
-        let _ = stream.set_nodelay(true);
-        let _ = self.answer(&mut stream, &script).await;
-        // Requests after the answer are recorded as well.
-        while self.receive(&mut stream).await {}
+    async fn answer(&mut self, script: &Mutex<Script>) -> io::Result<()> {
+        self.stream.set_nodelay(true)?;
+        self.request(1).await?;
+        let (sender, said) = unbounded_channel();
+        let (mut pieces, bytes, stays) = match &mut *script.lock().unwrap_or_else(PoisonError::into_inner) {
+            Script::Pieces(pieces) => (std::mem::replace(pieces, said), Vec::new(), false),
+            Script::Once(bytes, _) if self.index == 0 => (said, bytes.clone(), true),
+            Script::Say(bytes) | Script::Once(_, bytes) => (said, bytes.clone(), false),
+            Script::Down => return Ok(()),
+        };
+        let _ = sender.send(bytes);
+        drop(sender);
+        loop {
+            tokio::select! {
+                piece = pieces.recv() => match piece {
+                    Some(piece) => {
+                        self.transcript.record(Side::ModelSent, &piece);
+                        self.stream.write_all(&piece).await?;
+                    }
+                    None => break,
+                },
+                is_open = self.receive() => if !is_open { return Ok(()) },
+            }
+        }
+        if stays {
+            self.request(2).await?;
+        }
+        self.stream.shutdown().await
     }
 
-    async fn answer(&self, stream: &mut TcpStream, script: &Mutex<Script>) -> io::Result<()> {
-        let mut answered = 0;
+    /// Receives until there are `count` complete requests.
+    async fn request(&mut self, count: usize) -> io::Result<()> {
+        let is_whole = |request: &Message| request.end == End::Whole;
         loop {
-            while self.seen.get(|connections| whole_requests(&connections[self.index])) <= answered {
-                if !self.receive(stream).await {
-                    return Ok(());
-                }
+            let requests = self.seen.borrow()[self.index].requests();
+            if requests.iter().filter(|request| is_whole(request)).count() >= count {
+                return Ok(());
             }
-            answered += 1;
-            let (said, pieces) = {
-                let mut script = script.lock().unwrap_or_else(PoisonError::into_inner);
-                match &mut *script {
-                    Script::Pieces(pieces) => (None, Some(std::mem::replace(pieces, unbounded_channel().1))),
-                    Script::Say(bytes) => (Some((bytes.clone(), true)), None),
-                    Script::Once(_, others) if self.index > 0 => (Some((others.clone(), true)), None),
-                    Script::Once(..) if answered > 1 => (Some((Vec::new(), true)), None),
-                    Script::Once(bytes, _) => (Some((bytes.clone(), false)), None),
-                    Script::Down => (None, None),
-                }
-            };
-            if let Some((bytes, closes)) = said {
-                self.send(stream, &bytes).await?;
-                if closes {
-                    return stream.shutdown().await;
-                }
-                continue;
-            }
-            let Some(mut pieces) = pieces else { return Ok(()) };
-            loop {
-                tokio::select! {
-                    piece = pieces.recv() => match piece {
-                        Some(piece) => self.send(stream, &piece).await?,
-                        None => return stream.shutdown().await,
-                    },
-                    is_open = self.receive(stream) => if !is_open { return Ok(()) },
-                }
+            if !self.receive().await {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
     }
 
     /// Records the next bytes. Returns `false` once the connection is closed.
-    async fn receive(&self, stream: &mut TcpStream) -> bool {
+    async fn receive(&mut self) -> bool {
         let mut bytes = vec![0; 64 * 1024];
-        let count = stream.read(&mut bytes).await.unwrap_or_default();
+        let count = self.stream.read(&mut bytes).await.unwrap_or_default();
         self.transcript.record(Side::ModelReceived, &bytes[..count]);
-        self.seen.receive(self.index, &bytes[..count]);
+        self.seen.send_modify(|connections| {
+            let connection = &mut connections[self.index];
+            connection.received.extend_from_slice(&bytes[..count]);
+            connection.is_closed = count == 0;
+        });
         count > 0
     }
-
-    async fn send(&self, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
-        self.transcript.record(Side::ModelSent, bytes);
-        stream.write_all(bytes).await
-    }
-}
-
-fn whole_requests(connection: &Connection) -> usize {
-    connection.requests().iter().filter(|request| request.end == End::Whole).count()
 }

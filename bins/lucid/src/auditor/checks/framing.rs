@@ -109,7 +109,7 @@ async fn hidden_request(bench: &mut Bench) -> Outcome {
 }
 
 async fn connect(bench: &mut Bench) -> Outcome {
-    let port = bench.model.address().port();
+    let port = bench.model.address.port();
     bench
         .refuse(format!(
             "CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n"
