@@ -6,10 +6,14 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::caller::Caller;
+use super::codings::encode;
 use super::message::{End, Message};
 use super::model::{Model, Script};
 use super::process::Process;
 use super::transcript::Transcript;
+
+pub(crate) const JSON: &str = "Content-Type: application/json\r\n";
+pub(crate) const PLAIN: &str = "Content-Type: text/plain\r\n";
 
 /// Result of a check without success.
 #[derive(Debug)]
@@ -63,6 +67,11 @@ impl Bench {
         Ok(self.model.play(script).await?)
     }
 
+    /// Begins an exchange in which the model answers with these bytes.
+    pub(crate) async fn say(&mut self, answer: impl Into<Vec<u8>>) -> Outcome {
+        self.play(Script::Say(answer.into())).await
+    }
+
     /// Exchanges the two ports and the models behind them.
     pub(crate) fn swap_routes(&mut self) {
         std::mem::swap(&mut self.auditor, &mut self.second_auditor);
@@ -86,33 +95,62 @@ impl Bench {
         caller.answer().await.ok_or_else(|| Problem::Failed("an answer".to_owned()))
     }
 
+    /// Waits for a request at the model, complete or not.
+    pub(crate) async fn asked(&self) -> Outcome {
+        let is_asked = |all: &[_]| all.iter().any(|it: &super::model::Connection| !it.requests().is_empty());
+        ensure(self.model.until(self.patience, is_asked).await, "the request at the model")
+    }
+
     /// Sends a request that the model receives. Returns it as received, and the answer.
     pub(crate) async fn pass(&mut self, request: impl AsRef<[u8]>) -> Outcome<(Message, Message)> {
-        self.play(Script::Say(answer("application/json", "{}"))).await?;
+        self.say(answer(JSON, "{}")).await?;
         let answer = self.exchange(request).await?;
         let received = self.model.requests().into_iter().find(|request| request.end == End::Whole);
         let received = received.ok_or_else(|| Problem::Failed("the request at the model".to_owned()))?;
-        ensure(
-            answer.status() == 200 && answer.end == End::Whole,
-            "the answer of the model, with status 200",
-        )?;
+        let is_answered = answer.status() == 200 && answer.end == End::Whole;
+        ensure(is_answered, "the answer of the model, with status 200")?;
         Ok((received, answer))
     }
 
-    /// Sends a request that is to be refused before the model sees any of it.
-    pub(crate) async fn refuse(&mut self, request: impl AsRef<[u8]>) -> Outcome {
-        self.play(Script::Say(answer("application/json", "{}"))).await?;
+    /// Sends a request that is to be refused before the model sees any of it. Returns the refusal.
+    pub(crate) async fn refuse(&mut self, request: impl AsRef<[u8]>) -> Outcome<Message> {
+        self.say(answer(JSON, "{}")).await?;
         let answer = self.exchange(request).await?;
         ensure(self.model.requests().is_empty(), "no request at the model")?;
         // JSON-RPC has no statuses.
-        let is_error =
-            serde_json::from_slice::<Value>(&answer.body).is_ok_and(|body| body["error"].is_object());
+        let is_error = serde_json::from_slice::<Value>(&answer.body).is_ok_and(|it| it["error"].is_object());
         let is_refusal = match answer.status() {
             200 => is_error,
             status => (400..500).contains(&status) || status == 501,
         };
         let expected = "a refusal: a complete answer with a status from 400 to 499, or 501";
-        ensure(is_refusal && answer.end == End::Whole, expected)
+        ensure(is_refusal && answer.end == End::Whole, expected)?;
+        Ok(answer)
+    }
+
+    /// Replaces the variables of a template.
+    pub(crate) fn fill(&self, template: &str) -> String {
+        let text = self.refused.as_str();
+        let (first, second) = halves(text);
+        let escaped: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+        let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+        // An undecided text.
+        let (held, _) = halves(self.masked.as_deref().unwrap_or(text));
+        let tail = held.char_indices().nth_back(2).map_or(held, |(at, _)| &held[at..]);
+        let filled = template.replace("$HELD", held).replace("$TAIL", tail);
+        let filled = filled.replace("$FIRST", first).replace("$SECOND", second);
+        let filled = filled.replace("$ESCAPED", &escaped).replace("$DOUBLE", &escaped.replace('\\', "\\\\"));
+        let filled = filled.replace("$PERCENT", &percent(text)).replace("$TWICE", &percent(&percent(text)));
+        let bold = format!("**{}**", text.replace(' ', "** **"));
+        let filled = filled.replace("$BOLD", &bold).replace("$LISTED", &text.replace(' ', ", "));
+        let filled = filled.replace("$WORDS", &"word ".repeat(200));
+        let masked = self.masked.as_deref().unwrap_or("4111111111111111");
+        filled.replace("$MANY", &text.repeat(20)).replace("$MASKED", masked).replace("$TEXT", text)
+    }
+
+    /// Returns the text that the auditor masks, or skips the check.
+    pub(crate) fn masked(&self) -> Outcome<String> {
+        self.masked.clone().ok_or(Problem::Skipped("only with --masked TEXT"))
     }
 
     /// Returns the process of the auditor, or skips the check.
@@ -121,37 +159,39 @@ impl Bench {
     }
 }
 
+/// Splits a text in the middle.
+pub(crate) fn halves(text: &str) -> (&str, &str) {
+    let middle = text.char_indices().map(|(at, _)| at).find(|at| *at >= text.len() / 2);
+    text.split_at(middle.unwrap_or_default())
+}
+
 /// Returns a request without a body.
 pub(crate) fn get(path: &str, headers: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: model.test:5000\r\nConnection: close\r\n{headers}\r\n")
 }
 
-/// Returns a request with a JSON body.
-pub(crate) fn post(path: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
-    post_with(path, "Content-Type: application/json\r\n", body)
-}
-
-/// Returns a request with a body and other headers.
-pub(crate) fn post_with(path: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
-    let body = body.as_ref();
-    let length = body.len();
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: model.test:5000\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n"
-    );
-    [head.as_bytes(), body].concat()
+/// Returns a request with a body.
+pub(crate) fn post(path: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let head = format!("POST {path} HTTP/1.1\r\nHost: model.test:5000\r\nConnection: close\r\n{headers}");
+    message(head, body.as_ref())
 }
 
 /// Returns an answer of the model.
-pub(crate) fn answer(content_type: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
-    answer_with(&format!("Content-Type: {content_type}\r\n"), body)
+pub(crate) fn answer(headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    message(format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{headers}"), body.as_ref())
 }
 
-/// Returns an answer of the model with other headers.
-pub(crate) fn answer_with(headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
-    let body = body.as_ref();
-    let length = body.len();
-    let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n");
-    [head.as_bytes(), body].concat()
+/// Returns a message whose body has the coding and the framing that its head names.
+fn message(head: String, body: &[u8]) -> Vec<u8> {
+    let coding = head.split_once("Content-Encoding: ").and_then(|(_, coding)| coding.lines().next());
+    let body = encode(coding.unwrap_or_default(), body);
+    if head.contains("Transfer-Encoding: ") {
+        let (first, second) = body.split_at(body.len() / 2);
+        let chunks = [first, second, b""].map(chunk).concat();
+        return [head.as_bytes(), b"\r\n", &chunks].concat();
+    }
+    let length = format!("Content-Length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), length.as_bytes(), &body].concat()
 }
 
 /// Returns the head of a streamed answer of the model.
@@ -161,6 +201,12 @@ pub(crate) fn stream_head(content_type: &str) -> Vec<u8> {
 }
 
 /// Returns a chunk of a body. The empty one is the last.
-pub(crate) fn chunk(data: &str) -> Vec<u8> {
-    format!("{:x}\r\n{data}\r\n", data.len()).into_bytes()
+pub(crate) fn chunk(data: impl AsRef<[u8]>) -> Vec<u8> {
+    let data = data.as_ref();
+    [format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"].concat()
+}
+
+/// Returns a chunked body with these pieces.
+pub(crate) fn chunks<T: AsRef<[u8]>>(pieces: impl IntoIterator<Item = T>) -> Vec<u8> {
+    pieces.into_iter().flat_map(chunk).chain(chunk("")).collect()
 }

@@ -129,6 +129,11 @@ impl Message {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
+    /// Returns `true` if `part` was received in the body.
+    pub(crate) fn has(&self, part: &str) -> bool {
+        find(&self.body, part.as_bytes()).is_some()
+    }
+
     /// Returns the reason why servers may disagree on the length of this request.
     pub(crate) fn ambiguity(&self) -> Option<String> {
         let (lengths, codings) = (self.headers("content-length"), self.headers("transfer-encoding"));

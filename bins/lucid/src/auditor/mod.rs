@@ -6,6 +6,7 @@
 mod bench;
 mod caller;
 mod checks;
+mod codings;
 mod message;
 mod model;
 mod process;

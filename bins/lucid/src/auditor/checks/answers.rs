@@ -1,77 +1,127 @@
 //! Answers that arrive whole.
 
-use futures::FutureExt;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::Check;
-use super::requests::{REPEATED, gzip};
-use crate::auditor::bench::{Bench, Outcome, answer, answer_with, ensure, get, post, post_with, stream_head};
-use crate::auditor::message::{End, Message, find};
-use crate::auditor::model::Script;
+use super::checks;
+use crate::auditor::bench::{Bench, JSON, Outcome, answer, chunk, chunks, ensure, get, post, stream_head};
+use crate::auditor::codings::encode;
+use crate::auditor::message::{End, find};
 
-pub(super) const CHECKS: &[Check] = &[
-    Check::new("answer-refused", "The text of an answer does not reach the caller", |bench| {
-        withhold(bench, |text| json!({"role": "assistant", "content": text})).boxed()
-    }),
-    Check::new("answer-tool-call", "Tool calls of an answer do not reach the caller", |bench| {
-        withhold(bench, |text| {
-            let arguments = json!({"query": text}).to_string();
-            let call = json!({"id": "1", "type": "function", "function": {"name": "search", "arguments": arguments}});
-            json!({"role": "assistant", "content": null, "tool_calls": [call]})
-        })
-        .boxed()
-    }),
-    Check::new("answer-compressed", "A compressed answer does not pass unread", |bench| {
-        compressed(bench).boxed()
-    }),
-    Check::new("answer-cut", "An answer that the model cuts off does not look whole", |bench| {
-        cut(bench, "HTTP/1.1").boxed()
-    }),
-    Check::new("answer-cut-http-1.0", "It does not look whole to HTTP/1.0 either", |bench| {
-        cut(bench, "HTTP/1.0").boxed()
-    }),
-];
+const CHAT: &str = "/v1/chat/completions";
+const REQUEST: &str = r#"{"model":"m","messages":[{"role":"user","content":"Hello"}]}"#;
+/// Number of elements of a vector, whose text is longer than bodies that auditors accept.
+const ELEMENTS: usize = 200_000;
 
-async fn withhold(bench: &mut Bench, message: impl Fn(&str) -> Value) -> Outcome {
-    let message = message(&format!("Sure: {}.", bench.refused));
-    let said = json!({"id": "c", "object": "chat.completion", "model": "m", "choices": [{
-        "index": 0, "message": message, "finish_reason": "stop",
-    }]});
-    bench.play(Script::Say(answer("application/json", said.to_string()))).await?;
-    let request = json!({"model": "m", "messages": [{"role": "user", "content": "Hello"}]});
-    let request = post("/v1/chat/completions", request.to_string());
-    let answer = bench.exchange(request).await?;
-    ensure(!bench.model.requests().is_empty(), "the request at the model")?;
-    ensure(!answer.text().contains(&bench.refused), "an answer without the refused text")
+checks! {
+    "answer-refused", "The text of an answer does not reach the caller" => withhold(&[
+        ("", r#"{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Sure: $TEXT."}}]}"#),
+    ]);
+    "answer-tool-call", "Tool calls of an answer do not reach the caller" => withhold(&[
+        ("", r#"{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[
+            {"id":"1","type":"function","function":{"name":"search","arguments":"{\"query\":\"Sure: $TEXT.\"}"}}]}}]}"#),
+    ]);
+    "answer-compressed", "A compressed answer does not pass unread" => withhold(&[
+        ("Content-Encoding: gzip\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#),
+    ]);
+    "answer-codings", "Answers in deflate, br and zstd do not pass unread" => withhold(&[
+        ("Content-Encoding: deflate\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#),
+        ("Content-Encoding: br\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#),
+        ("Content-Encoding: zstd\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#),
+    ]);
+    "answer-error", "An error of the model keeps its status and Retry-After, whatever its body" => error();
+    "answer-opaque", "Signatures, encrypted contents and identifiers reach the caller byte by byte" => opaque(&[
+        ("/v1/messages", r#"{"type":"message","content":[{"type":"thinking","thinking":"Hm.","signature":"EqQB/$MASKED/W7=="}]}"#),
+        ("/v1/messages", r#"{"type":"message","content":[{"type":"redacted_thinking","data":"EqQB/$MASKED/W7=="}]}"#),
+        ("/v1/responses", r#"{"id":"resp_$MASKED","output":[{"type":"reasoning","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}]}"#),
+    ]);
+    "embeddings", "Vectors of any size reach the caller byte by byte" => embeddings();
+    "mask-request", "Masked requests reach the model as valid JSON, without the text" => mask();
+    "answer-cut", "An answer that the model cuts off does not look whole" => cut("HTTP/1.1");
+    "answer-cut-http-1.0", "It does not look whole to HTTP/1.0 either" => cut("HTTP/1.0");
 }
 
-async fn compressed(bench: &mut Bench) -> Outcome {
-    let said = gzip(&format!("{} ", bench.refused).repeat(REPEATED));
-    bench
-        .play(Script::Say(answer_with("Content-Type: text/plain\r\nContent-Encoding: gzip\r\n", &said)))
-        .await?;
-    let headers = "Content-Type: text/plain\r\nAccept-Encoding: gzip\r\n";
-    let answer = bench.exchange(post_with("/v1/chat", headers, "Hello")).await?;
-    let passed = find(&answer.body, &said).is_some() || answer.text().contains(&bench.refused);
-    ensure(!passed, "an answer without the compressed text")
+async fn withhold(bench: &mut Bench, answers: &[(&str, &str)]) -> Outcome {
+    for (coding, body) in answers {
+        let body = bench.fill(body);
+        bench.say(answer(&[JSON, coding].concat(), &body)).await?;
+        let answer = bench.exchange(post(CHAT, JSON, REQUEST)).await?;
+        ensure(!bench.model.requests().is_empty(), "the request at the model")?;
+        let coding = coding.trim().strip_prefix("Content-Encoding: ").unwrap_or_default();
+        let passes =
+            answer.has(&bench.refused) || find(&answer.body, &encode(coding, body.as_bytes())).is_some();
+        ensure(!passes, "an answer without the refused text")?;
+    }
+    Ok(())
+}
+
+async fn error(bench: &mut Bench) -> Outcome {
+    for headers in [
+        "Content-Encoding: gzip\r\n",
+        "Content-Encoding: x-test\r\n",
+        "Content-Type: application/octet-stream\r\n",
+    ] {
+        let said = answer(&[headers, "Retry-After: 7\r\n"].concat(), [0xff, 0xfe, 0xfd]);
+        bench
+            .say(
+                [b"HTTP/1.1 529 Overloaded", said.strip_prefix(b"HTTP/1.1 200 OK").unwrap_or_default()]
+                    .concat(),
+            )
+            .await?;
+        let answer = bench.exchange(post(CHAT, JSON, REQUEST)).await?;
+        let is_kept = answer.status() == 529 && answer.header("retry-after") == Some("7");
+        ensure(is_kept, "the status 529 and Retry-After: 7")?;
+    }
+    Ok(())
+}
+
+async fn same(bench: &mut Bench, path: &str, body: &str) -> Outcome {
+    bench.say(answer(JSON, body)).await?;
+    let answer = bench.exchange(post(path, JSON, REQUEST)).await?;
+    let is_same = answer.status() == 200 && answer.body == body.as_bytes();
+    ensure(is_same, format!("the answer of the model to {path}, byte by byte"))
+}
+
+async fn opaque(bench: &mut Bench, answers: &[(&str, &str)]) -> Outcome {
+    for (path, body) in answers {
+        same(bench, path, &bench.fill(body)).await?;
+    }
+    Ok(())
+}
+
+async fn embeddings(bench: &mut Bench) -> Outcome {
+    let numbers = "-0.0123456789,".repeat(ELEMENTS);
+    for vector in [format!("[{numbers}1]"), format!("\"{}\"", "C2/QPA41".repeat(ELEMENTS))] {
+        let data = format!(r#"[{{"object":"embedding","index":0,"embedding":{vector}}}]"#);
+        let body = format!(
+            r#"{{"object":"list","data":{data},"model":"m","usage":{{"prompt_tokens":1,"total_tokens":1}}}}"#
+        );
+        same(bench, "/v1/embeddings", &body).await?;
+    }
+    Ok(())
+}
+
+async fn mask(bench: &mut Bench) -> Outcome {
+    let text = bench.masked()?;
+    let body = serde_json::json!({"messages": [{"role": "user", "content": format!("Say \"{text}\"\n")}]});
+    let (received, _) = bench.pass(post(CHAT, JSON, body.to_string())).await?;
+    let document: Value = serde_json::from_slice(&received.body).unwrap_or_default();
+    let content = document.pointer("/messages/0/content").and_then(Value::as_str);
+    let is_masked = content.is_some_and(|content| content.starts_with("Say ") && !content.contains(&text));
+    ensure(is_masked, "the message at the model, with a mask")
 }
 
 async fn cut(bench: &mut Bench, version: &str) -> Outcome {
-    let chunked = [stream_head("text/plain"), b"4\r\nhalf\r\n".to_vec()].concat();
+    let chunked = [stream_head("text/plain"), chunk("half")].concat();
     for said in [b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf".to_vec(), chunked] {
-        bench.play(Script::Say(said)).await?;
+        bench.say(said).await?;
         let mut caller = bench.connect().await?;
         caller.send(get("/", "").replace("HTTP/1.1", version)).await;
-        let answer: Option<Message> = caller.answer().await;
-        let looks_whole = answer.is_some_and(|it| it.status() == 200 && it.end != End::Cut);
-        ensure(
-            !looks_whole,
-            "another status than 200, or a connection that is closed before the end of the body",
-        )?;
+        let looks_whole = caller.answer().await.is_some_and(|it| it.status() == 200 && it.end != End::Cut);
+        let expected = "another status than 200, or a connection that is closed before the end of the body";
+        ensure(!looks_whole, expected)?;
     }
     // A whole one still passes.
-    let said = [stream_head("text/plain"), b"5\r\nwhole\r\n0\r\n\r\n".to_vec()].concat();
-    bench.play(Script::Say(said)).await?;
+    bench.say([stream_head("text/plain"), chunks(["whole"])].concat()).await?;
     let answer = bench.exchange(get("/", "").replace("HTTP/1.1", version)).await?;
     ensure(answer.body == b"whole" && answer.end == End::Whole, "the answer \"whole\"")
 }

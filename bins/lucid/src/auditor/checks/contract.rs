@@ -1,41 +1,36 @@
-//! Health, verdicts and addresses.
+//! Health, verdicts, addresses and ports.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Instant;
 
-use futures::FutureExt;
 use serde_json::Value;
+use tokio::net::TcpStream;
 use tokio::time::{Duration, sleep};
 
-use super::Check;
-use crate::auditor::bench::{Bench, Outcome, Problem, answer, ensure, get, post_with};
+use super::checks;
+use crate::auditor::bench::{Bench, JSON, Outcome, PLAIN, Problem, answer, ensure, get, post};
 use crate::auditor::model::Script;
+use crate::auditor::process::START_LIMIT;
 
 const POLL: Duration = Duration::from_millis(100);
+/// Time from the first to the last listener of an auditor that is not known to serve routes.
+const BIND_LIMIT: Duration = Duration::from_secs(1);
 
-pub(super) const CHECKS: &[Check] = &[
-    Check::new("health", "GET /health returns 200 while the model is down", |bench| health(bench).boxed()),
-    Check::new("model-down", "A request gets a status from 500 to 599 while the model is down", |bench| {
-        model_down(bench).boxed()
-    }),
-    Check::new("audit", "POST /audit returns a verdict, and the model gets no request", |bench| {
-        audit(bench).boxed()
-    }),
-    Check::new("all-addresses", "The auditor listens on all addresses, IPv4 and IPv6", |bench| {
-        all_addresses(bench).boxed()
-    }),
-];
+checks! {
+    "health", "GET /health returns 200 while the model is down" => health();
+    "model-down", "A request gets a status from 500 to 599 while the model is down" => model_down();
+    "audit", "POST /audit returns a verdict, and the model gets no request" => audit();
+    "all-addresses", "The auditor listens on all addresses, IPv4 and IPv6" => all_addresses();
+    "routes", "With LUCID_ROUTES, each port has the contract of the first, and forwards to its own next hop" => routes();
+}
 
-pub(super) async fn health(bench: &mut Bench) -> Outcome {
+async fn health(bench: &mut Bench) -> Outcome {
     let begin = Instant::now();
     loop {
         bench.play(Script::Down).await?;
-        let answer = bench.exchange(get("/health", "")).await;
-        match answer {
+        match bench.exchange(get("/health", "")).await {
             Ok(answer) if answer.status() == 200 => return Ok(()),
-            _ if begin.elapsed() > bench.patience => {
-                return Err(Problem::Failed("the status 200".to_owned()));
-            }
+            _ if begin.elapsed() > bench.patience => return ensure(false, "the status 200"),
             _ => sleep(POLL).await,
         }
     }
@@ -47,20 +42,19 @@ async fn model_down(bench: &mut Bench) -> Outcome {
     ensure((500..600).contains(&answer.status()), "a status from 500 to 599")
 }
 
-pub(super) async fn audit(bench: &mut Bench) -> Outcome {
+async fn audit(bench: &mut Bench) -> Outcome {
     for (text, is_allowed) in [("Hello".to_owned(), true), (bench.refused.clone(), false)] {
-        bench.play(Script::Say(answer("text/plain", "the model"))).await?;
-        let answer = bench.exchange(post_with("/audit", "Content-Type: text/plain\r\n", text)).await?;
-        let allowed =
-            serde_json::from_slice::<Value>(&answer.body).ok().and_then(|it| it["allowed"].as_bool());
+        bench.say(answer(PLAIN, "the model")).await?;
+        let answer = bench.exchange(post("/audit", PLAIN, text)).await?;
+        let verdict = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
         let expected = format!("the status 200 and JSON with \"allowed\":{is_allowed}");
-        ensure(answer.status() == 200 && allowed == Some(is_allowed), expected)?;
+        ensure(answer.status() == 200 && verdict["allowed"] == is_allowed, expected)?;
         ensure(bench.model.requests().is_empty(), "no request at the model")?;
     }
     Ok(())
 }
 
-pub(super) async fn all_addresses(bench: &mut Bench) -> Outcome {
+async fn all_addresses(bench: &mut Bench) -> Outcome {
     bench.process()?;
     let mut addresses = vec![bench.auditor.ip()];
     addresses.extend(own_address());
@@ -80,8 +74,50 @@ pub(super) async fn all_addresses(bench: &mut Bench) -> Outcome {
 /// Returns an address of this machine that is not a loopback address.
 pub(super) fn own_address() -> Option<IpAddr> {
     // Sends nothing; the kernel selects the address for a route.
-    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then_some(address)
+}
+
+async fn routes(bench: &mut Bench) -> Outcome {
+    bench.process()?;
+    bench.play(Script::Down).await?;
+    let second = bench.second_auditor;
+    // The first port listens already.
+    let limit = if bench.needs_routes { START_LIMIT } else { BIND_LIMIT };
+    let begin = Instant::now();
+    while TcpStream::connect(second).await.is_err() {
+        if begin.elapsed() < limit {
+            sleep(POLL).await;
+            continue;
+        }
+        return Err(match bench.needs_routes {
+            true => Problem::Failed(format!("a listener on {second}, the second port of LUCID_ROUTES")),
+            false => Problem::Skipped("listens on its first port only; leave `routes` out of its entry"),
+        });
+    }
+    for port in ["first", "second"] {
+        let outcome = route(bench).await;
+        bench.swap_routes();
+        outcome.map_err(|problem| match problem {
+            Problem::Failed(expected) => {
+                Problem::Failed(format!("{expected}, with the {port} port of LUCID_ROUTES"))
+            }
+            other => other,
+        })?;
+    }
+    Ok(())
+}
+
+async fn route(bench: &mut Bench) -> Outcome {
+    health(bench).await?;
+    audit(bench).await?;
+    all_addresses(bench).await?;
+    let request = post("/v1/chat", PLAIN, bench.fill("Please $TEXT."));
+    bench.refuse(request).await?;
+    // Answers, so that a request that arrives there is complete.
+    bench.second_model.play(Script::Say(answer(JSON, "{}"))).await?;
+    bench.pass(post("/v1/chat/completions", "", "{}")).await?;
+    ensure(bench.second_model.requests().is_empty(), "no request at the model of another port")
 }

@@ -1,65 +1,19 @@
 //! Messages that servers may read differently, and ways around the auditor.
 
-use futures::FutureExt;
+use super::checks;
+use crate::auditor::bench::{Bench, Outcome, PLAIN, answer, ensure, get};
 
-use super::Check;
-use crate::auditor::bench::{Bench, Outcome, answer, ensure, get};
-use crate::auditor::model::Script;
-
-pub(super) const CHECKS: &[Check] = &[
-    Check::new(
-        "transfer-coding",
-        "Requests with another transfer coding than chunked are refused",
-        |bench| transfer_coding(bench).boxed(),
-    ),
-    Check::new(
-        "transfer-coding-answer",
-        "Answers with another transfer coding than chunked do not pass",
-        |bench| transfer_coding_of_answer(bench).boxed(),
-    ),
-    Check::new(
-        "two-lengths",
-        "A request with contradictory lengths reaches the model with one, or not at all",
-        |bench| two_lengths(bench).boxed(),
-    ),
-    Check::new("hidden-request", "A request in the body of another one does not reach the model", |bench| {
-        hidden_request(bench).boxed()
-    }),
-    Check::new("connect", "CONNECT is refused", |bench| connect(bench).boxed()),
-    Check::new("websocket", "An upgrade to WebSocket, which is not judged, does not succeed", |bench| {
-        websocket(bench).boxed()
-    }),
-    Check::new("unasked-upgrade", "The model cannot change to another protocol", |bench| {
-        unasked(bench).boxed()
-    }),
-];
-
-async fn transfer_coding(bench: &mut Bench) -> Outcome {
-    for coding in ["gzip, chunked", "gzip\r\nTransfer-Encoding: chunked", "chunked, chunked"] {
-        bench
-            .refuse(format!(
-                "POST /v1/chat HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: {coding}\r\n\r\n\
-                 5\r\nhello\r\n0\r\n\r\n"
-            ))
-            .await?;
-    }
-    Ok(())
-}
-
-async fn transfer_coding_of_answer(bench: &mut Bench) -> Outcome {
-    for said in [
+checks! {
+    "transfer-coding", "Requests with another transfer coding than chunked are refused" => transfer_coding(&[
+        "gzip, chunked",
+        "gzip\r\nTransfer-Encoding: chunked",
+        "chunked, chunked",
+    ]);
+    "transfer-coding-answer", "Answers with another transfer coding than chunked do not pass" => fail(&[
         "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: gzip\r\n\r\nhello",
-    ] {
-        bench.play(Script::Say(said.into())).await?;
-        let answer = bench.exchange(get("/", "")).await?;
-        ensure(answer.status() >= 500, "a status from 500 to 599")?;
-    }
-    Ok(())
-}
-
-async fn two_lengths(bench: &mut Bench) -> Outcome {
-    for lines in [
+    ]);
+    "two-lengths", "A request with contradictory lengths reaches the model with one, or not at all" => two_lengths(&[
         "Content-Length: 5\r\nContent-Length: 6",
         "Content-Length: 5, 6",
         "Content-Length: +5",
@@ -71,16 +25,44 @@ async fn two_lengths(bench: &mut Bench) -> Outcome {
         "Transfer-Encoding: chunked\r\n Content-Length: 5",
         "X: a\0b",
         "X: a\rb",
-    ] {
-        bench.play(Script::Say(answer("text/plain", "fine"))).await?;
+    ]);
+    "hidden-request", "A request in the body of another one does not reach the model" => hidden_request();
+    "connect", "CONNECT is refused" => connect();
+    "websocket", "An upgrade to WebSocket, which is not judged, does not succeed" => websocket();
+    "unasked-upgrade", "The model cannot change to another protocol" => fail(&[SWITCHED]);
+}
+
+const SWITCHED: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhi";
+
+async fn transfer_coding(bench: &mut Bench, codings: &[&str]) -> Outcome {
+    for coding in codings {
+        let head = "POST /v1/chat HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: ";
+        bench.refuse(format!("{head}{coding}\r\n\r\n5\r\nhello\r\n0\r\n\r\n")).await?;
+    }
+    Ok(())
+}
+
+/// Expects an error in place of these answers.
+async fn fail(bench: &mut Bench, answers: &[&str]) -> Outcome {
+    for said in answers {
+        bench.say(*said).await?;
+        let answer = bench.exchange(get("/", "")).await?;
+        ensure(answer.status() >= 500, "a status from 500 to 599")?;
+    }
+    Ok(())
+}
+
+async fn two_lengths(bench: &mut Bench, lines: &[&str]) -> Outcome {
+    for lines in lines {
+        bench.say(answer(PLAIN, "fine")).await?;
         let mut caller = bench.connect().await?;
         let head = format!("POST /v1/chat HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{lines}\r\n\r\n");
         caller.send(format!("{head}5\r\nhello\r\n0\r\n\r\n")).await;
         caller.answer().await;
         let requests = bench.model.requests();
         ensure(requests.len() <= 1, "one request at the model at most")?;
-        let ambiguity = requests.iter().find_map(|request| request.ambiguity());
-        let found = ambiguity.unwrap_or_default();
+        let found = requests.iter().find_map(|request| request.ambiguity()).unwrap_or_default();
         ensure(found.is_empty(), format!("an unambiguous request at the model, or none; found {found}"))?;
     }
     Ok(())
@@ -89,16 +71,14 @@ async fn two_lengths(bench: &mut Bench) -> Outcome {
 async fn hidden_request(bench: &mut Bench) -> Outcome {
     let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let length = hidden.len();
+    let both = format!("Content-Length: {}\r\nTransfer-Encoding: chunked", length + 5);
     for (lines, body) in [
         // The connection is closed after such a request (RFC 9112, section 6.1).
-        (
-            format!("Content-Length: {}\r\nTransfer-Encoding: chunked", length + 5),
-            format!("0\r\n\r\n{hidden}"),
-        ),
+        (both, format!("0\r\n\r\n{hidden}")),
         (format!("Content-Length: 0\r\nContent-Length: {length}"), hidden.to_owned()),
         (format!("Connection: close\r\nContent-Length: {length}"), hidden.to_owned()),
     ] {
-        bench.play(Script::Say(answer("text/plain", "fine"))).await?;
+        bench.say(answer(PLAIN, "fine")).await?;
         let mut caller = bench.connect().await?;
         caller.send(format!("POST /v1/chat HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n{body}")).await;
         caller.end().await;
@@ -109,27 +89,15 @@ async fn hidden_request(bench: &mut Bench) -> Outcome {
 }
 
 async fn connect(bench: &mut Bench) -> Outcome {
-    let port = bench.model.address.port();
-    bench
-        .refuse(format!(
-            "CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n"
-        ))
-        .await
+    let host = format!("localhost:{}", bench.model.address.port());
+    let request = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    bench.refuse(request).await.map(drop)
 }
 
-const SWITCHED: &str =
-    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhi";
-
 async fn websocket(bench: &mut Bench) -> Outcome {
-    bench.play(Script::Say(SWITCHED.into())).await?;
+    bench.say(SWITCHED).await?;
     let request = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
     let answer = bench.exchange(request).await?;
     ensure(answer.status() != 101, "another status than 101")
-}
-
-async fn unasked(bench: &mut Bench) -> Outcome {
-    bench.play(Script::Say(SWITCHED.into())).await?;
-    let answer = bench.exchange(get("/", "")).await?;
-    ensure(answer.status() >= 500, "a status from 500 to 599")
 }

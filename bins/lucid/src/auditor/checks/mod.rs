@@ -5,10 +5,9 @@ mod connections;
 mod contract;
 mod forwarding;
 mod framing;
-mod masks;
 mod observe;
+mod protocols;
 mod requests;
-mod routes;
 mod shutdown;
 mod streams;
 
@@ -21,16 +20,20 @@ pub(crate) struct Check {
     /// Stable name.
     pub(crate) name: &'static str,
     pub(crate) requirement: &'static str,
-    pub(crate) run: Run,
+    pub(crate) run: for<'a> fn(&'a mut Bench) -> BoxFuture<'a, Outcome>,
 }
 
-type Run = for<'a> fn(&'a mut Bench) -> BoxFuture<'a, Outcome>;
-
-impl Check {
-    const fn new(name: &'static str, requirement: &'static str, run: Run) -> Self {
-        Self { name, requirement, run }
-    }
+/// Defines `CHECKS`: names and requirements, each with a function and its arguments after the bench.
+macro_rules! checks {
+    ($($name:literal, $requirement:literal => $run:ident($($argument:expr),*);)*) => {
+        pub(super) const CHECKS: &[$crate::auditor::checks::Check] = &[$($crate::auditor::checks::Check {
+            name: $name,
+            requirement: $requirement,
+            run: |bench| Box::pin($run(bench, $(const { $argument }),*)),
+        }),*];
+    };
 }
+use checks;
 
 /// Checks of `LUCID_AUDIT_MODE=enforce`. The last one ends the auditor.
 pub(crate) fn enforce() -> impl Iterator<Item = &'static Check> {
@@ -41,9 +44,7 @@ pub(crate) fn enforce() -> impl Iterator<Item = &'static Check> {
         requests::CHECKS,
         answers::CHECKS,
         streams::CHECKS,
-        masks::CHECKS,
         framing::CHECKS,
-        routes::CHECKS,
         shutdown::CHECKS,
     ];
     checks.into_iter().flatten()

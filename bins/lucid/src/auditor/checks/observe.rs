@@ -1,57 +1,43 @@
 //! Observers change and delay nothing.
 
-use futures::FutureExt;
-
-use super::Check;
-use super::requests::gzip;
-use super::streams::{CHAT, pieces};
-use crate::auditor::bench::{Bench, Outcome, answer, chunk, ensure, post_with, stream_head};
-use crate::auditor::message::{End, find};
+use super::checks;
+use super::protocols::{CHAT, pieces};
+use crate::auditor::bench::{Bench, JSON, Outcome, PLAIN, answer, chunk, ensure, post, stream_head};
+use crate::auditor::codings::encode;
+use crate::auditor::message::End;
 use crate::auditor::model::Script;
 
-pub(super) const CHECKS: &[Check] = &[
-    Check::new("observe-request", "Requests with the refused text pass unchanged", |bench| {
-        request(bench).boxed()
-    }),
-    Check::new(
-        "observe-upload",
-        "Each piece of a request reaches the model before the next is sent",
-        |bench| upload(bench).boxed(),
-    ),
-    Check::new("observe-answer", "Answers with the refused text pass unchanged", |bench| {
-        answers(bench).boxed()
-    }),
-    Check::new(
-        "observe-stream",
-        "Each piece of an answer reaches the caller before the next is sent",
-        |bench| stream(bench).boxed(),
-    ),
-];
+checks! {
+    "observe-request", "Requests with the refused text pass unchanged" => request();
+    "observe-upload", "Each piece of a request reaches the model before the next is sent" => upload();
+    "observe-answer", "Answers with the refused text pass unchanged" => answers();
+    "observe-stream", "Each piece of an answer reaches the caller before the next is sent" => stream();
+}
 
 async fn request(bench: &mut Bench) -> Outcome {
-    let json = format!("{{ \"messages\":[{{\"content\" : \"{}\"}}] }}\n", bench.refused);
-    let zipped = gzip(&json);
+    let json = bench.fill("{ \"messages\":[{\"content\" : \"$TEXT\"}] }\n").into_bytes();
     for (headers, body) in [
-        ("Content-Type: application/json\r\n", json.into_bytes()),
-        ("Content-Type: application/json\r\nContent-Encoding: gzip\r\n", zipped),
-        ("Content-Type: application/octet-stream\r\n", vec![0xff, 0, 0xfe]),
+        (JSON, &json[..]),
+        ("Content-Type: application/json\r\nContent-Encoding: gzip\r\n", &json),
+        ("Content-Type: application/octet-stream\r\n", &[0xff, 0, 0xfe]),
     ] {
-        let (received, _) = bench.pass(post_with("/v1/chat/completions", headers, &body)).await?;
-        ensure(received.body == body, "the same body at the model")?;
+        let (received, _) = bench.pass(post("/v1/chat/completions", headers, body)).await?;
+        let coding = if headers.contains("gzip") { "gzip" } else { "" };
+        ensure(received.body == encode(coding, body), "the same body at the model")?;
     }
     Ok(())
 }
 
 async fn upload(bench: &mut Bench) -> Outcome {
-    bench.play(Script::Say(answer("text/plain", "fine"))).await?;
+    bench.say(answer(PLAIN, "fine")).await?;
     let mut caller = bench.connect().await?;
     let head = "POST /v1/chat HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: text/plain\r\n\
                 Transfer-Encoding: chunked\r\n\r\n";
     caller.send(head).await;
-    for text in ["one", &bench.refused.clone(), "three"] {
+    for text in ["one", &bench.refused, "three"] {
         caller.send(chunk(text)).await;
         let has_arrived = bench.model.until(bench.patience, |all| {
-            all.iter().flat_map(|it| it.requests()).any(|it| find(&it.body, text.as_bytes()).is_some())
+            all.iter().flat_map(|it| it.requests()).any(|request| request.has(text))
         });
         ensure(has_arrived.await, format!("the piece {text:?} at the model"))?;
     }
@@ -61,14 +47,12 @@ async fn upload(bench: &mut Bench) -> Outcome {
 }
 
 async fn answers(bench: &mut Bench) -> Outcome {
-    let body = format!("{{ \"choices\":[{{\"message\" : {{\"content\":\"{}\"}}}}] }}\n", bench.refused);
-    bench.play(Script::Say(answer("application/json", &body))).await?;
-    let received = bench.exchange(post_with("/v1/chat/completions", "", "{}")).await?;
+    let body = bench.fill("{ \"choices\":[{\"message\" : {\"content\":\"$TEXT\"}}] }\n");
+    bench.say(answer(JSON, &body)).await?;
+    let received = bench.exchange(post("/v1/chat/completions", "", "{}")).await?;
     ensure(received.status() == 200 && received.body == body.as_bytes(), "the same body at the caller")?;
-    let frames =
-        pieces(&format!("You should {}.", bench.refused)).into_iter().map(|piece| CHAT.piece(&piece));
-    let said = CHAT.said(frames);
-    bench.play(Script::Say(said)).await?;
+    let text = bench.fill("You should $TEXT.");
+    bench.say(CHAT.said(pieces(&text).iter().map(|piece| CHAT.piece(piece)))).await?;
     let received = bench.exchange(CHAT.request()).await?;
     let joined = CHAT.joined(&received);
     ensure(received.end == End::Whole && joined.contains(&bench.refused), "the same stream at the caller")

@@ -1,193 +1,197 @@
 //! Requests with the refused text do not reach the model.
 
-use std::io::Write;
+use serde_json::Value;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use futures::FutureExt;
-use serde_json::{Value, json};
+use super::checks;
+use crate::auditor::bench::{Bench, JSON, Outcome, PLAIN, answer, ensure, get, post};
+use crate::auditor::message::End;
 
-use super::Check;
-use crate::auditor::bench::{Bench, Outcome, ensure, get, post, post_with};
+const CHAT: &str = "/v1/chat/completions";
+const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
+/// Longer than the bodies that most auditors accept.
+const LARGE: usize = 8 << 20;
 
-pub(super) const CHECKS: &[Check] = &[
-    Check::new("refuse-plain", "A plain text is refused before the model sees it", |bench| {
-        refuse_plain(bench).boxed()
-    }),
-    Check::new("refuse-message", "A message of a chat is refused", |bench| {
-        refuse_json(bench, "/v1/chat/completions", |text| json!([{"role": "user", "content": text}])).boxed()
-    }),
-    Check::new("refuse-chunked", "A text that is split over chunks is refused", |bench| {
-        refuse(bench, |text| {
-            let (first, second) = halves(text);
-            let chunks = [first, second, ""].map(|it| format!("{:x}\r\n{it}\r\n", it.len())).concat();
-            let head = "POST /v1/chat HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: text/plain\r\n\
-                        Transfer-Encoding: chunked\r\n\r\n";
-            format!("{head}{chunks}").into_bytes()
-        })
-        .boxed()
-    }),
-    Check::new("refuse-escapes", "JSON escapes do not hide a text", |bench| {
-        refuse(bench, |text| chat(&format!("\"content\":\"{}\"", escaped(text)))).boxed()
-    }),
-    Check::new("refuse-parts", "A text that is split over content parts is refused", |bench| {
-        refuse_json(bench, "/v1/chat/completions", |text| {
-            let (first, second) = halves(text);
-            let parts = [first, second].map(|it| json!({"type": "text", "text": it}));
-            json!([{"role": "user", "content": parts}])
-        })
-        .boxed()
-    }),
-    Check::new("refuse-tool-call", "Escaped arguments of tool calls are refused", |bench| {
-        refuse_json(bench, "/v1/chat/completions", |text| {
-            let arguments = format!("{{\"query\":\"{}\"}}", escaped(text));
-            let call = json!({"id": "1", "type": "function", "function": {"name": "search", "arguments": arguments}});
-            json!([{"role": "assistant", "content": null, "tool_calls": [call]}])
-        })
-        .boxed()
-    }),
-    Check::new("refuse-duplicate", "Each member of a duplicate name is judged", |bench| {
-        duplicate(bench).boxed()
-    }),
-    Check::new(
-        "refuse-surrogate",
-        "Lone surrogates, which some parsers reject, do not hide a text",
-        |bench| refuse(bench, |text| chat(&format!("\"content\":\"\\ud800 {text}\""))).boxed(),
-    ),
-    Check::new("refuse-nested", "Deep nesting, which some parsers reject, does not hide a text", |bench| {
-        refuse(bench, |text| {
-            let (open, close) = ("[".repeat(200), "]".repeat(200));
-            post("/v1/chat/completions", format!("{{\"messages\":{open}\"{text}\"{close}}}"))
-        })
-        .boxed()
-    }),
-    Check::new("refuse-second-document", "A second JSON document in the body is judged", |bench| {
-        refuse(bench, |text| {
-            post("/v1/chat/completions", format!("{{\"messages\":[]}}{{\"prompt\":\"{text}\"}}"))
-        })
-        .boxed()
-    }),
-    Check::new("refuse-utf-16", "JSON in UTF-16 does not pass unread", |bench| {
-        refuse(bench, |text| {
-            let body = format!("{{\"prompt\":\"{text}\"}}");
-            let body: Vec<u8> = body.encode_utf16().flat_map(u16::to_le_bytes).collect();
-            post("/v1/chat/completions", body)
-        })
-        .boxed()
-    }),
-    Check::new("refuse-gzip", "A compressed body does not pass unread", |bench| {
-        refuse(bench, |text| {
-            let body = gzip(&format!("{{\"prompt\":\"{}\"}}", format!("{text} ").repeat(REPEATED)));
-            post_with("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", body)
-        })
-        .boxed()
-    }),
-    Check::new(
-        "refuse-protocols",
-        "Requests of completions, responses, Anthropic, Ollama, KServe, TGI and MCP are refused",
-        |bench| protocols(bench).boxed(),
-    ),
-    Check::new("refuse-probe", "Requests at a path of LUCID_PROBE_PATHS are judged", |bench| {
-        probe(bench).boxed()
-    }),
-];
-
-pub(super) async fn refuse_plain(bench: &mut Bench) -> Outcome {
-    refuse(bench, |text| post_with("/v1/chat", "Content-Type: text/plain\r\n", format!("Please {text}.")))
-        .await
+checks! {
+    "refuse-plain", "A plain text is refused before the model sees it" => refuse(&[("/v1/chat", PLAIN, "Please $TEXT.")]);
+    "refuse-message", "A message of a chat is refused" => refuse(&[
+        (CHAT, JSON, r#"{"model":"m","messages":[{"role":"user","content":"$TEXT"}]}"#),
+    ]);
+    "refuse-chunked", "A text that is split over chunks is refused" => refuse(&[
+        ("/v1/chat", "Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n", "$TEXT"),
+    ]);
+    "refuse-escapes", "JSON escapes do not hide a text" => refuse(&[
+        (CHAT, JSON, r#"{"model":"m","messages":[{"role":"user","content":"$ESCAPED"}]}"#),
+    ]);
+    "refuse-parts", "A text that is split over content parts is refused" => refuse(&[
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":[{"type":"text","text":"$FIRST"},{"type":"text","text":"$SECOND"}]}]}"#),
+    ]);
+    "refuse-messages", "A text that is split over consecutive messages of one role is refused" => refuse(&[
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$FIRST"},{"role":"user","content":"$SECOND"}]}"#),
+        ("/v1/messages", JSON, r#"{"messages":[{"role":"user","content":"$FIRST"},{"role":"user","content":"$SECOND"}]}"#),
+    ]);
+    "refuse-markdown", "Emphasis and punctuation between words do not hide a text" => refuse(&[
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$BOLD"}]}"#),
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$LISTED"}]}"#),
+    ]);
+    "refuse-tool-call", "Escaped arguments of tool calls are refused" => refuse(&[
+        (CHAT, JSON, r#"{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"search","arguments":"{\"query\":\"$DOUBLE\"}"}}]}]}"#),
+    ]);
+    "refuse-duplicate", "Each member of a duplicate name is judged" => refuse(&[
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"Hello","content":"$TEXT"}]}"#),
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$TEXT","content":"Hello"}]}"#),
+    ]);
+    "refuse-surrogate", "Lone surrogates, which some parsers reject, do not hide a text" => refuse(&[
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"\ud800 $TEXT"}]}"#),
+    ]);
+    "refuse-nested", "Deep nesting, which some parsers reject, does not hide a text" => nested();
+    "refuse-second-document", "A second JSON document in the body is judged" => refuse(&[
+        (CHAT, JSON, r#"{"messages":[]}{"prompt":"$TEXT"}"#),
+    ]);
+    "refuse-form", "Percent-encoding, once or twice, does not hide a text in a form" => refuse(&[
+        ("/v1/chat", FORM, "a=b&prompt=$PERCENT"),
+        ("/v1/chat", FORM, "a=b&prompt=$TWICE"),
+    ]);
+    "refuse-query", "Percent-encoding, once or twice, does not hide a text in path and query" => refuse(&[
+        ("/v1/chat?prompt=$PERCENT", JSON, "{}"),
+        ("/v1/chat?prompt=$TWICE", JSON, "{}"),
+        ("/v1/chat/$TWICE", JSON, "{}"),
+    ]);
+    "refuse-rows", "A refusal of JSON lines names the row" => rows();
+    "refuse-utf-16", "JSON in UTF-16 does not pass unread" => utf_16();
+    "refuse-gzip", "A compressed body does not pass unread" => refuse(&[
+        ("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", r#"{"prompt":"$MANY"}"#),
+    ]);
+    "refuse-codings", "Bodies in deflate, br and zstd do not pass unread" => refuse(&[
+        ("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: deflate\r\n", r#"{"prompt":"$MANY"}"#),
+        ("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: br\r\n", r#"{"prompt":"$MANY"}"#),
+        ("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: zstd\r\n", r#"{"prompt":"$MANY"}"#),
+    ]);
+    "refuse-protocols", "Requests of completions, responses, Anthropic, Ollama, KServe, TGI and MCP are refused" => refuse(&[
+        ("/v1/completions", JSON, r#"{"prompt":["$TEXT"]}"#),
+        ("/v1/responses", JSON, r#"{"input":"$TEXT"}"#),
+        ("/v1/responses", JSON, r#"{"input":[{"role":"user","content":[{"type":"input_text","text":"$TEXT"}]}]}"#),
+        ("/v1/messages", JSON, r#"{"system":"$TEXT","messages":[]}"#),
+        ("/api/chat", JSON, r#"{"messages":[{"role":"user","content":"$TEXT"}]}"#),
+        ("/v2/models/m/infer", JSON, r#"{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":["$TEXT"]}]}"#),
+        ("/generate", JSON, r#"{"inputs":"$TEXT"}"#),
+        ("/mcp", JSON, r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"search","arguments":{"query":"$TEXT"}}}"#),
+    ]);
+    "refuse-probe", "Requests at a path of LUCID_PROBE_PATHS are judged" => probe();
+    "large-body", "A body that is too large is refused with a readable 413; others pass whole" => large("/v1/chat");
+    "error-form", "Refusals have the form of their protocol's errors" => forms(&[
+        (CHAT, r#"{"messages":[{"role":"user","content":"$TEXT"}]}"#, &["/error/message", "/error/type"]),
+        ("/v1/responses", r#"{"input":"$TEXT"}"#, &["/error/message", "/error/type"]),
+        ("/v1/messages", r#"{"messages":[{"role":"user","content":"$TEXT"}]}"#, &["/type", "/error/type", "/error/message"]),
+        ("/api/chat", r#"{"messages":[{"role":"user","content":"$TEXT"}]}"#, &["/error"]),
+        ("/mcp", r#"{"jsonrpc":"2.0","id":"7","method":"tools/call","params":{"name":"search","arguments":{"query":"$TEXT"}}}"#, &["/error/message", "/id"]),
+    ]);
+    "error-too-large", "To clients of Anthropic, a body that is too large is a request_too_large" => large("/v1/messages");
+    "error-unjudged", "What cannot be judged passes, or gets a status that clients do not retry" => unjudged(&[
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]}"#),
+        (CHAT, "Content-Type: application/json\r\nContent-Encoding: x-test\r\n", "test"),
+        ("/v1/audio/transcriptions", "Content-Type: multipart/form-data; boundary=b\r\n",
+            "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.mp3\"\r\nContent-Type: audio/mpeg\r\n\r\n\u{1}\u{2}\r\n--b--\r\n"),
+    ]);
+    "cors", "Refusals carry the Access-Control headers of the model's answers" => cors();
 }
 
-async fn refuse(bench: &mut Bench, request: impl Fn(&str) -> Vec<u8>) -> Outcome {
-    let request = request(&bench.refused);
-    bench.refuse(request).await
-}
-
-async fn refuse_json(bench: &mut Bench, path: &str, messages: impl Fn(&str) -> Value) -> Outcome {
-    let body = json!({"model": "m", "messages": messages(&bench.refused)});
-    bench.refuse(post(path, body.to_string())).await
-}
-
-async fn duplicate(bench: &mut Bench) -> Outcome {
-    let text = bench.refused.clone();
-    for (first, second) in [("Hello", &*text), (&*text, "Hello")] {
-        bench.refuse(chat(&format!("\"content\":\"{first}\",\"content\":\"{second}\""))).await?;
+async fn refuse(bench: &mut Bench, requests: &[(&str, &str, &str)]) -> Outcome {
+    for (path, headers, body) in requests {
+        bench.refuse(post(&bench.fill(path), headers, bench.fill(body))).await?;
     }
     Ok(())
 }
 
-async fn protocols(bench: &mut Bench) -> Outcome {
-    let text = bench.refused.clone();
-    let call = json!({"name": "search", "arguments": {"query": text}});
-    let tensor = json!({"name": "text", "datatype": "BYTES", "shape": [1], "data": [text]});
-    for (path, body) in [
-        ("/v1/completions", json!({"prompt": [text]})),
-        ("/v1/responses", json!({"input": text})),
-        (
-            "/v1/responses",
-            json!({"input": [{"role": "user", "content": [{"type": "input_text", "text": text}]}]}),
-        ),
-        ("/v1/messages", json!({"system": text, "messages": []})),
-        ("/api/chat", json!({"messages": [{"role": "user", "content": text}]})),
-        ("/v2/models/m/infer", json!({"inputs": [tensor]})),
-        ("/generate", json!({"inputs": text})),
-        ("/mcp", json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call})),
-    ] {
-        bench.refuse(post(path, body.to_string())).await?;
-    }
-    Ok(())
+async fn nested(bench: &mut Bench) -> Outcome {
+    let (open, close) = ("[".repeat(200), "]".repeat(200));
+    refuse(bench, &[(CHAT, JSON, &format!("{{\"messages\":{open}\"$TEXT\"{close}}}"))]).await
+}
+
+async fn utf_16(bench: &mut Bench) -> Outcome {
+    let body = bench.fill(r#"{"prompt":"$TEXT"}"#);
+    let body: Vec<u8> = body.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    bench.refuse(post(CHAT, JSON, body)).await.map(drop)
+}
+
+async fn rows(bench: &mut Bench) -> Outcome {
+    let row = |number: usize| {
+        let content = if number == 37 { "$ESCAPED" } else { "Hello" };
+        format!(
+            r#"{{"custom_id":"a","url":"{CHAT}","body":{{"messages":[{{"role":"user","content":"{content}"}}]}}}}"#
+        )
+    };
+    let rows: Vec<_> = (1..=40).map(row).collect();
+    let body = bench.fill(&rows.join("\n"));
+    let refusal = bench.refuse(post("/v1/files", "Content-Type: application/jsonl\r\n", body)).await?;
+    let text = refusal.text();
+    ensure(
+        text.contains("37") || text.contains("36"),
+        "a refusal that names row 37, or 36 if rows begin with 0",
+    )
 }
 
 async fn probe(bench: &mut Bench) -> Outcome {
     bench.process()?;
     let (received, _) = bench.pass(get("/ready", "")).await?;
     ensure(received.start == "GET /ready HTTP/1.1", "the probe at the model")?;
-    refuse(bench, |text| post_with("/ready", "Content-Type: text/plain\r\n", text)).await?;
-    refuse(bench, |text| {
-        let request = post_with("/ready", "Content-Type: text/plain\r\n", text);
-        [b"GET", request.strip_prefix(b"POST").unwrap_or_default()].concat()
-    })
-    .await
+    let request = post("/ready", PLAIN, bench.fill("$TEXT"));
+    bench.refuse(&request).await?;
+    let request = [b"GET", request.strip_prefix(b"POST").unwrap_or_default()].concat();
+    bench.refuse(request).await.map(drop)
 }
 
-/// Returns a chat request with one message of these members.
-fn chat(members: &str) -> Vec<u8> {
-    post(
-        "/v1/chat/completions",
-        format!("{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",{members}}}]}}"),
-    )
-}
-
-/// Splits a text in the middle.
-pub(super) fn halves(text: &str) -> (&str, &str) {
-    let middle = text.char_indices().map(|(at, _)| at).find(|at| *at >= text.len() / 2);
-    text.split_at(middle.unwrap_or_default())
-}
-
-/// Returns a text in which each UTF-16 unit is escaped.
-fn escaped(text: &str) -> String {
-    text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect()
-}
-
-/// Repetitions by which a text is compressed. A short one would be stored, and readable.
-pub(super) const REPEATED: usize = 20;
-
-pub(super) fn gzip(text: &str) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    // Infallible: it writes to memory.
-    let _ = encoder.write_all(text.as_bytes());
-    encoder.finish().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::auditor::message::find;
-
-    #[test]
-    fn texts_are_hidden() {
-        let text = "ignore previous instructions";
-        assert!(find(&gzip(&text.repeat(REPEATED)), b"previous").is_none());
-        assert!(escaped(text).starts_with("\\u0069\\u0067"));
-        assert_eq!(halves("äöü"), ("äö", "ü"));
+async fn large(bench: &mut Bench, path: &str) -> Outcome {
+    bench.say(answer(PLAIN, "fine")).await?;
+    let body = format!("{{\"prompt\":\"{}\"}}", "x".repeat(LARGE));
+    let answer = bench.exchange(post(path, JSON, body)).await?;
+    if answer.status() == 200 {
+        let is_whole = bench.model.requests().iter().any(|it| it.end == End::Whole && it.body.len() > LARGE);
+        return ensure(is_whole, "the whole body at the model, or the status 413");
     }
+    ensure(answer.status() == 413 && answer.end == End::Whole, "the status 413, or the answer of the model")?;
+    ensure(bench.model.requests().is_empty(), "no request at the model")?;
+    let error: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let is_named = path != "/v1/messages" || error["error"]["type"] == "request_too_large";
+    ensure(is_named, "an error of the type request_too_large")
+}
+
+async fn forms(bench: &mut Bench, requests: &[(&str, &str, &[&str])]) -> Outcome {
+    for (path, body, members) in requests {
+        let refusal = bench.refuse(post(path, JSON, bench.fill(body))).await?;
+        let error: Value = serde_json::from_slice(&refusal.body).unwrap_or_default();
+        for member in *members {
+            let is_there = error.pointer(member).is_some_and(Value::is_string);
+            ensure(is_there, format!("a JSON error with the string {member} at {path}"))?;
+        }
+    }
+    Ok(())
+}
+
+async fn unjudged(bench: &mut Bench, requests: &[(&str, &str, &str)]) -> Outcome {
+    let audio = [&answer("Content-Type: audio/mpeg\r\n", [0xff, 0xfb, 0x90, 0])[..]].concat();
+    let coded = answer("Content-Type: application/json\r\nContent-Encoding: x-test\r\n", [0xff, 0xfe]);
+    let plain = || answer(JSON, "{}");
+    let requests = requests.iter().map(|(path, headers, body)| (plain(), post(path, headers, body)));
+    let speech = r#"{"model":"m","input":"Hello","voice":"alloy"}"#;
+    let answers = [audio, coded].map(|said| (said, post("/v1/audio/speech", JSON, speech)));
+    for (said, request) in requests.chain(answers) {
+        bench.say(said).await?;
+        let status = bench.exchange(request).await?.status();
+        let is_final = (200..500).contains(&status) && ![408, 409, 429].contains(&status);
+        ensure(is_final, "a status below 500, other than 408, 409 and 429")?;
+    }
+    Ok(())
+}
+
+async fn cors(bench: &mut Bench) -> Outcome {
+    let origin = "Origin: https://app.test\r\n";
+    let allowed = "Access-Control-Allow-Origin: https://app.test\r\nVary: Origin\r\n";
+    bench.say(answer(&[JSON, allowed].concat(), "{}")).await?;
+    let passed = bench.exchange(post(CHAT, &[JSON, origin].concat(), "{}")).await?;
+    let refusal = bench.refuse(post(CHAT, &[PLAIN, origin].concat(), bench.fill("$TEXT"))).await?;
+    for (answer, expected) in [(passed, "the model's answer"), (refusal, "the refusal")] {
+        let is_readable = answer.header("access-control-allow-origin") == Some("https://app.test");
+        ensure(is_readable, format!("Access-Control-Allow-Origin: https://app.test in {expected}"))?;
+    }
+    Ok(())
 }

@@ -1,11 +1,11 @@
 //! The end of the auditor.
 
-use futures::FutureExt;
 use std::time::Instant;
+
 use tokio::time::{Duration, sleep};
 
-use super::Check;
-use crate::auditor::bench::{Bench, Outcome, chunk, ensure, get, stream_head};
+use super::checks;
+use crate::auditor::bench::{Bench, Outcome, chunks, ensure, get, stream_head};
 use crate::auditor::caller::Caller;
 use crate::auditor::message::End;
 use crate::auditor::model::Script;
@@ -16,11 +16,10 @@ const NOTICE: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
-pub(super) const CHECKS: &[Check] = &[Check::new(
-    "sigterm",
-    "After SIGTERM the auditor serves with Connection: close, finishes open requests, and exits with 0 within 30 s",
-    |bench| sigterm(bench).boxed(),
-)];
+checks! {
+    "sigterm", "After SIGTERM the auditor serves with Connection: close, finishes open requests, and exits with 0 within 30 s"
+        => sigterm();
+}
 
 async fn sigterm(bench: &mut Bench) -> Outcome {
     bench.process()?;
@@ -28,27 +27,21 @@ async fn sigterm(bench: &mut Bench) -> Outcome {
     bench.play(script).await?;
     let mut open = bench.connect().await?;
     open.send(get("/v1/models", "")).await;
-    let is_asked = bench.model.until(bench.patience, |all| all.iter().any(|it| !it.requests().is_empty()));
-    ensure(is_asked.await, "the request at the model")?;
+    bench.asked().await?;
 
     let begin = Instant::now();
     bench.process()?.terminate()?;
     sleep(NOTICE).await;
-    let mut caller = bench.connect().await?;
-    caller.send(get("/health", "").replace("Connection: close\r\n", "")).await;
-    let answer = caller.answer().await;
-    let is_served = answer.is_some_and(|answer| {
-        let is_last = answer.headers("connection").join(",").to_lowercase().contains("close");
-        answer.status() == 200 && (is_last || answer.start.starts_with("HTTP/1.0"))
-    });
+    let answer = bench.exchange(get("/health", "").replace("Connection: close\r\n", "")).await?;
+    let is_last = answer.headers("connection").join(",").to_lowercase().contains("close");
+    let is_served = answer.status() == 200 && (is_last || answer.start.starts_with("HTTP/1.0"));
     ensure(is_served, "the status 200 of /health with Connection: close, 1 s after SIGTERM")?;
     while Caller::connect(bench.auditor, bench.transcript.clone(), POLL).await.is_ok() {
         ensure(begin.elapsed() < GRACE, "no more connections before 30 s")?;
         sleep(POLL).await;
     }
 
-    let _ = sender.send(stream_head("text/plain"));
-    let _ = sender.send([chunk("fine"), chunk("")].concat());
+    let _ = sender.send([stream_head("text/plain"), chunks(["fine"])].concat());
     drop(sender);
     let answer = open.answer().await;
     let is_whole = answer.is_some_and(|answer| answer.body == b"fine" && answer.end == End::Whole);

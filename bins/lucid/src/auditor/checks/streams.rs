@@ -1,216 +1,111 @@
 //! Answers that arrive in pieces.
 
-use futures::FutureExt;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::Check;
-use super::requests::halves;
-use crate::auditor::bench::{Bench, Outcome, Problem, chunk, ensure, post, stream_head};
-use crate::auditor::message::{End, Message, find};
+use super::checks;
+use super::protocols::{CHAT, CHOICE, GEMINI, MESSAGES, OLLAMA, Protocol, RESPONSES, TOOL_CALL, pieces};
+use crate::auditor::bench::{Bench, JSON, Outcome, chunk, chunks, ensure, halves, post, stream_head};
+use crate::auditor::message::{End, Message};
 use crate::auditor::model::Script;
 
-/// Number of bytes of each piece of a refused text.
-const PIECE: usize = 5;
-
-pub(super) const CHECKS: &[Check] = &[
-    Check::new("stream", "A piece of an answer arrives while the model sends the next ones", |bench| {
-        promptly(bench).boxed()
-    }),
-    Check::new(
-        "stream-plain",
-        "A plain text in pieces is stopped before the refused text is complete",
-        |bench| plain(bench).boxed(),
-    ),
-    Check::new("stream-chat", "Chat completions are stopped before the refused text is complete", |bench| {
-        stop(bench, &CHAT).boxed()
-    }),
-    Check::new("stream-tool-call", "Arguments of tool calls that arrive in pieces are stopped", |bench| {
-        stop(bench, &TOOL_CALL).boxed()
-    }),
-    Check::new("stream-responses", "Events of /v1/responses are stopped", |bench| {
-        stop(bench, &RESPONSES).boxed()
-    }),
-    Check::new("stream-anthropic", "Events of Anthropic messages are stopped", |bench| {
-        stop(bench, &MESSAGES).boxed()
-    }),
-    Check::new("stream-ndjson", "Lines of JSON, as of Ollama, are stopped", |bench| {
-        stop(bench, &OLLAMA).boxed()
-    }),
-    Check::new("stream-end", "A stopped stream ends as its protocol does, or is cut off", |bench| {
-        ends(bench).boxed()
-    }),
-    Check::new("stream-choices", "The refused text is found in one of several choices", |bench| {
-        choices(bench).boxed()
-    }),
-    Check::new("stream-choices-apart", "Pieces of different choices are not joined", |bench| {
-        choices_apart(bench).boxed()
-    }),
-];
-
-/// A streaming protocol.
-pub(super) struct Protocol {
-    path: &'static str,
-    request: &'static str,
-    content_type: &'static str,
-    /// Returns the event of a piece of text.
-    event: fn(&str) -> Value,
-    /// The text in an event.
-    text: &'static str,
-    /// End of an answer that is not refused.
-    end: &'static [&'static str],
-    /// Returns `true` for the event that ends an answer.
-    is_end: fn(&Value) -> bool,
-}
-
-const MESSAGE: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"Hello"}]}"#;
-const SSE: &str = "text/event-stream";
-
-pub(super) const CHAT: Protocol = Protocol {
-    path: "/v1/chat/completions",
-    request: MESSAGE,
-    content_type: SSE,
-    event: |text| choice(0, json!({"content": text})),
-    text: "/choices/0/delta/content",
-    end: &[
-        r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
-        "[DONE]",
-    ],
-    is_end: |event| event == "[DONE]",
-};
-
-const TOOL_CALL: Protocol = Protocol {
-    event: |text| {
-        let function = json!({"arguments": text});
-        choice(0, json!({"tool_calls": [{"index": 0, "function": function}]}))
-    },
-    text: "/choices/0/delta/tool_calls/0/function/arguments",
-    ..CHAT
-};
-
-const RESPONSES: Protocol = Protocol {
-    path: "/v1/responses",
-    request: r#"{"model":"m","stream":true,"input":"Hello"}"#,
-    content_type: SSE,
-    event: |text| json!({"type": "response.output_text.delta", "item_id": "i", "output_index": 0, "content_index": 0, "delta": text}),
-    text: "/delta",
-    end: &[r#"{"type":"response.completed","response":{"id":"r","status":"completed"}}"#],
-    is_end: |event| {
-        let kind = event["type"].as_str().unwrap_or_default();
-        ["response.completed", "response.incomplete", "response.failed", "error"].contains(&kind)
-    },
-};
-
-const MESSAGES: Protocol = Protocol {
-    path: "/v1/messages",
-    request: MESSAGE,
-    content_type: SSE,
-    event: |text| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
-    text: "/delta/text",
-    end: &[
-        r#"{"type":"content_block_stop","index":0}"#,
-        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#,
-        r#"{"type":"message_stop"}"#,
-    ],
-    is_end: |event| event["type"] == "message_stop" || event["type"] == "error",
-};
-
-const OLLAMA: Protocol = Protocol {
-    path: "/api/chat",
-    request: MESSAGE,
-    content_type: "application/x-ndjson",
-    event: |text| json!({"model": "m", "message": {"role": "assistant", "content": text}, "done": false}),
-    text: "/message/content",
-    end: &[r#"{"model":"m","message":{"role":"assistant","content":""},"done":true,"done_reason":"stop"}"#],
-    is_end: |event| event["done"] == true || event["error"].is_string(),
-};
-
-fn choice(index: u32, delta: Value) -> Value {
-    let choice = json!({"index": index, "delta": delta, "finish_reason": null});
-    json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]})
-}
-
-impl Protocol {
-    pub(super) fn request(&self) -> Vec<u8> {
-        post(self.path, self.request)
-    }
-
-    /// Returns an event as sent.
-    pub(super) fn frame(&self, event: &str) -> String {
-        let kind = serde_json::from_str::<Value>(event).ok();
-        let kind = kind.as_ref().and_then(|event| event["type"].as_str());
-        match (self.content_type, kind) {
-            (SSE, Some(kind)) => format!("event: {kind}\ndata: {event}\n\n"),
-            (SSE, None) => format!("data: {event}\n\n"),
-            _ => format!("{event}\n"),
-        }
-    }
-
-    pub(super) fn piece(&self, text: &str) -> String {
-        self.frame(&(self.event)(text).to_string())
-    }
-
-    /// Returns the answer of the model with these frames.
-    pub(super) fn said(&self, frames: impl IntoIterator<Item = String>) -> Vec<u8> {
-        let end = self.end.iter().map(|event| self.frame(event));
-        let chunks = frames.into_iter().chain(end).chain([String::new()]).flat_map(|frame| chunk(&frame));
-        stream_head(self.content_type).into_iter().chain(chunks).collect()
-    }
-
-    /// Returns the events of an answer; those that are not JSON as strings.
-    fn events(&self, answer: &Message) -> Vec<Value> {
-        let text = answer.text();
-        let lines = text.lines().filter_map(|line| match self.content_type {
-            SSE => line.strip_prefix("data:").map(str::trim),
-            _ => Some(line.trim()).filter(|line| !line.is_empty()),
-        });
-        lines.map(|line| serde_json::from_str(line).unwrap_or_else(|_| line.into())).collect()
-    }
-
-    /// Joins the text of an answer.
-    pub(super) fn joined(&self, answer: &Message) -> String {
-        let events = self.events(answer);
-        events.iter().filter_map(|event| event.pointer(self.text)?.as_str()).collect()
-    }
-
-    /// Fails unless the answer ends well, or is cut off.
-    pub(super) fn ensure_end(&self, answer: &Message) -> Outcome {
-        if answer.end == End::Cut || answer.status() >= 400 {
-            return Ok(());
-        }
-        ensure(answer.end == End::Whole, "the end of the answer")?;
-        let events = self.events(answer);
-        let malformed = events.iter().find(|event| event.is_string() && *event != "[DONE]");
-        ensure(malformed.is_none(), format!("events of JSON, found {}", malformed.unwrap_or(&Value::Null)))?;
-        ensure(
-            events.iter().any(|event| (self.is_end)(event)),
-            format!("the end of a stream of {}", self.path),
-        )
-    }
-}
-
-/// Returns pieces of a text.
-pub(super) fn pieces(text: &str) -> Vec<String> {
-    let characters: Vec<char> = text.chars().collect();
-    characters.chunks(PIECE).map(|piece| piece.iter().collect()).collect()
-}
+/// Events, or texts of the protocol's events, each with a text that arrives before the next one is sent.
+type Steps = &'static [(&'static str, &'static str)];
 
 /// An auditor may withhold the end of the text, here up to a piece.
-async fn promptly(bench: &mut Bench) -> Outcome {
-    for protocol in [&CHAT, &OLLAMA] {
+const PIECES: Steps = &[("m0 $WORDS", ""), ("m1 $WORDS", "m0 "), ("m2 $WORDS", "m1 "), ("m3 $WORDS", "m2 ")];
+
+checks! {
+    "stream", "A piece of an answer arrives while the model sends the next ones" => step(&[(&CHAT, PIECES), (&OLLAMA, PIECES)]);
+    "stream-plain", "A plain text in pieces is stopped before the refused text is complete" => plain();
+    "stream-chat", "Chat completions are stopped before the refused text is complete" => stop(&CHAT);
+    "stream-tool-call", "Arguments of tool calls that arrive in pieces are stopped" => stop(&TOOL_CALL);
+    "stream-responses", "Events of /v1/responses are stopped" => stop(&RESPONSES);
+    "stream-anthropic", "Events of Anthropic messages are stopped" => stop(&MESSAGES);
+    "stream-ndjson", "Lines of JSON, as of Ollama, are stopped" => stop(&OLLAMA);
+    "stream-array", "Elements of a JSON array, as of Gemini, are stopped" => stop(&GEMINI);
+    "stream-array-pieces", "Elements of a JSON array arrive while the model sends the next ones" => step(&[(&GEMINI, PIECES)]);
+    "stream-end", "A stopped stream ends as its protocol does, or is cut off" => ends(false);
+    "stream-end-events", "Early ends close what is open, with the identifiers and the sequence of their stream" => ends(true);
+    "stream-choices", "The refused text is found in one of several choices" => choices();
+    "stream-choices-apart", "Pieces of different choices are not joined" => choices_apart();
+    "stream-comments", "Comments and pings arrive while a word is withheld" => step(&[
+        (&CHAT, &[("I will $HELD", ""), (": keep-alive", ": keep-alive")]),
+        (&MESSAGES, &[("I will $HELD", ""), (r#"{"type":"ping"}"#, "event: ping")]),
+        (&RESPONSES, &[("I will $HELD", ""), (": keep-alive", ": keep-alive")]),
+    ]);
+    "stream-other-text", "Events of another text arrive while a word is withheld" => step(&[
+        (&CHAT, &[
+            ("I will $HELD", ""),
+            (r#"{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":1,"delta":{"content":"m0 $WORDS"}}]}"#, ""),
+            (r#"{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":1,"delta":{"content":"m1 $WORDS"}}]}"#, "m0 "),
+        ]),
+        (&MESSAGES, &[
+            ("I will $HELD", ""),
+            (r#"{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"m0 $WORDS"}}"#, ""),
+            (r#"{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"m1 $WORDS"}}"#, "m0 "),
+        ]),
+        (&RESPONSES, &[
+            ("I will $HELD", ""),
+            (r#"{"type":"response.output_text.delta","item_id":"j","output_index":1,"content_index":0,"delta":"m0 $WORDS"}"#, ""),
+            (r#"{"type":"response.output_text.delta","item_id":"j","output_index":1,"content_index":0,"delta":"m1 $WORDS"}"#, "m0 "),
+        ]),
+    ]);
+    "stream-text-end", "A withheld word arrives once its text ends as the protocol says" => step(&[
+        (&CHAT, &[("I will $HELD", ""), (CHAT.end[0], "$TAIL"), (": end", "\"stop\"")]),
+        (&CHAT, &[
+            (r#"{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"reasoning_content":"I will $HELD"}}]}"#, ""),
+            ("m0 $WORDS", "$TAIL"),
+        ]),
+        (&MESSAGES, &[("I will $HELD", ""), (MESSAGES.end[0], "$TAIL"), (": end", "content_block_stop")]),
+        (&RESPONSES, &[("I will $HELD", ""), (RESPONSES.end[0], "$TAIL"), (": end", "response.output_text.done")]),
+        (&OLLAMA, &[
+            (r#"{"model":"m","message":{"role":"assistant","content":"","thinking":"I will $HELD"},"done":false}"#, ""),
+            ("m0 $WORDS", "$TAIL"),
+        ]),
+        (&OLLAMA, &[("I will $HELD", ""), (OLLAMA.end[0], "done_reason")]),
+    ]);
+    "stream-names", "First events, names and identifiers arrive at once" => step(&[
+        (&RESPONSES, &[(RESPONSES.open[0], "tool_choice")]),
+        (&MESSAGES, &[(MESSAGES.open[0], "inference_geo"), (r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t1","name":"search","input":{}}}"#, "search")]),
+        (&TOOL_CALL, &[
+            (r#"{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"search","arguments":""}}]}}]}"#, "search"),
+            ("m0 $WORDS", ""), ("m1 $WORDS", "m0 "),
+        ]),
+        (&OLLAMA, &[(r#"{"model":"m","message":{"role":"assistant","content":"","tool_calls":[{"function":{"name":"search","arguments":{"q":"x"}}}]},"done":false}"#, ""), ("m0 $WORDS", "search")]),
+    ]);
+    "stream-no-choices", "Chunks without choices, as of Azure, arrive at once" => step(&[
+        (&CHAT, &[(r#"{"id":"","object":"","created":0,"model":"","prompt_filter_results":[{"prompt_index":0}],"choices":[]}"#, "prompt_filter_results")]),
+    ]);
+    "stream-opaque", "Signatures and encrypted contents in streams reach the caller unchanged" => opaque(&[
+        (&MESSAGES, r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"EqQB/$MASKED/W7=="}}"#),
+        (&RESPONSES, r#"{"type":"response.output_item.done","output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}}"#),
+    ]);
+    "mask-stream", "Masked streams reach the caller whole, without the text" => mask();
+}
+
+async fn step(bench: &mut Bench, streams: &[(&Protocol, Steps)]) -> Outcome {
+    for (protocol, steps) in streams {
         let (sender, script) = Script::pieces();
         bench.play(script).await?;
         let mut caller = bench.connect().await?;
         caller.send(protocol.request()).await;
-        let marker = |number: usize| format!("piece-{number}-");
-        let piece = |number| chunk(&protocol.piece(&format!("{}{}", marker(number), "word ".repeat(200))));
         let _ = sender.send(stream_head(protocol.content_type));
-        let _ = sender.send(piece(0));
-        for number in 0..4 {
-            let _ = sender.send(piece(number + 1));
-            let expected = marker(number);
-            let answer = caller.until(|answer| find(&answer.body, expected.as_bytes()).is_some()).await;
-            let has_arrived = answer.is_some_and(|answer| find(&answer.body, expected.as_bytes()).is_some());
-            ensure(has_arrived, format!("piece {} once piece {} was sent", number, number + 1))?;
+        for (number, (event, awaited)) in steps.iter().enumerate() {
+            let (event, awaited) = (bench.fill(event), bench.fill(awaited));
+            let frame = match event.starts_with(['{', ':']) {
+                true => protocol.frame(&event),
+                false => protocol.piece(&event),
+            };
+            let frame = if number == 0 { protocol.first(frame) } else { frame };
+            let _ = sender.send(chunk(frame));
+            if !awaited.is_empty() {
+                let answer = caller.until(|answer| answer.has(&awaited)).await;
+                let has_arrived = answer.is_some_and(|answer| answer.has(&awaited));
+                ensure(
+                    has_arrived,
+                    format!("{awaited:?} once piece {number} of {} was sent", protocol.path),
+                )?;
+            }
         }
     }
     Ok(())
@@ -218,20 +113,21 @@ async fn promptly(bench: &mut Bench) -> Outcome {
 
 /// Returns the answer to a streaming request.
 async fn streamed(bench: &mut Bench, protocol: &Protocol, frames: Vec<String>) -> Outcome<Message> {
-    bench.play(Script::Say(protocol.said(frames))).await?;
+    bench.say(protocol.said(frames)).await?;
     let answer = bench.exchange(protocol.request()).await?;
     ensure(!bench.model.requests().is_empty(), "the request at the model")?;
     Ok(answer)
 }
 
 async fn stop(bench: &mut Bench, protocol: &Protocol) -> Outcome {
-    stopped(bench, protocol).await.map(drop)
+    stopped(bench, protocol, &[]).await.map(drop)
 }
 
 /// Returns the answer to a streaming request, which is to end before the refused text.
-async fn stopped(bench: &mut Bench, protocol: &Protocol) -> Outcome<Message> {
-    let text = format!("Sure. You should {}, and then send the file.", bench.refused);
-    let frames = pieces(&text).iter().map(|piece| protocol.piece(piece)).collect();
+async fn stopped(bench: &mut Bench, protocol: &Protocol, open: &[&str]) -> Outcome<Message> {
+    let text = bench.fill(REFUSED);
+    let open = open.iter().map(|event| protocol.frame(event));
+    let frames = open.chain(pieces(&text).iter().map(|piece| protocol.piece(piece))).collect();
     let answer = streamed(bench, protocol, frames).await?;
     let joined = protocol.joined(&answer);
     let is_stopped = !joined.contains(&bench.refused) && !joined.contains("the file");
@@ -239,36 +135,46 @@ async fn stopped(bench: &mut Bench, protocol: &Protocol) -> Outcome<Message> {
     Ok(answer)
 }
 
-async fn ends(bench: &mut Bench) -> Outcome {
+const REFUSED: &str = "Sure. You should $TEXT, and then send the file.";
+
+async fn ends(bench: &mut Bench, is_strict: bool) -> Outcome {
     for protocol in [&CHAT, &TOOL_CALL, &RESPONSES, &MESSAGES, &OLLAMA] {
-        let answer = stopped(bench, protocol).await?;
-        protocol.ensure_end(&answer)?;
+        let open = if is_strict { protocol.open } else { &[] };
+        let answer = stopped(bench, protocol, open).await?;
+        protocol.ensure_end(&answer, is_strict)?;
+    }
+    if is_strict {
+        // The first event is refused.
+        let frames = vec![RESPONSES.piece(&bench.fill(REFUSED))];
+        let answer = streamed(bench, &RESPONSES, frames).await?;
+        RESPONSES.ensure_end(&answer, is_strict)?;
     }
     Ok(())
 }
 
 async fn plain(bench: &mut Bench) -> Outcome {
-    let text = format!("Sure. You should {}, and then send the file.", bench.refused);
-    let chunks = pieces(&text).into_iter().chain([String::new()]).flat_map(|piece| chunk(&piece));
-    let said = stream_head("text/plain").into_iter().chain(chunks).collect();
-    bench.play(Script::Say(said)).await?;
-    let answer = bench.exchange(post("/v1/chat", "{}")).await?;
-    let is_stopped = find(&answer.body, bench.refused.as_bytes()).is_none();
-    ensure(is_stopped, format!("an answer that ends before {:?}", bench.refused))?;
+    let text = bench.fill(REFUSED);
+    bench.say([stream_head("text/plain"), chunks(pieces(&text))].concat()).await?;
+    let answer = bench.exchange(post("/v1/chat", JSON, "{}")).await?;
+    let expected = format!("an answer that ends before {:?}", bench.refused);
+    ensure(!answer.has(&bench.refused), expected)?;
     let looks_whole = answer.status() == 200 && answer.end != End::Cut;
     ensure(!looks_whole, "a connection that is closed before the end of the body")
 }
 
+/// Returns an event of a choice.
+fn choice(index: usize, text: &str) -> String {
+    CHAT.frame(&CHOICE.replace("$INDEX", &index.to_string()).replace("$PIECE", text))
+}
+
 async fn choices(bench: &mut Bench) -> Outcome {
-    let text = format!("Sure. You should {}, and then send the file.", bench.refused);
+    let text = bench.fill(REFUSED);
     let (refused, fine) = (pieces(&text), pieces(&"all is well ".repeat(text.len())));
-    let frame = |index, text: &str| CHAT.frame(&choice(index, json!({"content": text})).to_string());
-    let frames = refused.iter().zip(&fine).flat_map(|(refused, fine)| [frame(1, refused), frame(0, fine)]);
+    let frames = refused.iter().zip(&fine).flat_map(|(refused, fine)| [choice(1, refused), choice(0, fine)]);
     let answer = streamed(bench, &CHAT, frames.collect()).await?;
-    let events = CHAT.events(&answer);
-    let of_choice =
-        events.iter().filter(|event| event.pointer("/choices/0/index").is_some_and(|it| *it == 1));
-    let joined: String = of_choice.filter_map(|event| event.pointer(CHAT.text)?.as_str()).collect();
+    let mut events = CHAT.events(&answer);
+    events.retain(|event| event.pointer("/choices/0/index").is_some_and(|index| *index == 1));
+    let joined: String = events.iter().filter_map(|event| event.pointer(CHAT.text)?.as_str()).collect();
     let is_stopped = !joined.contains(&bench.refused);
     ensure(is_stopped, format!("a choice 1 that ends before {:?}, found {joined:?}", bench.refused))
 }
@@ -276,11 +182,28 @@ async fn choices(bench: &mut Bench) -> Outcome {
 async fn choices_apart(bench: &mut Bench) -> Outcome {
     let refused = bench.refused.clone();
     let (first, second) = halves(&refused);
-    let frame = |index, text: &str| CHAT.frame(&choice(index, json!({"content": text})).to_string());
-    let answer = streamed(bench, &CHAT, vec![frame(0, first), frame(1, second)]).await?;
-    let joined = CHAT.joined(&answer);
-    if answer.end != End::Whole {
-        return Err(Problem::Failed("an answer that is not cut off".to_owned()));
+    let answer = streamed(bench, &CHAT, vec![choice(0, first), choice(1, second)]).await?;
+    ensure(answer.end == End::Whole, "an answer that is not cut off")?;
+    ensure(CHAT.joined(&answer) == refused, format!("the choices {first:?} and {second:?}"))
+}
+
+async fn opaque(bench: &mut Bench, streams: &[(&Protocol, &str)]) -> Outcome {
+    for (protocol, event) in streams {
+        let event = bench.fill(event);
+        let answer = streamed(bench, protocol, vec![protocol.frame(&event)]).await?;
+        let sent: Value = serde_json::from_str(&event).unwrap_or_default();
+        ensure(protocol.events(&answer).contains(&sent), format!("the event {event}"))?;
     }
-    ensure(joined == refused, format!("the choices {first:?} and {second:?}"))
+    Ok(())
+}
+
+async fn mask(bench: &mut Bench) -> Outcome {
+    let text = bench.masked()?;
+    let frames = pieces(&format!("It is {text}, as you know.")).into_iter().map(|piece| CHAT.piece(&piece));
+    let answer = streamed(bench, &CHAT, frames.collect()).await?;
+    let joined = CHAT.joined(&answer);
+    let is_masked =
+        joined.starts_with("It is ") && joined.ends_with(", as you know.") && !joined.contains(&text);
+    ensure(is_masked && answer.end == End::Whole, format!("a complete text with a mask, found {joined:?}"))?;
+    CHAT.ensure_end(&answer, false)
 }
