@@ -134,7 +134,7 @@ async fn protected(bench: &mut Bench) -> Outcome {
         let answer =
             bench.exchange(post("/v1/chat", &format!("Connection: {name}\r\n{line}"), "a=b")).await?;
         let requests = bench.model.requests();
-        let is_refused = requests.is_empty() && (400..500).contains(&answer.status());
+        let is_refused = requests.is_empty() && answer.status() >= 400;
         let is_there = |it: &Message| {
             // The framing may change, as long as the body is whole.
             let is_framing = matches!(name, "Content-Length" | "Transfer-Encoding");
