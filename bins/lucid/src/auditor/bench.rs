@@ -14,6 +14,7 @@ use super::transcript::Transcript;
 
 pub(crate) const JSON: &str = "Content-Type: application/json\r\n";
 pub(crate) const PLAIN: &str = "Content-Type: text/plain\r\n";
+pub(crate) const CHUNKED: &str = "Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n";
 
 /// Result of a check without success.
 #[derive(Debug)]
@@ -101,17 +102,6 @@ impl Bench {
         ensure(self.model.until(self.patience, is_asked).await, "the request at the model")
     }
 
-    /// Sends a request that the model receives. Returns it as received, and the answer.
-    pub(crate) async fn pass(&mut self, request: impl AsRef<[u8]>) -> Outcome<(Message, Message)> {
-        self.say(answer(JSON, "{}")).await?;
-        let answer = self.exchange(request).await?;
-        let received = self.model.requests().into_iter().find(|request| request.end == End::Whole);
-        let received = received.ok_or_else(|| Problem::Failed("the request at the model".to_owned()))?;
-        let is_answered = answer.status() == 200 && answer.end == End::Whole;
-        ensure(is_answered, "the answer of the model, with status 200")?;
-        Ok((received, answer))
-    }
-
     /// Sends a request that is to be refused before the model sees any of it. Returns the refusal.
     pub(crate) async fn refuse(&mut self, request: impl AsRef<[u8]>) -> Outcome<Message> {
         self.say(answer(JSON, "{}")).await?;
@@ -130,22 +120,35 @@ impl Bench {
 
     /// Replaces the variables of a template.
     pub(crate) fn fill(&self, template: &str) -> String {
-        let text = self.refused.as_str();
-        let (first, second) = halves(text);
-        let escaped: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+        let (text, masked) = (&*self.refused, self.masked.as_deref());
+        let escaped = || text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
         let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
-        // An undecided text.
-        let (held, _) = halves(self.masked.as_deref().unwrap_or(text));
-        let tail = held.char_indices().nth_back(2).map_or(held, |(at, _)| &held[at..]);
-        let filled = template.replace("$HELD", held).replace("$TAIL", tail);
-        let filled = filled.replace("$FIRST", first).replace("$SECOND", second);
-        let filled = filled.replace("$ESCAPED", &escaped).replace("$DOUBLE", &escaped.replace('\\', "\\\\"));
-        let filled = filled.replace("$PERCENT", &percent(text)).replace("$TWICE", &percent(&percent(text)));
-        let bold = format!("**{}**", text.replace(' ', "** **"));
-        let filled = filled.replace("$BOLD", &bold).replace("$LISTED", &text.replace(' ', ", "));
-        let filled = filled.replace("$WORDS", &"word ".repeat(200));
-        let masked = self.masked.as_deref().unwrap_or("4111111111111111");
-        filled.replace("$MANY", &text.repeat(20)).replace("$MASKED", masked).replace("$TEXT", text)
+        // An undecided text, and its end.
+        let (held, _) = halves(masked.unwrap_or(text));
+        let tail = || held.char_indices().nth_back(2).map_or(held, |(at, _)| &held[at..]);
+        let variables: [(&str, &dyn Fn() -> String); _] = [
+            ("$TEXT", &|| text.to_owned()),
+            ("$MANY", &|| text.repeat(20)),
+            ("$MASKED", &|| masked.unwrap_or("4111111111111111").to_owned()),
+            ("$FIRST", &|| halves(text).0.to_owned()),
+            ("$SECOND", &|| halves(text).1.to_owned()),
+            ("$HELD", &|| held.to_owned()),
+            ("$TAIL", &|| tail().to_owned()),
+            ("$ESCAPED", &escaped),
+            ("$DOUBLE", &|| escaped().replace('\\', "\\\\")),
+            ("$PERCENT", &|| percent(text)),
+            ("$TWICE", &|| percent(&percent(text))),
+            ("$BOLD", &|| format!("**{}**", text.replace(' ', "** **"))),
+            ("$LISTED", &|| text.replace(' ', ", ")),
+            ("$WORDS", &|| "word ".repeat(200)),
+            ("$OPEN", &|| "[".repeat(200)),
+            ("$CLOSE", &|| "]".repeat(200)),
+            // Longer than bodies that auditors accept.
+            ("$NUMBERS", &|| "-0.0123456789,".repeat(200_000)),
+            ("$BASE64", &|| "C2/QPA41".repeat(300_000)),
+        ];
+        let used = variables.iter().filter(|(name, _)| template.contains(name));
+        used.fold(template.to_owned(), |text, (name, value)| text.replace(name, &value()))
     }
 
     /// Returns the text that the auditor masks, or skips the check.
@@ -165,33 +168,46 @@ pub(crate) fn halves(text: &str) -> (&str, &str) {
     text.split_at(middle.unwrap_or_default())
 }
 
-/// Returns a request without a body.
+/// Returns a GET request.
 pub(crate) fn get(path: &str, headers: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: model.test:5000\r\nConnection: close\r\n{headers}\r\n")
+    String::from_utf8_lossy(&request(&format!("GET {path}"), headers, "")).into_owned()
 }
 
-/// Returns a request with a body.
+/// Returns a POST request.
 pub(crate) fn post(path: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
-    let head = format!("POST {path} HTTP/1.1\r\nHost: model.test:5000\r\nConnection: close\r\n{headers}");
-    message(head, body.as_ref())
+    request(&format!("POST {path}"), headers, body)
+}
+
+/// Returns a request with this method and path.
+pub(crate) fn request(line: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let head = format!("{line} HTTP/1.1\r\nHost: model.test:5000\r\nConnection: close\r\n{headers}");
+    if line.starts_with("POST") {
+        message(head, body.as_ref())
+    } else {
+        [&head, "\r\n"].concat().into_bytes()
+    }
 }
 
 /// Returns an answer of the model.
 pub(crate) fn answer(headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
-    message(format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{headers}"), body.as_ref())
+    answer_of("200 OK", headers, body)
+}
+
+/// Returns an answer of the model with another status.
+pub(crate) fn answer_of(status: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    message(format!("HTTP/1.1 {status}\r\nConnection: close\r\n{headers}"), body.as_ref())
 }
 
 /// Returns a message whose body has the coding and the framing that its head names.
 fn message(head: String, body: &[u8]) -> Vec<u8> {
     let coding = head.split_once("Content-Encoding: ").and_then(|(_, coding)| coding.lines().next());
     let body = encode(coding.unwrap_or_default(), body);
-    if head.contains("Transfer-Encoding: ") {
-        let (first, second) = body.split_at(body.len() / 2);
-        let chunks = [first, second, b""].map(chunk).concat();
-        return [head.as_bytes(), b"\r\n", &chunks].concat();
-    }
-    let length = format!("Content-Length: {}\r\n\r\n", body.len());
-    [head.as_bytes(), length.as_bytes(), &body].concat()
+    let (first, second) = body.split_at(body.len() / 2);
+    let (line, body) = match head.contains("Transfer-Encoding: ") {
+        true => (String::new(), chunks([first, second])),
+        false => (format!("Content-Length: {}\r\n", body.len()), body),
+    };
+    [head.as_bytes(), line.as_bytes(), b"\r\n", &body].concat()
 }
 
 /// Returns the head of a streamed answer of the model.

@@ -2,17 +2,17 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, PipeReader};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use lucid_chain::keys::ROUTES_ENV;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpStream;
-use tokio::time::sleep;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
 use crate::error::{Result, ResultExt};
 
@@ -30,12 +30,9 @@ const LINES: usize = 20;
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    output: Output,
+    /// Last lines of standard output and standard error.
+    output: watch::Receiver<VecDeque<String>>,
 }
-
-/// Last lines of standard output and standard error.
-#[derive(Clone, Debug, Default)]
-struct Output(Arc<Mutex<VecDeque<String>>>);
 
 impl Process {
     /// Starts an auditor in front of `models`, and waits until it listens. Returns its address in front of each.
@@ -46,26 +43,23 @@ impl Process {
     ) -> Result<(Self, [SocketAddr; 2])> {
         let (program, arguments) = command.split_first().ok_or("the command is empty")?;
         let ports = free_ports().failed_to("find free ports")?;
-        let [port, second] = ports;
-        let [next, second_next] = models.map(|model| model.port());
-        let routes = format!("{port}={next},{second}={second_next}");
-        let next = format!("http://localhost:{next}");
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.env("LUCID_CHAIN_NEXT", &next).env("AUDITOR_URL", &next);
-        command.env("LUCID_AUDITOR_PORT", port.to_string()).env("PORT", port.to_string());
-        command.env(ROUTES_ENV, routes);
-        command.env("LUCID_AUDITOR_ID", "conformance").env("LUCID_AUDIT_MODE", mode);
-        command.env("LUCID_PROBE_PATHS", "/ready");
-        let mut child = command.spawn().failed_to(format_args!("start {}", program.display()))?;
-        let output = Output::default();
-        if let Some(stdout) = child.stdout.take() {
-            output.collect(stdout);
+        let ([port, second], [next, second_next]) = (ports, models.map(|model| model.port()));
+
+        let (reader, writer) = io::pipe().failed_to("open a pipe")?;
+        let mut starter = Command::new(program);
+        starter.args(arguments).stdin(Stdio::null());
+        starter.stdout(writer.try_clone().failed_to("copy a pipe")?).stderr(writer);
+        for name in ["LUCID_CHAIN_NEXT", "AUDITOR_URL"] {
+            starter.env(name, format!("http://localhost:{next}"));
         }
-        if let Some(stderr) = child.stderr.take() {
-            output.collect(stderr);
-        }
-        let mut process = Self { child, output };
+        starter.env("LUCID_AUDITOR_PORT", port.to_string()).env("PORT", port.to_string());
+        starter.env(ROUTES_ENV, format!("{port}={next},{second}={second_next}"));
+        starter.env("LUCID_AUDITOR_ID", "conformance").env("LUCID_AUDIT_MODE", mode);
+        starter.env("LUCID_PROBE_PATHS", "/ready");
+        let child = starter.spawn().failed_to(format_args!("start {}", program.display()))?;
+        // Holds the writing end of the pipe.
+        drop(starter);
+        let mut process = Self { child, output: collect(reader) };
         let addresses = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let [address, _] = addresses;
         let begin = Instant::now();
@@ -78,12 +72,11 @@ impl Process {
                     continue;
                 }
             };
-            let output = process.output.last().await;
-            let program = program.display();
-            return Err(format!(
-                "{program} has to listen on {address} (LUCID_AUDITOR_PORT): {found}{output}"
-            )
-            .into());
+            // Lines of a program that has ended may not be read yet. Other programs may keep the pipe open.
+            let _ = timeout(OUTPUT_LIMIT, async { while process.output.changed().await.is_ok() {} }).await;
+            let output: String = process.output.borrow().iter().map(|line| format!("\n  {line}")).collect();
+            let expected = format!("{} has to listen on {address} (LUCID_AUDITOR_PORT)", program.display());
+            return Err(format!("{expected}: {found}{output}").into());
         }
         Ok((process, addresses))
     }
@@ -93,7 +86,7 @@ impl Process {
     }
 
     /// Returns the status of a process that has ended.
-    pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+    fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
@@ -111,13 +104,11 @@ impl Process {
 
     /// Ends the process as a kubelet does. A second signal skips what is left of the grace period.
     pub(crate) async fn stop(mut self) -> io::Result<()> {
-        if self.ended()?.is_none() {
-            self.terminate()?;
-            self.end(POLL).await?;
-        }
-        if self.ended()?.is_none() {
-            self.terminate()?;
-            self.end(END_LIMIT).await?;
+        for limit in [POLL, END_LIMIT] {
+            if self.ended()?.is_none() {
+                self.terminate()?;
+                self.end(limit).await?;
+            }
         }
         Ok(())
     }
@@ -125,37 +116,24 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+        // Harmless after its end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-impl Output {
-    fn collect(&self, stream: impl Read + Send + 'static) {
-        let output = self.clone();
-        thread::spawn(move || {
-            for line in BufReader::new(stream).split(b'\n').map_while(io::Result::ok) {
-                let mut lines = output.0.lock().unwrap_or_else(PoisonError::into_inner);
+/// Keeps the last lines of the output.
+fn collect(output: PipeReader) -> watch::Receiver<VecDeque<String>> {
+    let (sender, receiver) = watch::channel(VecDeque::new());
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n').map_while(io::Result::ok) {
+            sender.send_modify(|lines| {
                 lines.push_back(String::from_utf8_lossy(&line).into_owned());
-                if lines.len() > LINES {
-                    lines.pop_front();
-                }
-            }
-        });
-    }
-
-    /// Returns the last lines. A program that has ended may have written some that are not read yet.
-    async fn last(&self) -> String {
-        let begin = Instant::now();
-        // Each stream that is read holds a reference. Other programs may keep them open.
-        while Arc::strong_count(&self.0) > 1 && begin.elapsed() < OUTPUT_LIMIT {
-            sleep(POLL).await;
+                lines.drain(..lines.len().saturating_sub(LINES));
+            });
         }
-        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().map(|line| format!("\n  {line}")).collect()
-    }
+    });
+    receiver
 }
 
 /// Returns two ports that are free on all addresses.

@@ -7,14 +7,12 @@ use serde::Serialize;
 
 use super::bench::{Outcome, Problem};
 use super::checks::Check;
-use super::transcript::{Side, Transcript};
-
-/// Version of the JSON format; see docs/writing-an-auditor.md.
-const VERSION: u32 = 1;
+use super::transcript::Transcript;
 
 /// Results of all checks.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
+    /// Version of the JSON format; see docs/writing-an-auditor.md.
     version: u32,
     /// Program and version.
     kit: &'static str,
@@ -31,20 +29,12 @@ pub(crate) struct Report {
 pub(crate) struct Result {
     name: &'static str,
     requirement: &'static str,
-    status: Status,
+    status: &'static str,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     failure: Option<Failure>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Status {
-    Passed,
-    Failed,
-    Skipped,
 }
 
 /// Bytes of a failed check, escaped.
@@ -67,17 +57,19 @@ impl Result {
     pub(crate) fn new(
         check: &Check,
         outcome: Outcome,
-        transcript: &Transcript,
+        bytes: &Transcript,
         took: Duration,
     ) -> io::Result<Self> {
-        let (status, reason, failure) = match outcome {
-            Ok(()) => (Status::Passed, None, None),
-            Err(Problem::Skipped(reason)) => (Status::Skipped, Some(reason), None),
-            Err(Problem::Failed(expected)) => {
-                (Status::Failed, None, Some(Failure::new(expected, transcript)))
-            }
+        let (status, reason, expected) = match outcome {
+            Ok(()) => ("passed", None, None),
+            Err(Problem::Skipped(reason)) => ("skipped", Some(reason), None),
+            Err(Problem::Failed(expected)) => ("failed", None, Some(expected)),
             Err(Problem::Broken(error)) => return Err(error),
         };
+        let failure = expected.map(|expected| {
+            let [sent, received, model_received, model_sent] = bytes.shown();
+            Failure { expected, sent, received, model_received, model_sent }
+        });
         let Check { name, requirement, .. } = *check;
         Ok(Self { name, requirement, status, seconds: took.as_secs_f64(), reason, failure })
     }
@@ -85,53 +77,39 @@ impl Result {
     /// Writes the result for people.
     pub(crate) fn line(&self, out: &mut impl Write) -> io::Result<()> {
         let status = match self.status {
-            Status::Passed => "ok",
-            Status::Failed => "FAILED",
-            Status::Skipped => "skipped",
+            "passed" => "ok",
+            "failed" => "FAILED",
+            other => other,
         };
         let reason = self.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
         writeln!(out, "{status:8}{:24}{}{reason}", self.name, self.requirement)?;
-        if let Some(failure) = &self.failure {
-            write!(out, "{failure}")?;
-        }
+        let failure = self.failure.as_ref().map(Failure::to_string).unwrap_or_default();
+        write!(out, "{failure}")?;
         out.flush()
-    }
-}
-
-impl Failure {
-    fn new(expected: String, transcript: &Transcript) -> Self {
-        Self {
-            expected,
-            sent: transcript.shown(Side::CallerSent),
-            received: transcript.shown(Side::CallerReceived),
-            model_received: transcript.shown(Side::ModelReceived),
-            model_sent: transcript.shown(Side::ModelSent),
-        }
     }
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { expected, sent, received, model_received, model_sent } = self;
-        writeln!(f, "        expected:       {expected}")?;
-        writeln!(f, "        sent:           {sent}")?;
-        writeln!(f, "        received:       {received}")?;
-        writeln!(f, "        model received: {model_received}")?;
-        writeln!(f, "        model sent:     {model_sent}")
+        writeln!(f, "        expected:       {}", self.expected)?;
+        writeln!(f, "        sent:           {}", self.sent)?;
+        writeln!(f, "        received:       {}", self.received)?;
+        writeln!(f, "        model received: {}", self.model_received)?;
+        writeln!(f, "        model sent:     {}", self.model_sent)
     }
 }
 
 impl Report {
     pub(crate) fn new(auditor: String) -> Self {
         let kit = concat!("lucid ", env!("CARGO_PKG_VERSION"));
-        Self { version: VERSION, kit, auditor, passed: 0, failed: 0, skipped: 0, checks: Vec::new() }
+        Self { version: 1, kit, auditor, passed: 0, failed: 0, skipped: 0, checks: Vec::new() }
     }
 
     pub(crate) fn push(&mut self, result: Result) {
         match result.status {
-            Status::Passed => self.passed += 1,
-            Status::Failed => self.failed += 1,
-            Status::Skipped => self.skipped += 1,
+            "passed" => self.passed += 1,
+            "failed" => self.failed += 1,
+            _ => self.skipped += 1,
         }
         self.checks.push(result);
     }
@@ -143,8 +121,7 @@ impl Report {
 
     /// Writes the number of results.
     pub(crate) fn summary(&self, out: &mut impl Write) -> io::Result<()> {
-        let Self { passed, failed, skipped, .. } = self;
-        writeln!(out, "{passed} passed, {failed} failed, {skipped} skipped")
+        writeln!(out, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
     }
 
     pub(crate) fn json(&self, out: &mut impl Write) -> io::Result<()> {
@@ -154,15 +131,12 @@ impl Report {
 
     /// Writes the report in the format of JUnit.
     pub(crate) fn junit(&self, out: &mut impl Write) -> io::Result<()> {
-        let Self { auditor, failed, skipped, checks, .. } = self;
+        let Self { failed, skipped, checks, .. } = self;
+        let (tests, auditor) = (checks.len(), xml(&self.auditor));
         let seconds: f64 = checks.iter().map(|check| check.seconds).sum();
         writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
-        writeln!(
-            out,
-            r#"<testsuite name="{}" tests="{}" failures="{failed}" errors="0" skipped="{skipped}" time="{seconds:.3}">"#,
-            xml(auditor),
-            checks.len(),
-        )?;
+        write!(out, r#"<testsuite name="{auditor}" tests="{tests}" failures="{failed}" errors="0" "#)?;
+        writeln!(out, r#"skipped="{skipped}" time="{seconds:.3}">"#)?;
         for Result { name, requirement, seconds, reason, failure, .. } in checks {
             let requirement = xml(requirement);
             writeln!(out, r#"  <testcase classname="{requirement}" name="{name}" time="{seconds:.3}">"#)?;
@@ -179,31 +153,9 @@ impl Report {
     }
 }
 
-/// Escapes text for XML 1.0, which has no control characters.
+/// Escapes text for XML 1.0. Transcripts have no control characters but line feeds.
 fn xml(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\n' => escaped.push('\n'),
-            other if other.is_control() || matches!(other, '\u{fffe}' | '\u{ffff}') => {
-                escaped.extend(other.escape_default())
-            }
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_in_xml_is_escaped() {
-        assert_eq!(xml("a<b>&\"\u{1}\n"), "a&lt;b&gt;&amp;&quot;\\u{1}\n");
-    }
+    let printable = |it: &char| !it.is_control() || *it == '\n';
+    let text: String = text.chars().filter(printable).collect();
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

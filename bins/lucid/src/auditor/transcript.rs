@@ -14,38 +14,32 @@ pub(crate) enum Side {
     ModelSent,
 }
 
-/// The first bytes of each [`Side`].
+/// The first bytes of each [`Side`], and their number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Transcript(Arc<Mutex<[Bytes; 4]>>);
-
-#[derive(Clone, Debug, Default)]
-struct Bytes {
-    first: Vec<u8>,
-    total: usize,
-}
+pub(crate) struct Transcript(Arc<Mutex<[(Vec<u8>, usize); 4]>>);
 
 impl Transcript {
     pub(crate) fn record(&self, side: Side, bytes: &[u8]) {
         let mut sides = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let recorded = &mut sides[side as usize];
-        let kept = bytes.len().min(KEPT.saturating_sub(recorded.first.len()));
-        recorded.first.extend_from_slice(&bytes[..kept]);
-        recorded.total += bytes.len();
+        let (first, total) = &mut sides[side as usize];
+        first.extend(bytes.iter().take(KEPT.saturating_sub(first.len())));
+        *total += bytes.len();
     }
 
     pub(crate) fn clear(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
     }
 
-    /// Returns the bytes of a side, escaped, with the number of bytes that are left out.
-    pub(crate) fn shown(&self, side: Side) -> String {
+    /// Returns the bytes of each side, escaped, with the number of bytes that are left out.
+    pub(crate) fn shown(&self) -> [String; 4] {
         let sides = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Bytes { first, total } = &sides[side as usize];
-        let shown = first.escape_ascii().to_string().replace("\\\"", "\"").replace("\\'", "'");
-        match total - first.len() {
-            0 => shown,
-            left => format!("{shown}… ({left} more bytes)"),
-        }
+        sides.each_ref().map(|(first, total)| {
+            let shown = first.escape_ascii().to_string().replace("\\\"", "\"").replace("\\'", "'");
+            match total - first.len() {
+                0 => shown,
+                left => format!("{shown}… ({left} more bytes)"),
+            }
+        })
     }
 }
 
@@ -57,13 +51,9 @@ mod tests {
     fn bytes_are_escaped_and_cut() {
         let transcript = Transcript::default();
         transcript.record(Side::ModelSent, b"\x1b[31m\r\n\"");
-        assert_eq!(transcript.shown(Side::ModelSent), r#"\x1b[31m\r\n""#);
-        assert_eq!(transcript.shown(Side::CallerSent), "");
-        for _ in 0..2 {
-            transcript.record(Side::CallerSent, &[b'x'; 1000]);
-        }
-        assert_eq!(transcript.shown(Side::CallerSent), "x".repeat(1024) + "… (976 more bytes)");
-        transcript.clear();
-        assert_eq!(transcript.shown(Side::CallerSent), "");
+        transcript.record(Side::CallerSent, &[b'x'; 1000]);
+        transcript.record(Side::CallerSent, &[b'x'; 1000]);
+        let sent = "x".repeat(1024) + "… (976 more bytes)";
+        assert_eq!(transcript.shown(), [&*sent, "", "", r#"\x1b[31m\r\n""#]);
     }
 }

@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use super::checks;
-use crate::auditor::bench::{Bench, JSON, Outcome, answer, chunk, chunks, ensure, get, post, stream_head};
+use crate::auditor::bench::{
+    Bench, JSON, Outcome, answer, answer_of, chunk, chunks, ensure, get, post, stream_head,
+};
 use crate::auditor::codings::encode;
 use crate::auditor::message::{End, find};
 
 const CHAT: &str = "/v1/chat/completions";
 const REQUEST: &str = r#"{"model":"m","messages":[{"role":"user","content":"Hello"}]}"#;
-/// Number of elements of a vector, whose text is longer than bodies that auditors accept.
-const ELEMENTS: usize = 200_000;
 
 checks! {
     "answer-refused", "The text of an answer does not reach the caller" => withhold(&[
@@ -28,13 +28,18 @@ checks! {
         ("Content-Encoding: br\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#),
         ("Content-Encoding: zstd\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#),
     ]);
-    "answer-error", "An error of the model keeps its status and Retry-After, whatever its body" => error();
-    "answer-opaque", "Signatures, encrypted contents and identifiers reach the caller byte by byte" => opaque(&[
+    "answer-error", "An error of the model keeps its status and Retry-After, whatever its body" => error(&[
+        "Content-Encoding: gzip\r\n", "Content-Encoding: x-test\r\n", "Content-Type: application/octet-stream\r\n",
+    ]);
+    "answer-opaque", "Signatures, encrypted contents and identifiers reach the caller byte by byte" => same(&[
         ("/v1/messages", r#"{"type":"message","content":[{"type":"thinking","thinking":"Hm.","signature":"EqQB/$MASKED/W7=="}]}"#),
         ("/v1/messages", r#"{"type":"message","content":[{"type":"redacted_thinking","data":"EqQB/$MASKED/W7=="}]}"#),
         ("/v1/responses", r#"{"id":"resp_$MASKED","output":[{"type":"reasoning","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}]}"#),
     ]);
-    "embeddings", "Vectors of any size reach the caller byte by byte" => embeddings();
+    "embeddings", "Vectors of any size reach the caller byte by byte" => same(&[
+        ("/v1/embeddings", r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[$NUMBERS1]}],"model":"m"}"#),
+        ("/v1/embeddings", r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":"$BASE64"}],"model":"m"}"#),
+    ]);
     "mask-request", "Masked requests reach the model as valid JSON, without the text" => mask();
     "answer-cut", "An answer that the model cuts off does not look whole" => cut("HTTP/1.1");
     "answer-cut-http-1.0", "It does not look whole to HTTP/1.0 either" => cut("HTTP/1.0");
@@ -54,19 +59,10 @@ async fn withhold(bench: &mut Bench, answers: &[(&str, &str)]) -> Outcome {
     Ok(())
 }
 
-async fn error(bench: &mut Bench) -> Outcome {
-    for headers in [
-        "Content-Encoding: gzip\r\n",
-        "Content-Encoding: x-test\r\n",
-        "Content-Type: application/octet-stream\r\n",
-    ] {
-        let said = answer(&[headers, "Retry-After: 7\r\n"].concat(), [0xff, 0xfe, 0xfd]);
-        bench
-            .say(
-                [b"HTTP/1.1 529 Overloaded", said.strip_prefix(b"HTTP/1.1 200 OK").unwrap_or_default()]
-                    .concat(),
-            )
-            .await?;
+async fn error(bench: &mut Bench, headers: &[&str]) -> Outcome {
+    for headers in headers {
+        let headers = [headers, "Retry-After: 7\r\n"].concat();
+        bench.say(answer_of("529 Overloaded", &headers, [0xff, 0xfe, 0xfd])).await?;
         let answer = bench.exchange(post(CHAT, JSON, REQUEST)).await?;
         let is_kept = answer.status() == 529 && answer.header("retry-after") == Some("7");
         ensure(is_kept, "the status 529 and Retry-After: 7")?;
@@ -74,39 +70,27 @@ async fn error(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-async fn same(bench: &mut Bench, path: &str, body: &str) -> Outcome {
-    bench.say(answer(JSON, body)).await?;
-    let answer = bench.exchange(post(path, JSON, REQUEST)).await?;
-    let is_same = answer.status() == 200 && answer.body == body.as_bytes();
-    ensure(is_same, format!("the answer of the model to {path}, byte by byte"))
-}
-
-async fn opaque(bench: &mut Bench, answers: &[(&str, &str)]) -> Outcome {
+/// Expects these answers at the caller.
+pub(super) async fn same(bench: &mut Bench, answers: &[(&str, &str)]) -> Outcome {
     for (path, body) in answers {
-        same(bench, path, &bench.fill(body)).await?;
-    }
-    Ok(())
-}
-
-async fn embeddings(bench: &mut Bench) -> Outcome {
-    let numbers = "-0.0123456789,".repeat(ELEMENTS);
-    for vector in [format!("[{numbers}1]"), format!("\"{}\"", "C2/QPA41".repeat(ELEMENTS))] {
-        let data = format!(r#"[{{"object":"embedding","index":0,"embedding":{vector}}}]"#);
-        let body = format!(
-            r#"{{"object":"list","data":{data},"model":"m","usage":{{"prompt_tokens":1,"total_tokens":1}}}}"#
-        );
-        same(bench, "/v1/embeddings", &body).await?;
+        let body = bench.fill(body);
+        bench.say(answer(JSON, &body)).await?;
+        let answer = bench.exchange(post(path, JSON, REQUEST)).await?;
+        let is_same = answer.status() == 200 && answer.body == body.as_bytes();
+        ensure(is_same, format!("the answer of the model to {path}, byte by byte"))?;
     }
     Ok(())
 }
 
 async fn mask(bench: &mut Bench) -> Outcome {
     let text = bench.masked()?;
-    let body = serde_json::json!({"messages": [{"role": "user", "content": format!("Say \"{text}\"\n")}]});
-    let (received, _) = bench.pass(post(CHAT, JSON, body.to_string())).await?;
-    let document: Value = serde_json::from_slice(&received.body).unwrap_or_default();
-    let content = document.pointer("/messages/0/content").and_then(Value::as_str);
-    let is_masked = content.is_some_and(|content| content.starts_with("Say ") && !content.contains(&text));
+    bench.say(answer(JSON, "{}")).await?;
+    let request = r#"{"messages":[{"role":"user","content":"Say \"$MASKED\"\n"}]}"#;
+    bench.exchange(post(CHAT, JSON, bench.fill(request))).await?;
+    bench.asked().await?;
+    let document: Value = serde_json::from_slice(&bench.model.requests()[0].body).unwrap_or_default();
+    let content = document["messages"][0]["content"].as_str().unwrap_or_default();
+    let is_masked = content.starts_with("Say ") && !content.contains(&text);
     ensure(is_masked, "the message at the model, with a mask")
 }
 

@@ -1,4 +1,4 @@
-//! Connections that are idle or closed.
+//! Connections: messages that servers may read differently, ways around the auditor, and ends.
 
 use tokio::time::{Duration, sleep};
 
@@ -6,13 +6,109 @@ use super::checks;
 use crate::auditor::bench::{Bench, JSON, Outcome, PLAIN, answer, chunk, ensure, get, post, stream_head};
 use crate::auditor::model::{Connection, Script};
 
-/// Idle time after which model servers close connections, at the earliest (gunicorn).
-const IDLE: Duration = Duration::from_secs(2);
-
 checks! {
+    "transfer-coding", "Requests with another transfer coding than chunked are refused" => transfer_coding(&[
+        "gzip, chunked",
+        "gzip\r\nTransfer-Encoding: chunked",
+        "chunked, chunked",
+    ]);
+    "transfer-coding-answer", "Answers with another transfer coding than chunked do not pass" => fail(&[
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: gzip\r\n\r\nhello",
+    ]);
+    "two-lengths", "A request with contradictory lengths reaches the model with one, or not at all" => two_lengths(&[
+        "Content-Length: 5\r\nContent-Length: 6",
+        "Content-Length: 5, 6",
+        "Content-Length: +5",
+        "Content-Length: 0x5",
+        "Content-Length: 3\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 3",
+        "Transfer-Encoding: identity",
+        "Transfer-Encoding : chunked",
+        "Transfer-Encoding: chunked\r\n Content-Length: 5",
+        "X: a\0b",
+        "X: a\rb",
+    ]);
+    "hidden-request", "A request in the body of another one does not reach the model" => hidden_request();
+    "connect", "CONNECT is refused" => connect();
+    "websocket", "An upgrade to WebSocket, which is not judged, does not succeed" => websocket();
+    "unasked-upgrade", "The model cannot change to another protocol" => fail(&[SWITCHED]);
     "idle-connection", "A request after 2 s does not fail because the model closes idle connections" => idle_connection();
     "caller-leaves", "The model's connection is closed when the caller leaves during an answer" => caller_leaves(true);
     "caller-gives-up", "The model's connection is closed when the caller leaves before an answer" => caller_leaves(false);
+}
+
+/// Idle time after which model servers close connections, at the earliest (gunicorn).
+const IDLE: Duration = Duration::from_secs(2);
+
+const SWITCHED: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhi";
+
+async fn transfer_coding(bench: &mut Bench, codings: &[&str]) -> Outcome {
+    for coding in codings {
+        let head = "POST /v1/chat HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: ";
+        bench.refuse(format!("{head}{coding}\r\n\r\n5\r\nhello\r\n0\r\n\r\n")).await?;
+    }
+    Ok(())
+}
+
+/// Expects an error in place of these answers.
+async fn fail(bench: &mut Bench, answers: &[&str]) -> Outcome {
+    for said in answers {
+        bench.say(*said).await?;
+        let answer = bench.exchange(get("/", "")).await?;
+        ensure(answer.status() >= 500, "a status from 500 to 599")?;
+    }
+    Ok(())
+}
+
+async fn two_lengths(bench: &mut Bench, lines: &[&str]) -> Outcome {
+    for lines in lines {
+        bench.say(answer(PLAIN, "fine")).await?;
+        let mut caller = bench.connect().await?;
+        let head = format!("POST /v1/chat HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{lines}\r\n\r\n");
+        caller.send(format!("{head}5\r\nhello\r\n0\r\n\r\n")).await;
+        caller.answer().await;
+        let requests = bench.model.requests();
+        ensure(requests.len() <= 1, "one request at the model at most")?;
+        let found = requests.iter().find_map(|request| request.ambiguity()).unwrap_or_default();
+        ensure(found.is_empty(), format!("an unambiguous request at the model, or none; found {found}"))?;
+    }
+    Ok(())
+}
+
+async fn hidden_request(bench: &mut Bench) -> Outcome {
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let length = hidden.len();
+    let both = format!("Content-Length: {}\r\nTransfer-Encoding: chunked", length + 5);
+    for (lines, body) in [
+        // The connection is closed after such a request (RFC 9112, section 6.1).
+        (both, format!("0\r\n\r\n{hidden}")),
+        (format!("Content-Length: 0\r\nContent-Length: {length}"), hidden.to_owned()),
+        (format!("Connection: close\r\nContent-Length: {length}"), hidden.to_owned()),
+    ] {
+        bench.say(answer(PLAIN, "fine")).await?;
+        let mut caller = bench.connect().await?;
+        caller.send(format!("POST /v1/chat HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n{body}")).await;
+        caller.end().await;
+        let is_there = bench.model.requests().iter().any(|request| request.start.starts_with("GET /hidden"));
+        ensure(!is_there, "no request GET /hidden at the model")?;
+    }
+    Ok(())
+}
+
+async fn connect(bench: &mut Bench) -> Outcome {
+    let host = format!("localhost:{}", bench.model.address.port());
+    let request = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    bench.refuse(request).await.map(drop)
+}
+
+async fn websocket(bench: &mut Bench) -> Outcome {
+    bench.say(SWITCHED).await?;
+    let request = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+    let answer = bench.exchange(request).await?;
+    ensure(answer.status() != 101, "another status than 101")
 }
 
 async fn idle_connection(bench: &mut Bench) -> Outcome {

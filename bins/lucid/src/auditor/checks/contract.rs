@@ -1,4 +1,4 @@
-//! Health, verdicts, addresses and ports.
+//! Health, verdicts, addresses, ports and the end.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Instant;
@@ -7,14 +7,24 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::{Duration, sleep};
 
-use super::checks;
-use crate::auditor::bench::{Bench, JSON, Outcome, PLAIN, Problem, answer, ensure, get, post};
+use super::forwarding::pass;
+use super::{Check, checks};
+use crate::auditor::bench::{
+    Bench, JSON, Outcome, PLAIN, Problem, answer, chunks, ensure, get, post, stream_head,
+};
+use crate::auditor::caller::Caller;
+use crate::auditor::message::End;
 use crate::auditor::model::Script;
 use crate::auditor::process::START_LIMIT;
 
 const POLL: Duration = Duration::from_millis(100);
 /// Time from the first to the last listener of an auditor that is not known to serve routes.
 const BIND_LIMIT: Duration = Duration::from_secs(1);
+
+/// Time for learning that a pod ends, after which callers may still connect.
+const NOTICE: Duration = Duration::from_secs(1);
+/// Grace period of pods.
+const GRACE: Duration = Duration::from_secs(30);
 
 checks! {
     "health", "GET /health returns 200 while the model is down" => health();
@@ -23,6 +33,13 @@ checks! {
     "all-addresses", "The auditor listens on all addresses, IPv4 and IPv6" => all_addresses();
     "routes", "With LUCID_ROUTES, each port has the contract of the first, and forwards to its own next hop" => routes();
 }
+
+/// Ends the auditor.
+pub(super) const LAST: Check = Check {
+    name: "sigterm",
+    requirement: "After SIGTERM the auditor serves with Connection: close, finishes open requests, and exits with 0 within 30 s",
+    run: |bench| Box::pin(sigterm(bench)),
+};
 
 async fn health(bench: &mut Bench) -> Outcome {
     let begin = Instant::now();
@@ -114,10 +131,39 @@ async fn route(bench: &mut Bench) -> Outcome {
     health(bench).await?;
     audit(bench).await?;
     all_addresses(bench).await?;
-    let request = post("/v1/chat", PLAIN, bench.fill("Please $TEXT."));
-    bench.refuse(request).await?;
+    bench.refuse(post("/v1/chat", PLAIN, &bench.refused)).await?;
     // Answers, so that a request that arrives there is complete.
     bench.second_model.play(Script::Say(answer(JSON, "{}"))).await?;
-    bench.pass(post("/v1/chat/completions", "", "{}")).await?;
+    pass(bench, false, &[("POST /v1/chat/completions", "", "{}", &[])]).await?;
     ensure(bench.second_model.requests().is_empty(), "no request at the model of another port")
+}
+
+async fn sigterm(bench: &mut Bench) -> Outcome {
+    bench.process()?;
+    let (sender, script) = Script::pieces();
+    bench.play(script).await?;
+    let mut open = bench.connect().await?;
+    open.send(get("/v1/models", "")).await;
+    bench.asked().await?;
+
+    let begin = Instant::now();
+    bench.process()?.terminate()?;
+    sleep(NOTICE).await;
+    let answer = bench.exchange(get("/health", "").replace("Connection: close\r\n", "")).await?;
+    let is_last = answer.headers("connection").join(",").to_lowercase().contains("close");
+    let is_served = answer.status() == 200 && (is_last || answer.start.starts_with("HTTP/1.0"));
+    ensure(is_served, "the status 200 of /health with Connection: close, 1 s after SIGTERM")?;
+    while Caller::connect(bench.auditor, bench.transcript.clone(), POLL).await.is_ok() {
+        ensure(begin.elapsed() < GRACE, "no more connections before 30 s")?;
+        sleep(POLL).await;
+    }
+
+    let _ = sender.send([stream_head("text/plain"), chunks(["fine"])].concat());
+    drop(sender);
+    let answer = open.answer().await;
+    let is_whole = answer.is_some_and(|answer| answer.body == b"fine" && answer.end == End::Whole);
+    ensure(is_whole, "the answer to the open request")?;
+    let left = GRACE.saturating_sub(begin.elapsed());
+    let ended = bench.process()?.end(left).await?;
+    ensure(ended.is_some_and(|status| status.success()), "the exit code 0 within 30 s")
 }

@@ -4,11 +4,9 @@ mod answers;
 mod connections;
 mod contract;
 mod forwarding;
-mod framing;
 mod observe;
 mod protocols;
 mod requests;
-mod shutdown;
 mod streams;
 
 use futures::future::BoxFuture;
@@ -40,12 +38,11 @@ pub(crate) fn enforce() -> impl Iterator<Item = &'static Check> {
     let checks = [
         contract::CHECKS,
         forwarding::CHECKS,
-        connections::CHECKS,
         requests::CHECKS,
         answers::CHECKS,
         streams::CHECKS,
-        framing::CHECKS,
-        shutdown::CHECKS,
+        connections::CHECKS,
+        &[contract::LAST],
     ];
     checks.into_iter().flatten()
 }

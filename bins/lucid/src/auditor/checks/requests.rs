@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::checks;
-use crate::auditor::bench::{Bench, JSON, Outcome, PLAIN, answer, ensure, get, post};
+use super::forwarding::pass;
+use crate::auditor::bench::{Bench, JSON, Outcome, PLAIN, answer, ensure, post};
 use crate::auditor::message::End;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -43,7 +44,7 @@ checks! {
     "refuse-surrogate", "Lone surrogates, which some parsers reject, do not hide a text" => refuse(&[
         (CHAT, JSON, r#"{"messages":[{"role":"user","content":"\ud800 $TEXT"}]}"#),
     ]);
-    "refuse-nested", "Deep nesting, which some parsers reject, does not hide a text" => nested();
+    "refuse-nested", "Deep nesting, which some parsers reject, does not hide a text" => refuse(&[(CHAT, JSON, r#"{"messages":$OPEN"$TEXT"$CLOSE}"#)]);
     "refuse-second-document", "A second JSON document in the body is judged" => refuse(&[
         (CHAT, JSON, r#"{"messages":[]}{"prompt":"$TEXT"}"#),
     ]);
@@ -87,10 +88,11 @@ checks! {
     ]);
     "error-too-large", "To clients of Anthropic, a body that is too large is a request_too_large" => large("/v1/messages");
     "error-unjudged", "What cannot be judged passes, or gets a status that clients do not retry" => unjudged(&[
-        (CHAT, JSON, r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]}"#),
-        (CHAT, "Content-Type: application/json\r\nContent-Encoding: x-test\r\n", "test"),
-        ("/v1/audio/transcriptions", "Content-Type: multipart/form-data; boundary=b\r\n",
-            "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.mp3\"\r\nContent-Type: audio/mpeg\r\n\r\n\u{1}\u{2}\r\n--b--\r\n"),
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]}"#, "Content-Type: image/png\r\n"),
+        (CHAT, "Content-Type: application/json\r\nContent-Encoding: x-test\r\n", "test", "Content-Type: image/png\r\n"),
+        ("/v1/audio/transcriptions", "Content-Type: audio/mpeg\r\n", "\u{1}\u{2}", "Content-Type: audio/mpeg\r\n"),
+        ("/v1/audio/speech", JSON, r#"{"model":"m","input":"Hello","voice":"alloy"}"#, "Content-Type: audio/mpeg\r\n"),
+        (CHAT, JSON, r#"{"messages":[]}"#, "Content-Type: application/json\r\nContent-Encoding: x-test\r\n"),
     ]);
     "cors", "Refusals carry the Access-Control headers of the model's answers" => cors();
 }
@@ -102,11 +104,6 @@ async fn refuse(bench: &mut Bench, requests: &[(&str, &str, &str)]) -> Outcome {
     Ok(())
 }
 
-async fn nested(bench: &mut Bench) -> Outcome {
-    let (open, close) = ("[".repeat(200), "]".repeat(200));
-    refuse(bench, &[(CHAT, JSON, &format!("{{\"messages\":{open}\"$TEXT\"{close}}}"))]).await
-}
-
 async fn utf_16(bench: &mut Bench) -> Outcome {
     let body = bench.fill(r#"{"prompt":"$TEXT"}"#);
     let body: Vec<u8> = body.encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -114,30 +111,23 @@ async fn utf_16(bench: &mut Bench) -> Outcome {
 }
 
 async fn rows(bench: &mut Bench) -> Outcome {
-    let row = |number: usize| {
-        let content = if number == 37 { "$ESCAPED" } else { "Hello" };
-        format!(
-            r#"{{"custom_id":"a","url":"{CHAT}","body":{{"messages":[{{"role":"user","content":"{content}"}}]}}}}"#
-        )
+    let row = |content| {
+        format!(r#"{{"custom_id":"a","body":{{"messages":[{{"role":"user","content":"{content}"}}]}}}}"#)
     };
-    let rows: Vec<_> = (1..=40).map(row).collect();
+    let rows = [vec![row("Hello"); 36], vec![row("$ESCAPED")], vec![row("Hello"); 3]].concat();
     let body = bench.fill(&rows.join("\n"));
     let refusal = bench.refuse(post("/v1/files", "Content-Type: application/jsonl\r\n", body)).await?;
-    let text = refusal.text();
-    ensure(
-        text.contains("37") || text.contains("36"),
-        "a refusal that names row 37, or 36 if rows begin with 0",
-    )
+    let is_named = refusal.has("37") || refusal.has("36");
+    ensure(is_named, "a refusal that names row 37, or 36 if rows begin with 0")
 }
 
 async fn probe(bench: &mut Bench) -> Outcome {
     bench.process()?;
-    let (received, _) = bench.pass(get("/ready", "")).await?;
-    ensure(received.start == "GET /ready HTTP/1.1", "the probe at the model")?;
-    let request = post("/ready", PLAIN, bench.fill("$TEXT"));
-    bench.refuse(&request).await?;
-    let request = [b"GET", request.strip_prefix(b"POST").unwrap_or_default()].concat();
-    bench.refuse(request).await.map(drop)
+    pass(bench, false, &[("GET /ready", "", "", &[])]).await?;
+    let post = post("/ready", PLAIN, &bench.refused);
+    bench.refuse(&post).await?;
+    let get = [b"GET", post.strip_prefix(b"POST").unwrap_or_default()].concat();
+    bench.refuse(get).await.map(drop)
 }
 
 async fn large(bench: &mut Bench, path: &str) -> Outcome {
@@ -159,24 +149,17 @@ async fn forms(bench: &mut Bench, requests: &[(&str, &str, &[&str])]) -> Outcome
     for (path, body, members) in requests {
         let refusal = bench.refuse(post(path, JSON, bench.fill(body))).await?;
         let error: Value = serde_json::from_slice(&refusal.body).unwrap_or_default();
-        for member in *members {
-            let is_there = error.pointer(member).is_some_and(Value::is_string);
-            ensure(is_there, format!("a JSON error with the string {member} at {path}"))?;
-        }
+        let is_there = |member: &&str| error.pointer(member).is_some_and(Value::is_string);
+        let missing = members.iter().find(|it| !is_there(it)).unwrap_or(&"");
+        ensure(missing.is_empty(), format!("a JSON error with the string {missing} at {path}"))?;
     }
     Ok(())
 }
 
-async fn unjudged(bench: &mut Bench, requests: &[(&str, &str, &str)]) -> Outcome {
-    let audio = [&answer("Content-Type: audio/mpeg\r\n", [0xff, 0xfb, 0x90, 0])[..]].concat();
-    let coded = answer("Content-Type: application/json\r\nContent-Encoding: x-test\r\n", [0xff, 0xfe]);
-    let plain = || answer(JSON, "{}");
-    let requests = requests.iter().map(|(path, headers, body)| (plain(), post(path, headers, body)));
-    let speech = r#"{"model":"m","input":"Hello","voice":"alloy"}"#;
-    let answers = [audio, coded].map(|said| (said, post("/v1/audio/speech", JSON, speech)));
-    for (said, request) in requests.chain(answers) {
-        bench.say(said).await?;
-        let status = bench.exchange(request).await?.status();
+async fn unjudged(bench: &mut Bench, exchanges: &[(&str, &str, &str, &str)]) -> Outcome {
+    for (path, headers, body, answered) in exchanges {
+        bench.say(answer(answered, [0xff, 0xfb, 0x90, 0])).await?;
+        let status = bench.exchange(post(path, headers, body)).await?.status();
         let is_final = (200..500).contains(&status) && ![408, 409, 429].contains(&status);
         ensure(is_final, "a status below 500, other than 408, 409 and 429")?;
     }
@@ -184,14 +167,14 @@ async fn unjudged(bench: &mut Bench, requests: &[(&str, &str, &str)]) -> Outcome
 }
 
 async fn cors(bench: &mut Bench) -> Outcome {
-    let origin = "Origin: https://app.test\r\n";
+    let headers = [PLAIN, "Origin: https://app.test\r\n"].concat();
     let allowed = "Access-Control-Allow-Origin: https://app.test\r\nVary: Origin\r\n";
     bench.say(answer(&[JSON, allowed].concat(), "{}")).await?;
-    let passed = bench.exchange(post(CHAT, &[JSON, origin].concat(), "{}")).await?;
-    let refusal = bench.refuse(post(CHAT, &[PLAIN, origin].concat(), bench.fill("$TEXT"))).await?;
-    for (answer, expected) in [(passed, "the model's answer"), (refusal, "the refusal")] {
+    let passed = bench.exchange(post("/v1/chat", &headers, "Hello")).await?;
+    let refusal = bench.refuse(post("/v1/chat", &headers, &bench.refused)).await?;
+    for (answer, name) in [(passed, "the model's answer"), (refusal, "the refusal")] {
         let is_readable = answer.header("access-control-allow-origin") == Some("https://app.test");
-        ensure(is_readable, format!("Access-Control-Allow-Origin: https://app.test in {expected}"))?;
+        ensure(is_readable, format!("Access-Control-Allow-Origin: https://app.test in {name}"))?;
     }
     Ok(())
 }
