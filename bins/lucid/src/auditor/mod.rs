@@ -105,22 +105,21 @@ fn parse_text(text: &str) -> std::result::Result<String, String> {
 /// Returns an error if the auditor cannot be started or a check cannot run.
 pub(crate) async fn auditor(args: &AuditorArgs, out: &mut impl Write) -> Result<bool> {
     let AuditorCommand::Test(args) = &args.command;
+    let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let (name, auditor) = match &args.url {
         Some(url) => (url.to_string(), Some(address(url).await.usage()?)),
-        None => {
-            let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
-            (words.join(" "), None)
-        }
+        None => (words.join(" "), None),
     };
-    let listen = args.model_listen.unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into());
+    let localhost = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listen = args.model_listen.unwrap_or(localhost);
     let transcript = Transcript::default();
-    let model = Model::bind(listen, transcript.clone());
-    let second_model = Model::bind((Ipv4Addr::LOCALHOST, 0).into(), transcript.clone());
+    let bind =
+        |address| Model::bind(address, transcript.clone()).failed_to(format_args!("listen on {address}"));
     let mut bench = Bench {
         auditor: auditor.unwrap_or(listen),
-        model: model.failed_to(format_args!("listen on {listen}")).usage()?,
+        model: bind(listen).usage()?,
         second_auditor: listen,
-        second_model: second_model.failed_to("listen on a second port").usage()?,
+        second_model: bind(localhost).usage()?,
         needs_routes: args.routes,
         transcript,
         process: None,
@@ -129,13 +128,6 @@ pub(crate) async fn auditor(args: &AuditorArgs, out: &mut impl Write) -> Result<
         patience: Duration::from_secs(args.timeout),
     };
     let mut report = Report::new(name);
-    let mut progress = |report: &mut Report, result: report::Result| {
-        if args.output == Output::Table {
-            result.line(out).failed_to_print()?;
-        }
-        report.push(result);
-        Ok::<_, Box<dyn std::error::Error>>(())
-    };
     let stages: [(_, Vec<&Check>); 2] =
         [("enforce", checks::enforce().collect()), ("observe", checks::observe().collect())];
     for (mode, checks) in stages {
@@ -152,7 +144,11 @@ pub(crate) async fn auditor(args: &AuditorArgs, out: &mut impl Write) -> Result<
                 _ => (check.run)(&mut bench).await,
             };
             let result = report::Result::new(check, outcome, &bench.transcript, begin.elapsed());
-            progress(&mut report, result.failed_to(format_args!("run {}", check.name))?)?;
+            let result = result.failed_to(format_args!("run {}", check.name))?;
+            if args.output == Output::Table {
+                result.line(out).failed_to_print()?;
+            }
+            report.push(result);
         }
         if let Some(process) = bench.process.take() {
             process.stop().await.failed_to("end the auditor")?;

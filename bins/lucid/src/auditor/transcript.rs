@@ -15,8 +15,11 @@ pub(crate) enum Side {
 }
 
 /// The first bytes of each [`Side`], and their number.
+type Sides = [(Vec<u8>, usize); 4];
+
+/// The bytes of each side.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Transcript(Arc<Mutex<[(Vec<u8>, usize); 4]>>);
+pub(crate) struct Transcript(Arc<Mutex<Sides>>);
 
 impl Transcript {
     pub(crate) fn record(&self, side: Side, bytes: &[u8]) {

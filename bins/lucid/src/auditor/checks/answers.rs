@@ -14,32 +14,25 @@ const REQUEST: &str = r#"{"model":"m","messages":[{"role":"user","content":"Hell
 
 checks! {
     "answer-refused", "The text of an answer does not reach the caller" => withhold(&[
-        ("", r#"{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Sure: $TEXT."}}]}"#),
-    ]);
+        ("", r#"{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Sure: $TEXT."}}]}"#)]);
     "answer-tool-call", "Tool calls of an answer do not reach the caller" => withhold(&[
         ("", r#"{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[
-            {"id":"1","type":"function","function":{"name":"search","arguments":"{\"query\":\"Sure: $TEXT.\"}"}}]}}]}"#),
-    ]);
+            {"id":"1","type":"function","function":{"name":"search","arguments":"{\"query\":\"Sure: $TEXT.\"}"}}]}}]}"#)]);
     "answer-compressed", "A compressed answer does not pass unread" => withhold(&[
-        ("Content-Encoding: gzip\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#),
-    ]);
+        ("Content-Encoding: gzip\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#)]);
     "answer-codings", "Answers in deflate, br and zstd do not pass unread" => withhold(&[
         ("Content-Encoding: deflate\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#),
         ("Content-Encoding: br\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#),
-        ("Content-Encoding: zstd\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#),
-    ]);
+        ("Content-Encoding: zstd\r\n", r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"$MANY"}}]}"#)]);
     "answer-error", "An error of the model keeps its status and Retry-After, whatever its body" => error(&[
-        "Content-Encoding: gzip\r\n", "Content-Encoding: x-test\r\n", "Content-Type: application/octet-stream\r\n",
-    ]);
+        "Content-Encoding: gzip\r\n", "Content-Encoding: x-test\r\n", "Content-Type: application/octet-stream\r\n"]);
     "answer-opaque", "Signatures, encrypted contents and identifiers reach the caller byte by byte" => same(&[
         ("/v1/messages", r#"{"type":"message","content":[{"type":"thinking","thinking":"Hm.","signature":"EqQB/$MASKED/W7=="}]}"#),
         ("/v1/messages", r#"{"type":"message","content":[{"type":"redacted_thinking","data":"EqQB/$MASKED/W7=="}]}"#),
-        ("/v1/responses", r#"{"id":"resp_$MASKED","output":[{"type":"reasoning","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}]}"#),
-    ]);
+        ("/v1/responses", r#"{"id":"resp_$MASKED","output":[{"type":"reasoning","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}]}"#)]);
     "embeddings", "Vectors of any size reach the caller byte by byte" => same(&[
         ("/v1/embeddings", r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[$NUMBERS1]}],"model":"m"}"#),
-        ("/v1/embeddings", r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":"$BASE64"}],"model":"m"}"#),
-    ]);
+        ("/v1/embeddings", r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":"$BASE64"}],"model":"m"}"#)]);
     "mask-request", "Masked requests reach the model as valid JSON, without the text" => mask();
     "answer-cut", "An answer that the model cuts off does not look whole" => cut("HTTP/1.1");
     "answer-cut-http-1.0", "It does not look whole to HTTP/1.0 either" => cut("HTTP/1.0");

@@ -10,12 +10,10 @@ checks! {
     "transfer-coding", "Requests with another transfer coding than chunked are refused" => transfer_coding(&[
         "gzip, chunked",
         "gzip\r\nTransfer-Encoding: chunked",
-        "chunked, chunked",
-    ]);
+        "chunked, chunked"]);
     "transfer-coding-answer", "Answers with another transfer coding than chunked do not pass" => fail(&[
         "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: gzip\r\n\r\nhello",
-    ]);
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: gzip\r\n\r\nhello"]);
     "two-lengths", "A request with contradictory lengths reaches the model with one, or not at all" => two_lengths(&[
         "Content-Length: 5\r\nContent-Length: 6",
         "Content-Length: 5, 6",
@@ -27,8 +25,7 @@ checks! {
         "Transfer-Encoding : chunked",
         "Transfer-Encoding: chunked\r\n Content-Length: 5",
         "X: a\0b",
-        "X: a\rb",
-    ]);
+        "X: a\rb"]);
     "hidden-request", "A request in the body of another one does not reach the model" => hidden_request();
     "connect", "CONNECT is refused" => connect();
     "websocket", "An upgrade to WebSocket, which is not judged, does not succeed" => websocket();

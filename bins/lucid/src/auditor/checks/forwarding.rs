@@ -18,26 +18,22 @@ checks! {
         ("GET /v1/a%20b//c?x=1&x=2&y", HEADERS, "", SAME),
         ("DELETE /v1/a%20b//c?x=1&x=2&y", HEADERS, "", SAME),
         ("PUT /v1/a%20b//c?x=1&x=2&y", HEADERS, "", SAME),
-        ("PATCH /v1/a%20b//c?x=1&x=2&y", HEADERS, "", SAME),
-    ]);
+        ("PATCH /v1/a%20b//c?x=1&x=2&y", HEADERS, "", SAME)]);
     "body", "Allowed bodies reach the model byte by byte" => pass(false, &[
         ("POST /v1/chat", JSON, "{ \"messages\" :\t[{\"role\":\"user\",\"content\":\"Gr\\u00fc\\u00DFe \u{1f600}\\n\"}],\r\n\"n\":1.0e0 }\n", &["Content-Type: application/json"]),
         ("POST /v1/chat", PLAIN, "one\r\ntwo\n\nthree ", &["Content-Type: text/plain"]),
         ("POST /v1/chat", PLAIN, "", &["Content-Type: text/plain"]),
-        ("POST /v1/files", "Content-Type: application/jsonl\r\n", "{\"n\": 1 }\n{ \"n\":2}\r\n\n{\"n\":3}", &["Content-Type: application/jsonl"]),
-    ]);
+        ("POST /v1/files", "Content-Type: application/jsonl\r\n", "{\"n\": 1 }\n{ \"n\":2}\r\n\n{\"n\":3}", &["Content-Type: application/jsonl"])]);
     "opaque", "Signatures, encrypted contents and identifiers reach the model byte by byte" => pass(false, &[
         ("POST /v1/messages", JSON, r#"{"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":"EqQB/$MASKED/W7=="}]}]}"#, &[]),
         ("POST /v1/messages", JSON, r#"{"messages":[{"role":"assistant","content":[{"type":"redacted_thinking","data":"EqQB/$MASKED/W7=="}]}]}"#, &[]),
-        ("POST /v1/responses", JSON, r#"{"input":[{"type":"reasoning","id":"rs_$MASKED","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}]}"#, &[]),
-    ]);
+        ("POST /v1/responses", JSON, r#"{"input":[{"type":"reasoning","id":"rs_$MASKED","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}]}"#, &[])]);
     "chunked", "Chunked requests are forwarded" => pass(false, &[("POST /v1/chat", CHUNKED, "Hello there", &[])]);
     "answer", "Status, repeated headers and body of the model reach the caller" => answer();
     "trailers", "Trailers are forwarded in both directions" => trailers();
     "hop-by-hop", "Hop-by-hop headers and those named by Connection are removed" => pass(false, &[
         ("GET /", "Connection: X-Mine\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nTE: deflate\r\n", "",
-            &["X-Mine: none", "Keep-Alive: none", "Proxy-Connection: none", "TE: none"]),
-    ]);
+            &["X-Mine: none", "Keep-Alive: none", "Proxy-Connection: none", "TE: none"])]);
     "protected-headers", "Connection does not remove headers by which the next hop judges" => pass(true, &[
         ("POST /", "Connection: Content-Type\r\nContent-Type: application/x-www-form-urlencoded\r\n", "a=b", &["Content-Type: application/x-www-form-urlencoded"]),
         ("POST /", "Connection: Content-Disposition\r\nContent-Disposition: inline\r\n", "a=b", &["Content-Disposition: inline"]),
@@ -49,22 +45,18 @@ checks! {
         ("POST /", "Connection: X-Forwarded-For\r\nX-Forwarded-For: 203.0.113.7\r\n", "a=b", &["X-Forwarded-For: 203.0.113.7…"]),
         // An auditor may be a span of its own.
         ("POST /", "Connection: Traceparent\r\nTraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n", "a=b", &["Traceparent: 00-0af7651916cd43dd8448eb211c80319c-…"]),
-        ("POST /", "Connection: Lucid-Test\r\nLucid-Test: 1\r\n", "a=b", &["Lucid-Test: 1"]),
-    ]);
+        ("POST /", "Connection: Lucid-Test\r\nLucid-Test: 1\r\n", "a=b", &["Lucid-Test: 1"])]);
     "client-address", "The last address in X-Forwarded-For is the caller's" => client_address();
     "client-address-aliases", "Other spellings of X-Forwarded-For are removed" => pass(false, &[
-        ("GET /", "X_Forwarded_For: 203.0.113.7\r\nX-Forwarded_For: 203.0.113.8\r\n", "", &["X_Forwarded_For: none", "X-Forwarded_For: none"]),
-    ]);
+        ("GET /", "X_Forwarded_For: 203.0.113.7\r\nX-Forwarded_For: 203.0.113.8\r\n", "", &["X_Forwarded_For: none", "X-Forwarded_For: none"])]);
     "identity", "The model is asked for uncompressed answers" => pass(false, &[
         ("POST /v1/chat", "Accept-Encoding: gzip, br\r\nContent-Type: text/plain\r\n", "Hello", &["Accept-Encoding: none or identity"]),
-        ("POST /v1/chat", JSON, "{}", &["Accept-Encoding: none or identity"]),
-    ]);
+        ("POST /v1/chat", JSON, "{}", &["Accept-Encoding: none or identity"])]);
     "request-codings", "A body in gzip, deflate, br or zstd reaches the model, or gets the status 415 with Accept-Encoding" => pass(true, &[
         ("POST /v1/chat", "Content-Type: text/plain\r\nContent-Encoding: gzip\r\n", "Hello there", &[]),
         ("POST /v1/chat", "Content-Type: text/plain\r\nContent-Encoding: deflate\r\n", "Hello there", &[]),
         ("POST /v1/chat", "Content-Type: text/plain\r\nContent-Encoding: br\r\n", "Hello there", &[]),
-        ("POST /v1/chat", "Content-Type: text/plain\r\nContent-Encoding: zstd\r\n", "Hello there", &[]),
-    ]);
+        ("POST /v1/chat", "Content-Type: text/plain\r\nContent-Encoding: zstd\r\n", "Hello there", &[])]);
 }
 
 /// Sends requests: line, headers and body. Expects them at the model, with these headers, `none`, or any end for `…`.

@@ -14,8 +14,7 @@ checks! {
     "observe-request", "Requests with the refused text pass unchanged" => pass(false, &[
         ("POST /v1/chat/completions", JSON, "{ \"messages\":[{\"content\" : \"$TEXT\"}] }\n", &[]),
         ("POST /v1/chat/completions", "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", r#"{"prompt":"$MANY"}"#, &["Content-Encoding: gzip"]),
-        ("POST /v1/chat/completions", "Content-Type: application/octet-stream\r\n", "\u{0}\u{1}", &[]),
-    ]);
+        ("POST /v1/chat/completions", "Content-Type: application/octet-stream\r\n", "\u{0}\u{1}", &[])]);
     "observe-upload", "Each piece of a request reaches the model before the next is sent" => upload();
     "observe-answer", "Answers with the refused text pass unchanged" => answers();
     "observe-stream", "Each piece of an answer reaches the caller before the next is sent" => stream();

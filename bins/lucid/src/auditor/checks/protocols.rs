@@ -30,9 +30,6 @@ pub(super) struct Protocol {
 const MESSAGE: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"Hello"}]}"#;
 const SSE: &str = "text/event-stream";
 
-/// Event of a choice.
-pub(super) const CHOICE: &str = r#"{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":$INDEX,"delta":{"content":"$PIECE"},"finish_reason":null}]}"#;
-
 pub(super) const CHAT: Protocol = Protocol {
     path: "/v1/chat/completions",
     request: MESSAGE,
@@ -80,27 +77,25 @@ pub(super) const RESPONSES: Protocol = Protocol {
         ["response.completed", "response.incomplete", "response.failed", "error"].contains(&kind)
     },
     closes: |events| {
-        let of = |kind: &'static str| events.iter().filter(move |event| event["type"] == kind);
+        let find = |kind: &str| events.iter().find(|event| event["type"] == kind);
+        let (Some(begin), Some(end)) =
+            (find("response.created"), events.iter().find(|it| (RESPONSES.is_end)(it)))
+        else {
+            return false;
+        };
         let numbers: Vec<_> = events.iter().filter_map(|event| event["sequence_number"].as_u64()).collect();
-        let Some(end) = events.iter().find(|event| (RESPONSES.is_end)(event)) else { return false };
-        let begins = events.iter().find(|it| it["type"] == "response.created");
-        let is_begun = events.first() == begins && begins.is_some();
-        let is_closed = ["output_item", "content_part"].iter().all(|it| {
-            let count =
-                |end| events.iter().filter(|event| event["type"] == format!("response.{it}.{end}")).count();
-            count("added") <= count("done")
+        let goes_on = numbers.is_sorted_by(|number, next| number < next);
+        let parts = [("output_item", "added"), ("content_part", "added"), ("output_text", "delta")];
+        let is_closed = parts.iter().all(|(part, begin)| {
+            find(&format!("response.{part}.{begin}")).is_none()
+                || find(&format!("response.{part}.done")).is_some()
         });
-        let is_done =
-            of("response.output_text.delta").count() == 0 || of("response.output_text.done").count() > 0;
-        let response = &end["response"];
-        let has_all = response["created_at"].is_number()
-            && response["model"].is_string()
-            && ["output", "tools"].iter().all(|it| response[it].is_array())
-            && response["parallel_tool_calls"].is_boolean()
-            && !response["tool_choice"].is_null()
-            && begins.is_some_and(|it| it["response"]["id"] == response["id"]);
-        let goes_on = numbers.windows(2).all(|pair| pair[0] < pair[1]);
-        is_begun && goes_on && (end["type"] == "error" || is_closed && is_done && has_all)
+        let required = ["created_at", "model", "output", "parallel_tool_calls", "tool_choice", "tools"];
+        let has_all = required.iter().all(|member| !end["response"][member].is_null());
+        let is_same = end["response"]["id"] == begin["response"]["id"];
+        goes_on
+            && Some(begin) == events.first()
+            && (end["type"] == "error" || is_closed && has_all && is_same)
     },
 };
 

@@ -14,59 +14,41 @@ const LARGE: usize = 8 << 20;
 
 checks! {
     "refuse-plain", "A plain text is refused before the model sees it" => refuse(&[("/v1/chat", PLAIN, "Please $TEXT.")]);
-    "refuse-message", "A message of a chat is refused" => refuse(&[
-        (CHAT, JSON, r#"{"model":"m","messages":[{"role":"user","content":"$TEXT"}]}"#),
-    ]);
-    "refuse-chunked", "A text that is split over chunks is refused" => refuse(&[
-        ("/v1/chat", "Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n", "$TEXT"),
-    ]);
-    "refuse-escapes", "JSON escapes do not hide a text" => refuse(&[
-        (CHAT, JSON, r#"{"model":"m","messages":[{"role":"user","content":"$ESCAPED"}]}"#),
-    ]);
+    "refuse-message", "A message of a chat is refused" => refuse(&[(CHAT, JSON, r#"{"model":"m","messages":[{"role":"user","content":"$TEXT"}]}"#)]);
+    "refuse-chunked", "A text that is split over chunks is refused" => refuse(&[("/v1/chat", "Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n", "$TEXT")]);
+    "refuse-escapes", "JSON escapes do not hide a text" => refuse(&[(CHAT, JSON, r#"{"model":"m","messages":[{"role":"user","content":"$ESCAPED"}]}"#)]);
     "refuse-parts", "A text that is split over content parts is refused" => refuse(&[
-        (CHAT, JSON, r#"{"messages":[{"role":"user","content":[{"type":"text","text":"$FIRST"},{"type":"text","text":"$SECOND"}]}]}"#),
-    ]);
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":[{"type":"text","text":"$FIRST"},{"type":"text","text":"$SECOND"}]}]}"#)]);
     "refuse-messages", "A text that is split over consecutive messages of one role is refused" => refuse(&[
         (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$FIRST"},{"role":"user","content":"$SECOND"}]}"#),
-        ("/v1/messages", JSON, r#"{"messages":[{"role":"user","content":"$FIRST"},{"role":"user","content":"$SECOND"}]}"#),
-    ]);
+        ("/v1/messages", JSON, r#"{"messages":[{"role":"user","content":"$FIRST"},{"role":"user","content":"$SECOND"}]}"#)]);
     "refuse-markdown", "Emphasis and punctuation between words do not hide a text" => refuse(&[
         (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$BOLD"}]}"#),
-        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$LISTED"}]}"#),
-    ]);
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$LISTED"}]}"#)]);
     "refuse-tool-call", "Escaped arguments of tool calls are refused" => refuse(&[
-        (CHAT, JSON, r#"{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"search","arguments":"{\"query\":\"$DOUBLE\"}"}}]}]}"#),
-    ]);
+        (CHAT, JSON, r#"{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"search","arguments":"{\"query\":\"$DOUBLE\"}"}}]}]}"#)]);
     "refuse-duplicate", "Each member of a duplicate name is judged" => refuse(&[
         (CHAT, JSON, r#"{"messages":[{"role":"user","content":"Hello","content":"$TEXT"}]}"#),
-        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$TEXT","content":"Hello"}]}"#),
-    ]);
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$TEXT","content":"Hello"}]}"#)]);
     "refuse-surrogate", "Lone surrogates, which some parsers reject, do not hide a text" => refuse(&[
-        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"\ud800 $TEXT"}]}"#),
-    ]);
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"\ud800 $TEXT"}]}"#)]);
     "refuse-nested", "Deep nesting, which some parsers reject, does not hide a text" => refuse(&[(CHAT, JSON, r#"{"messages":$OPEN"$TEXT"$CLOSE}"#)]);
-    "refuse-second-document", "A second JSON document in the body is judged" => refuse(&[
-        (CHAT, JSON, r#"{"messages":[]}{"prompt":"$TEXT"}"#),
-    ]);
+    "refuse-second-document", "A second JSON document in the body is judged" => refuse(&[(CHAT, JSON, r#"{"messages":[]}{"prompt":"$TEXT"}"#)]);
     "refuse-form", "Percent-encoding, once or twice, does not hide a text in a form" => refuse(&[
         ("/v1/chat", FORM, "a=b&prompt=$PERCENT"),
-        ("/v1/chat", FORM, "a=b&prompt=$TWICE"),
-    ]);
+        ("/v1/chat", FORM, "a=b&prompt=$TWICE")]);
     "refuse-query", "Percent-encoding, once or twice, does not hide a text in path and query" => refuse(&[
         ("/v1/chat?prompt=$PERCENT", JSON, "{}"),
         ("/v1/chat?prompt=$TWICE", JSON, "{}"),
-        ("/v1/chat/$TWICE", JSON, "{}"),
-    ]);
+        ("/v1/chat/$TWICE", JSON, "{}")]);
     "refuse-rows", "A refusal of JSON lines names the row" => rows();
     "refuse-utf-16", "JSON in UTF-16 does not pass unread" => utf_16();
     "refuse-gzip", "A compressed body does not pass unread" => refuse(&[
-        ("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", r#"{"prompt":"$MANY"}"#),
-    ]);
+        ("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", r#"{"prompt":"$MANY"}"#)]);
     "refuse-codings", "Bodies in deflate, br and zstd do not pass unread" => refuse(&[
         ("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: deflate\r\n", r#"{"prompt":"$MANY"}"#),
         ("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: br\r\n", r#"{"prompt":"$MANY"}"#),
-        ("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: zstd\r\n", r#"{"prompt":"$MANY"}"#),
-    ]);
+        ("/v1/chat", "Content-Type: application/json\r\nContent-Encoding: zstd\r\n", r#"{"prompt":"$MANY"}"#)]);
     "refuse-protocols", "Requests of completions, responses, Anthropic, Ollama, KServe, TGI and MCP are refused" => refuse(&[
         ("/v1/completions", JSON, r#"{"prompt":["$TEXT"]}"#),
         ("/v1/responses", JSON, r#"{"input":"$TEXT"}"#),
@@ -75,8 +57,7 @@ checks! {
         ("/api/chat", JSON, r#"{"messages":[{"role":"user","content":"$TEXT"}]}"#),
         ("/v2/models/m/infer", JSON, r#"{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":["$TEXT"]}]}"#),
         ("/generate", JSON, r#"{"inputs":"$TEXT"}"#),
-        ("/mcp", JSON, r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"search","arguments":{"query":"$TEXT"}}}"#),
-    ]);
+        ("/mcp", JSON, r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"search","arguments":{"query":"$TEXT"}}}"#)]);
     "refuse-probe", "Requests at a path of LUCID_PROBE_PATHS are judged" => probe();
     "large-body", "A body that is too large is refused with a readable 413; others pass whole" => large("/v1/chat");
     "error-form", "Refusals have the form of their protocol's errors" => forms(&[
@@ -84,16 +65,14 @@ checks! {
         ("/v1/responses", r#"{"input":"$TEXT"}"#, &["/error/message", "/error/type"]),
         ("/v1/messages", r#"{"messages":[{"role":"user","content":"$TEXT"}]}"#, &["/type", "/error/type", "/error/message"]),
         ("/api/chat", r#"{"messages":[{"role":"user","content":"$TEXT"}]}"#, &["/error"]),
-        ("/mcp", r#"{"jsonrpc":"2.0","id":"7","method":"tools/call","params":{"name":"search","arguments":{"query":"$TEXT"}}}"#, &["/error/message", "/id"]),
-    ]);
+        ("/mcp", r#"{"jsonrpc":"2.0","id":"7","method":"tools/call","params":{"name":"search","arguments":{"query":"$TEXT"}}}"#, &["/error/message", "/id"])]);
     "error-too-large", "To clients of Anthropic, a body that is too large is a request_too_large" => large("/v1/messages");
     "error-unjudged", "What cannot be judged passes, or gets a status that clients do not retry" => unjudged(&[
         (CHAT, JSON, r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]}"#, "Content-Type: image/png\r\n"),
         (CHAT, "Content-Type: application/json\r\nContent-Encoding: x-test\r\n", "test", "Content-Type: image/png\r\n"),
         ("/v1/audio/transcriptions", "Content-Type: audio/mpeg\r\n", "\u{1}\u{2}", "Content-Type: audio/mpeg\r\n"),
         ("/v1/audio/speech", JSON, r#"{"model":"m","input":"Hello","voice":"alloy"}"#, "Content-Type: audio/mpeg\r\n"),
-        (CHAT, JSON, r#"{"messages":[]}"#, "Content-Type: application/json\r\nContent-Encoding: x-test\r\n"),
-    ]);
+        (CHAT, JSON, r#"{"messages":[]}"#, "Content-Type: application/json\r\nContent-Encoding: x-test\r\n")]);
     "cors", "Refusals carry the Access-Control headers of the model's answers" => cors();
 }
 

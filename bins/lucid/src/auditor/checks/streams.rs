@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::checks;
-use super::protocols::{CHAT, CHOICE, GEMINI, MESSAGES, OLLAMA, Protocol, RESPONSES, TOOL_CALL, pieces};
+use super::protocols::{CHAT, GEMINI, MESSAGES, OLLAMA, Protocol, RESPONSES, TOOL_CALL, pieces};
 use crate::auditor::bench::{Bench, JSON, Outcome, chunk, chunks, ensure, halves, post, stream_head};
 use crate::auditor::message::{End, Message};
 use crate::auditor::model::Script;
@@ -31,55 +31,44 @@ checks! {
     "stream-comments", "Comments and pings arrive while a word is withheld" => step(&[
         (&CHAT, &[("I will $HELD", ""), (": keep-alive", ": keep-alive")]),
         (&MESSAGES, &[("I will $HELD", ""), (r#"{"type":"ping"}"#, "event: ping")]),
-        (&RESPONSES, &[("I will $HELD", ""), (": keep-alive", ": keep-alive")]),
-    ]);
+        (&RESPONSES, &[("I will $HELD", ""), (": keep-alive", ": keep-alive")])]);
     "stream-other-text", "Events of another text arrive while a word is withheld" => step(&[
         (&CHAT, &[
             ("I will $HELD", ""),
             (r#"{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":1,"delta":{"content":"m0 $WORDS"}}]}"#, ""),
-            (r#"{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":1,"delta":{"content":"m1 $WORDS"}}]}"#, "m0 "),
-        ]),
+            (r#"{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":1,"delta":{"content":"m1 $WORDS"}}]}"#, "m0 ")]),
         (&MESSAGES, &[
             ("I will $HELD", ""),
             (r#"{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"m0 $WORDS"}}"#, ""),
-            (r#"{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"m1 $WORDS"}}"#, "m0 "),
-        ]),
+            (r#"{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"m1 $WORDS"}}"#, "m0 ")]),
         (&RESPONSES, &[
             ("I will $HELD", ""),
             (r#"{"type":"response.output_text.delta","item_id":"j","output_index":1,"content_index":0,"delta":"m0 $WORDS"}"#, ""),
             (r#"{"type":"response.output_text.delta","item_id":"j","output_index":1,"content_index":0,"delta":"m1 $WORDS"}"#, "m0 "),
-        ]),
-    ]);
+        ])]);
     "stream-text-end", "A withheld word arrives once its text ends as the protocol says" => step(&[
         (&CHAT, &[("I will $HELD", ""), (CHAT.end[0], "$TAIL"), (": end", "\"stop\"")]),
         (&CHAT, &[
             (r#"{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"reasoning_content":"I will $HELD"}}]}"#, ""),
-            ("m0 $WORDS", "$TAIL"),
-        ]),
+            ("m0 $WORDS", "$TAIL")]),
         (&MESSAGES, &[("I will $HELD", ""), (MESSAGES.end[0], "$TAIL"), (": end", "content_block_stop")]),
         (&RESPONSES, &[("I will $HELD", ""), (RESPONSES.end[0], "$TAIL"), (": end", "response.output_text.done")]),
         (&OLLAMA, &[
             (r#"{"model":"m","message":{"role":"assistant","content":"","thinking":"I will $HELD"},"done":false}"#, ""),
-            ("m0 $WORDS", "$TAIL"),
-        ]),
-        (&OLLAMA, &[("I will $HELD", ""), (OLLAMA.end[0], "done_reason")]),
-    ]);
+            ("m0 $WORDS", "$TAIL")]),
+        (&OLLAMA, &[("I will $HELD", ""), (OLLAMA.end[0], "done_reason")])]);
     "stream-names", "First events, names and identifiers arrive at once" => step(&[
         (&RESPONSES, &[(RESPONSES.open[0], "tool_choice")]),
         (&MESSAGES, &[(MESSAGES.open[0], "inference_geo"), (r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t1","name":"search","input":{}}}"#, "search")]),
         (&TOOL_CALL, &[
             (r#"{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"search","arguments":""}}]}}]}"#, "search"),
-            ("m0 $WORDS", ""), ("m1 $WORDS", "m0 "),
-        ]),
-        (&OLLAMA, &[(r#"{"model":"m","message":{"role":"assistant","content":"","tool_calls":[{"function":{"name":"search","arguments":{"q":"x"}}}]},"done":false}"#, ""), ("m0 $WORDS", "search")]),
-    ]);
+            ("m0 $WORDS", ""), ("m1 $WORDS", "m0 ")]),
+        (&OLLAMA, &[(r#"{"model":"m","message":{"role":"assistant","content":"","tool_calls":[{"function":{"name":"search","arguments":{"q":"x"}}}]},"done":false}"#, ""), ("m0 $WORDS", "search")])]);
     "stream-no-choices", "Chunks without choices, as of Azure, arrive at once" => step(&[
-        (&CHAT, &[(r#"{"id":"","object":"","created":0,"model":"","prompt_filter_results":[{"prompt_index":0}],"choices":[]}"#, "prompt_filter_results")]),
-    ]);
+        (&CHAT, &[(r#"{"id":"","object":"","created":0,"model":"","prompt_filter_results":[{"prompt_index":0}],"choices":[]}"#, "prompt_filter_results")])]);
     "stream-opaque", "Signatures and encrypted contents in streams reach the caller unchanged" => opaque(&[
         (&MESSAGES, r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"EqQB/$MASKED/W7=="}}"#),
-        (&RESPONSES, r#"{"type":"response.output_item.done","output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}}"#),
-    ]);
+        (&RESPONSES, r#"{"type":"response.output_item.done","output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}}"#)]);
     "mask-stream", "Masked streams reach the caller whole, without the text" => mask();
 }
 
@@ -164,7 +153,7 @@ async fn plain(bench: &mut Bench) -> Outcome {
 
 /// Returns an event of a choice.
 fn choice(index: usize, text: &str) -> String {
-    CHAT.frame(&CHOICE.replace("$INDEX", &index.to_string()).replace("$PIECE", text))
+    CHAT.piece(text).replace("\"index\":0", &format!("\"index\":{index}"))
 }
 
 async fn choices(bench: &mut Bench) -> Outcome {
