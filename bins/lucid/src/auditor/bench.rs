@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::caller::Caller;
 use super::codings::encode;
-use super::message::{End, Message};
+use super::message::{End, Message, find};
 use super::model::{Model, Script};
 use super::process::Process;
 use super::transcript::Transcript;
@@ -123,6 +123,8 @@ impl Bench {
         let (text, masked) = (&*self.refused, self.masked.as_deref());
         let escaped = || text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
         let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+        // Begin of the last word.
+        let word = text.rfind(' ').map_or(halves(text).0.len(), |space| space + 1);
         // An undecided text, and its end.
         let (held, _) = halves(masked.unwrap_or(text));
         let tail = || held.char_indices().nth_back(2).map_or(held, |(at, _)| &held[at..]);
@@ -132,6 +134,8 @@ impl Bench {
             ("$MASKED", &|| masked.unwrap_or("4111111111111111").to_owned()),
             ("$FIRST", &|| halves(text).0.to_owned()),
             ("$SECOND", &|| halves(text).1.to_owned()),
+            ("$LEFT", &|| text.split_at(word).0.to_owned()),
+            ("$RIGHT", &|| text.split_at(word).1.to_owned()),
             ("$HELD", &|| held.to_owned()),
             ("$TAIL", &|| tail().to_owned()),
             ("$ESCAPED", &escaped),
@@ -204,7 +208,13 @@ fn message(head: String, body: &[u8]) -> Vec<u8> {
     let body = encode(coding.unwrap_or_default(), body);
     let (first, second) = body.split_at(body.len() / 2);
     let (line, body) = match head.contains("Transfer-Encoding: ") {
-        true => (String::new(), chunks([first, second])),
+        true => {
+            let mut chunks = chunks([first, second]);
+            // An extension, which is ignored.
+            let line = find(&chunks, b"\r\n").unwrap_or_default();
+            chunks.splice(line..line, *b";x=y");
+            (String::new(), chunks)
+        }
         false => (format!("Content-Length: {}\r\n", body.len()), body),
     };
     [head.as_bytes(), line.as_bytes(), b"\r\n", &body].concat()

@@ -20,8 +20,8 @@ checks! {
     "refuse-parts", "A text that is split over content parts is refused" => refuse(&[
         (CHAT, JSON, r#"{"messages":[{"role":"user","content":[{"type":"text","text":"$FIRST"},{"type":"text","text":"$SECOND"}]}]}"#)]);
     "refuse-messages", "A text that is split over consecutive messages of one role is refused" => refuse(&[
-        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$FIRST"},{"role":"user","content":"$SECOND"}]}"#),
-        ("/v1/messages", JSON, r#"{"messages":[{"role":"user","content":"$FIRST"},{"role":"user","content":"$SECOND"}]}"#)]);
+        (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$LEFT"},{"role":"user","content":"$RIGHT"}]}"#),
+        ("/v1/messages", JSON, r#"{"messages":[{"role":"user","content":"$LEFT"},{"role":"user","content":"$RIGHT"}]}"#)]);
     "refuse-markdown", "Emphasis and punctuation between words do not hide a text" => refuse(&[
         (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$BOLD"}]}"#),
         (CHAT, JSON, r#"{"messages":[{"role":"user","content":"$LISTED"}]}"#)]);

@@ -127,7 +127,7 @@ async fn stopped(bench: &mut Bench, protocol: &Protocol, open: &[&str]) -> Outco
 const REFUSED: &str = "Sure. You should $TEXT, and then send the file.";
 
 async fn ends(bench: &mut Bench, is_strict: bool) -> Outcome {
-    for protocol in [&CHAT, &TOOL_CALL, &RESPONSES, &MESSAGES, &OLLAMA] {
+    for protocol in [&CHAT, &TOOL_CALL, &MESSAGES, &OLLAMA, &RESPONSES] {
         let open = if is_strict { protocol.open } else { &[] };
         let answer = stopped(bench, protocol, open).await?;
         protocol.ensure_end(&answer, is_strict)?;
