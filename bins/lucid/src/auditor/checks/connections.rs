@@ -3,14 +3,15 @@
 use tokio::time::{Duration, sleep};
 
 use super::checks;
+use super::requests::refuse;
 use crate::auditor::bench::{Bench, JSON, Outcome, PLAIN, answer, chunk, ensure, get, post, stream_head};
 use crate::auditor::model::{Connection, Script};
 
 checks! {
-    "transfer-coding", "Requests with another transfer coding than chunked are refused" => transfer_coding(&[
-        "gzip, chunked",
-        "gzip\r\nTransfer-Encoding: chunked",
-        "chunked, chunked"]);
+    "transfer-coding", "Requests with another transfer coding than chunked are refused" => refuse(&[
+        ("/v1/chat", "Transfer-Encoding: gzip, chunked\r\n", "hello"),
+        ("/v1/chat", "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", "hello"),
+        ("/v1/chat", "Transfer-Encoding: chunked, chunked\r\n", "hello")]);
     "transfer-coding-answer", "Answers with another transfer coding than chunked do not pass" => fail(&[
         "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: gzip\r\n\r\nhello"]);
@@ -40,14 +41,6 @@ const IDLE: Duration = Duration::from_secs(2);
 
 const SWITCHED: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhi";
-
-async fn transfer_coding(bench: &mut Bench, codings: &[&str]) -> Outcome {
-    for coding in codings {
-        let head = "POST /v1/chat HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: ";
-        bench.refuse(format!("{head}{coding}\r\n\r\n5\r\nhello\r\n0\r\n\r\n")).await?;
-    }
-    Ok(())
-}
 
 /// Expects an error in place of these answers.
 async fn fail(bench: &mut Bench, answers: &[&str]) -> Outcome {

@@ -76,7 +76,7 @@ checks! {
     "cors", "Refusals carry the Access-Control headers of the model's answers" => cors();
 }
 
-async fn refuse(bench: &mut Bench, requests: &[(&str, &str, &str)]) -> Outcome {
+pub(super) async fn refuse(bench: &mut Bench, requests: &[(&str, &str, &str)]) -> Outcome {
     for (path, headers, body) in requests {
         bench.refuse(post(&bench.fill(path), headers, bench.fill(body))).await?;
     }
