@@ -130,7 +130,7 @@ impl Bench {
         let tail = || held.char_indices().nth_back(2).map_or(held, |(at, _)| &held[at..]);
         let variables: [(&str, &dyn Fn() -> String); _] = [
             ("$TEXT", &|| text.to_owned()),
-            ("$MANY", &|| text.repeat(20)),
+            ("$MANY", &|| format!("{text} ").repeat(20)),
             ("$MASKED", &|| masked.unwrap_or("4111111111111111").to_owned()),
             ("$FIRST", &|| halves(text).0.to_owned()),
             ("$SECOND", &|| halves(text).1.to_owned()),

@@ -168,7 +168,7 @@ async fn encoded_requests_are_judged_and_forwarded_plainly() {
             let denied = json!({"prompt": "the secret word"}).to_string();
             let denied = encoded(codings, denied).await;
             let (status, _, body) = post(address, "/", &name, denied.clone()).await;
-            assert!(status == 403 && text(&body).contains("secret word"), "{codings}: {status}");
+            assert!(status == 403 && text(&body).contains("the text is refused"), "{codings}: {status}");
             let (status, _, body) = post(address, "/audit", &name, denied).await;
             let verdict: Value = serde_json::from_slice(&body).unwrap();
             assert_eq!((status, &verdict["allowed"]), (200, &json!(false)), "{codings}");
@@ -343,7 +343,7 @@ async fn encoded_answers_are_judged_and_sent_plainly() {
             assert_eq!((status, told), (200, say("card <CARD> it")), "{codings}");
             let body = encoded(codings, say("the secret word")).await;
             let (status, _, told) = answered(200, &name, body, variables).await;
-            assert!(status == 403 && told.contains("secret word"), "{codings}: {status} {told}");
+            assert!(status == 403 && told.contains("the text is refused"), "{codings}: {status} {told}");
             // Errors.
             let body = encoded(codings, "{\"error\":\"overloaded\"}").await;
             let (status, headers, told) = answered(529, &name, body, variables).await;
