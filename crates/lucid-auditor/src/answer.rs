@@ -11,6 +11,7 @@ use hyper::{
     header::{CONTENT_LENGTH, RETRY_AFTER},
     http::response::Parts,
 };
+use tokio::task::yield_now;
 use tower::BoxError;
 use tracing::{Instrument as _, Span};
 
@@ -359,7 +360,15 @@ impl Streamed {
     fn into_body(self) -> Body {
         let frames = stream::try_unfold(self, |mut this| {
             let span = this.span.clone();
-            async move { Ok::<_, BoxError>(this.next().await?.map(|frame| (frame, this))) }.instrument(span)
+            async move {
+                let next = this.next().await;
+                if next.is_err() {
+                    // hyper sends the pieces before it when the body is pending, and drops them after an error.
+                    yield_now().await;
+                }
+                Ok::<_, BoxError>(next?.map(|frame| (frame, this)))
+            }
+            .instrument(span)
         });
         StreamBody::new(frames.into_stream()).boxed_unsync()
     }

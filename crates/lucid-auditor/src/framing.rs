@@ -9,6 +9,9 @@ use crate::{
     protocol::{DONE, Event},
 };
 
+/// Length from which a list of numbers, such as a vector, is several events: it has no text.
+const MAX_NUMBERS: usize = 64 << 10;
+
 /// Division of a stream into events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
@@ -38,11 +41,21 @@ struct Nesting {
     array: Option<usize>,
     is_in_string: bool,
     is_escaped: bool,
+    /// Length of the event, and whether it ends in a number.
+    length: usize,
+    is_number: bool,
 }
 
 impl Nesting {
     /// Returns `true` if an event ends with this byte.
     fn ends(&mut self, byte: u8) -> bool {
+        let is_end = self.is_end(byte);
+        self.length = if is_end { 0 } else { self.length + 1 };
+        self.is_number = byte.is_ascii_digit() && !self.is_in_string;
+        is_end
+    }
+
+    fn is_end(&mut self, byte: u8) -> bool {
         if self.is_in_string {
             self.is_in_string = byte != b'"' || self.is_escaped;
             self.is_escaped = byte == b'\\' && !self.is_escaped;
@@ -50,6 +63,7 @@ impl Nesting {
         }
         match byte {
             b'"' => self.is_in_string = true,
+            b',' => return self.is_number && self.length >= MAX_NUMBERS,
             b'{' | b'[' => {
                 self.depth += 1;
                 if byte == b'[' && self.array.is_none() {

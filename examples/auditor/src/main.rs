@@ -6,7 +6,11 @@ struct Phrases(Vec<String>);
 
 impl Judge for Phrases {
     async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
+        // Emphasis and punctuation do not hide a phrase.
         let text = passage.text.to_lowercase();
+        let words: Vec<_> =
+            text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+        let text = words.join(" ");
         Ok(match self.0.iter().any(|phrase| text.contains(phrase)) {
             true => Verdict::deny("phrase", "the text contains a blocked phrase"),
             false => Verdict::Allow,

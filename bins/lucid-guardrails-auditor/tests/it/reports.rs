@@ -587,10 +587,15 @@ async fn a_refused_response_ends_with_all_that_strict_clients_require() {
     assert_eq!(last["incomplete_details"], json!({"reason": "content_filter"}));
     let created = &found[0]["response"];
     for (name, value) in created.as_object().unwrap() {
-        let is_changed = ["status", "output", "incomplete_details", "usage"].contains(&name.as_str());
+        let is_changed =
+            ["status", "output", "incomplete_details", "metadata", "usage"].contains(&name.as_str());
         assert!(is_changed || last[name] == *value, "{name}: {last}");
     }
     assert_eq!(last["status"], "incomplete");
+    assert_eq!(
+        (&last["metadata"]["auditor"], &last["metadata"]["rule"]),
+        (&json!("lucid-auditor"), &json!("phrase"))
+    );
 }
 
 #[tokio::test]

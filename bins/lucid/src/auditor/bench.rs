@@ -149,7 +149,10 @@ impl Bench {
             ("$CLOSE", &|| "]".repeat(200)),
             // Longer than bodies that auditors accept.
             ("$NUMBERS", &|| "-0.0123456789,".repeat(200_000)),
-            ("$BASE64", &|| "C2/QPA41".repeat(300_000)),
+            ("$VECTORS", &|| {
+                let vector = format!(r#"{{"object":"embedding","embedding":"{}"}}"#, "C2/QPA41".repeat(1000));
+                vec![vector; 300].join(",")
+            }),
         ];
         let used = variables.iter().filter(|(name, _)| template.contains(name));
         used.fold(template.to_owned(), |text, (name, value)| text.replace(name, &value()))

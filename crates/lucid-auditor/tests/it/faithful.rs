@@ -86,6 +86,11 @@ async fn vectors_pass_whatever_their_length() {
         let limit = [("MAX_BODY_BYTES", "20000")];
         assert_eq!(answered(&limit, path, "application/json", pieces).await, (200, sent), "{path}");
     }
+    // One is longer than the limit.
+    let element = vector(0, &json!(vec![1.5; 50_000]));
+    let sent = format!("{{\"data\":[{element}],\"model\":\"m\"}}");
+    let limit = [("MAX_BODY_BYTES", "100000")];
+    assert_eq!(answered(&limit, "/v1/embeddings", "application/json", vec![sent.clone()]).await, (200, sent));
     // Text between the vectors is judged.
     let piece = format!("{{\"data\":[{}],\"warning\":\"{CARD}\"}}", vector(0, &json!([1.5])));
     let (_, passed) = answered(&[], "/v1/embeddings", "application/json", vec![piece]).await;

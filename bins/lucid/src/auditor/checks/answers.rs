@@ -32,7 +32,7 @@ checks! {
         ("/v1/responses", r#"{"id":"resp_$MASKED","output":[{"type":"reasoning","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}]}"#)]);
     "embeddings", "Vectors of any size reach the caller byte by byte" => same(&[
         ("/v1/embeddings", r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[$NUMBERS1]}],"model":"m"}"#),
-        ("/v1/embeddings", r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":"$BASE64"}],"model":"m"}"#)]);
+        ("/v1/embeddings", r#"{"object":"list","data":[$VECTORS],"model":"m"}"#)]);
     "mask-request", "Masked requests reach the model as valid JSON, without the text" => mask();
     "answer-cut", "An answer that the model cuts off does not look whole" => cut("HTTP/1.1");
     "answer-cut-http-1.0", "It does not look whole to HTTP/1.0 either" => cut("HTTP/1.0");
