@@ -41,25 +41,34 @@
 //!
 //! # Texts
 //!
-//! | protocol | recognised by |
+//! | protocol | recognized by |
 //! |---|---|
 //! | OpenAI chat completions, completions, responses, embeddings | path, `messages` |
 //! | Anthropic messages | `/v1/messages` |
 //! | Ollama generate, chat, embed | `/api/…` |
 //! | KServe V1 and V2 | `:predict`, `/infer` |
+//! | Gemini | `:generateContent`, `contents` |
 //! | Text Generation Inference | `/generate`, `inputs` |
 //! | Model Context Protocol | `jsonrpc` |
 //!
-//! These determine [`Passage::direction`], [`Passage::role`], which strings form one text, and how a refusal is reported. They do
-//! not limit the search: other strings of JSON are joined by the name of their member and judged too, as are names of members,
-//! text that is not JSON, and queries.
+//! Answers are recognized by their content. The protocol determines [`Passage::direction`], [`Passage::role`], which strings form
+//! one text, and how a refusal is reported. It does not limit the search: other strings of JSON are joined by the name of their
+//! member and judged too, as are names of members, text that is not JSON, and percent-encoded paths and queries. Consecutive
+//! messages of one role are also judged as one text. Rows of JSON lines, such as those of a batch file, are judged one by one.
+//!
+//! Identifiers and opaque members pass unjudged and unchanged, such as signatures of thinking blocks, encrypted contents, cursors
+//! and vectors. Opaque means one word of base64 or the like: other text in their place is judged.
 //!
 //! # Streams
 //!
-//! Server-sent events, lines of JSON and plain text are judged as they arrive. Strings that continue, such as the words of
-//! an answer, are joined for each choice and each tool call. An event is released once the judges have decided on its text:
-//! see [`Judge::undecided`]. A stream that is refused ends as its protocol provides (`finish_reason: "content_filter"`,
-//! `stop_reason: "refusal"`); without such an end, the connection is cut. The caller keeps the words before the denial.
+//! Server-sent events, lines of JSON, elements of an array (Gemini) and plain text are judged as they arrive. Strings that
+//! continue, such as the words of an answer, are joined for each choice and each tool call. An event is released once the judges
+//! have decided on its text: see [`Judge::undecided`]. Only events of the same text wait for it. A text ends with the next kind of
+//! text in its answer, or where its protocol says so; names and comments are whole.
+//!
+//! A stream that is refused ends as its protocol provides (`finish_reason: "content_filter"`, `stop_reason: "refusal"`), with
+//! auditor and rule; without such an end, the connection is cut. The caller keeps the words before the denial. A limit that is
+//! reached, such as an event longer than [`Settings::max_bytes`], is an error of the protocol instead.
 //!
 //! # Telemetry
 //!

@@ -35,8 +35,8 @@ pub struct Settings {
     pub unjudged: Unjudged,
     /// `LUCID_METRICS_PORT`: port of the metrics; 0 for none. Default: `port` + 10000.
     pub metrics_port: Option<NonZeroU16>,
-    /// `MAX_BODY_BYTES`: maximum length of a buffered body, decoded: a request, a JSON answer, or an answer to HTTP/1.0. In `observe`,
-    /// length of the judged part.
+    /// `MAX_BODY_BYTES`: maximum length of a buffered body, decoded: a request, a JSON answer, or an answer to HTTP/1.0; and of an
+    /// event of a stream. In `observe`, length of the judged part.
     pub max_bytes: usize,
     /// `LAME_DUCK_SECONDS`: how long to keep serving after SIGTERM.
     pub lame_duck: Duration,
