@@ -15,7 +15,12 @@ mod responses;
 mod rule;
 mod tgi;
 
-use std::{borrow::Cow, collections::BTreeSet, collections::HashSet, fmt, sync::LazyLock};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::LazyLock,
+};
 
 use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
@@ -268,32 +273,45 @@ impl Event {
     }
 }
 
-/// Names of members that some protocol defines, and those of them whose values are identifiers.
-static NAMES: LazyLock<[HashSet<&'static str>; 2]> = LazyLock::new(|| {
-    let rules = |it: &&'static Protocol| [it.request, it.answer, it.events].into_iter().flatten();
-    let named = PROTOCOLS.iter().flat_map(rules).flat_map(|rule| rule.path.split('/'));
-    let opaque = PROTOCOLS.iter().flat_map(|it| it.opaque).map(|(name, _)| *name);
-    let listed =
-        PROTOCOLS.iter().flat_map(|it| it.names.split_whitespace().chain(it.identifiers.split_whitespace()));
-    let identifiers = PROTOCOLS.iter().flat_map(|it| it.identifiers.split_whitespace());
-    [named.chain(opaque).chain(listed).collect(), identifiers.collect()]
+/// Meaning of the members of a name in any protocol.
+#[derive(Debug, Default)]
+struct Member {
+    /// The values are identifiers.
+    is_identifier: bool,
+    /// Values are opaque in containers of these types, or with an empty one in all.
+    opaque: Vec<&'static str>,
+}
+
+static MEMBERS: LazyLock<HashMap<&'static str, Member>> = LazyLock::new(|| {
+    let mut members: HashMap<&'static str, Member> = HashMap::new();
+    for it in PROTOCOLS {
+        let rules = [it.request, it.answer, it.events].into_iter().flatten();
+        for name in rules.flat_map(|rule| rule.path.split('/')).chain(it.names.split_whitespace()) {
+            members.entry(name).or_default();
+        }
+        for name in it.identifiers.split_whitespace() {
+            members.entry(name).or_default().is_identifier = true;
+        }
+        for (name, kind) in it.opaque {
+            members.entry(name).or_default().opaque.push(kind);
+        }
+    }
+    members
 });
 
 /// Returns `true` for the name of a member of a protocol, which is no text.
 pub(crate) fn is_name(name: &str) -> bool {
-    NAMES[0].contains(name)
+    MEMBERS.contains_key(name)
 }
 
 /// Returns `true` for a string that is not text: an identifier, such as the name of the model, or opaque.
 pub(crate) fn is_structure(document: &Document<'_>, node: usize, text: &str) -> bool {
-    let Some(name) = document.nodes[node].step.name() else { return false };
-    NAMES[1].contains(name) && is_identifier(text) || is_opaque(document, node, name) && is_encoded(text)
-}
-
-fn is_opaque(document: &Document<'_>, node: usize, name: &str) -> bool {
-    let mut known = PROTOCOLS.iter().flat_map(|it| it.opaque).filter(|(known, _)| *known == name);
-    let kind = || document.member_value(document.nodes[node].parent, "type");
-    known.any(|(_, of)| of.is_empty() || kind().as_deref() == Some(of))
+    let Some(member) = document.nodes[node].step.name().and_then(|name| MEMBERS.get(name)) else {
+        return false;
+    };
+    let kind = || document.member_value(document.nodes[node].parent, "type").unwrap_or_default();
+    member.is_identifier && is_identifier(text)
+        || is_encoded(text) && member.opaque.iter().any(|of| of.is_empty() || kind() == *of)
 }
 
 /// Maximum length of an identifier.

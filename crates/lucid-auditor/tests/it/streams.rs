@@ -51,9 +51,9 @@ async fn lock_step(name: &str, path: &str, content_type: &'static str, events: &
                 arrived.push_str(str::from_utf8(&piece).unwrap());
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(20), read)
-            .await
-            .unwrap_or_else(|_| panic!("{name}: after event {index}, {due:?} are due: {arrived}"));
+        let limit = std::time::Duration::from_secs(20);
+        let is_read = tokio::time::timeout(limit, read).await.is_ok();
+        assert!(is_read, "{name}: after event {index}, {due:?} are due: {arrived}");
         for index in &late {
             assert!(!arrived.contains(events[*index].0.trim()), "{name}: {index} is withheld: {arrived}");
         }
