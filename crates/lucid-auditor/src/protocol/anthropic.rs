@@ -24,6 +24,8 @@ pub(super) static MESSAGES: Protocol = Protocol {
     request: &[
         prompt("system", 1).role("system"),
         prompt("system/*/text", 1).role("system"),
+        // Written by the application, like its system prompt.
+        prompt("tools/**", 2).role("system"),
         prompt("prompt", 1).role("user"),
         prompt("messages/*/content", 2),
         prompt("messages/*/content/*/text", 2),

@@ -50,6 +50,8 @@ const COMMON: Protocol = Protocol {
         call("messages/*/tool_calls/*/function/arguments", 4),
         call("messages/*/tool_calls/*/custom/input", 4),
         call("messages/*/function_call/arguments", 3),
+        // Written by the application, like its system prompt.
+        prompt("tools/**", 2).role("system"),
         prompt("prompt", 1).role("user"),
         prompt("prompt/*", 2).role("user"),
         prompt("suffix", 1).role("user"),
@@ -93,7 +95,9 @@ const COMMON: Protocol = Protocol {
         if ended.is_empty() { Effect::None } else { Effect::Ends(ended) }
     },
     echoes: &["logprobs"],
+    // Rows of batch files have `custom_id`, `url` and `body`.
     names: "
+        body custom_id url
         completion_tokens completion_tokens_details description format max_completion_tokens max_tokens
         metadata n name parallel_tool_calls parameters prompt_tokens properties required response_format
         seed stop stream stream_options temperature token tool_choice tools top_p total_tokens usage",

@@ -21,6 +21,8 @@ pub(super) static GENERATE: Protocol = Protocol {
     request: &[
         prompt("systemInstruction/parts/*/text", 1).role("system"),
         prompt("system_instruction/parts/*/text", 1).role("system"),
+        // Written by the application, like its system prompt.
+        prompt("tools/**", 2).role("system"),
         prompt("contents/*/parts/*/text", 2),
         call("contents/*/parts/*/functionCall/args/**", 4),
         result("contents/*/parts/*/functionResponse/response/**", 4),

@@ -41,6 +41,8 @@ const COMMON: Protocol = Protocol {
     request: &[
         prompt("prompt", 1).role("user"),
         prompt("system", 1).role("system"),
+        // Written by the application, like its system prompt.
+        prompt("tools/**", 2).role("system"),
         prompt("suffix", 1).role("user"),
         prompt("input", 1).role("user"),
         prompt("input/*", 2).role("user"),

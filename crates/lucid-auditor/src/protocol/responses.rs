@@ -20,6 +20,8 @@ pub(super) static RESPONSES: Protocol = Protocol {
     },
     request: &[
         prompt("instructions", 1).role("system"),
+        // Written by the application, like its system prompt.
+        prompt("tools/**", 2).role("system"),
         prompt("input", 1).role("user"),
         prompt("input/*/content", 2),
         prompt("input/*/content/*/text", 2),
