@@ -164,7 +164,7 @@ impl Stream {
 
     /// Has texts judged that end here.
     async fn end_texts(&mut self, is_ended: impl Fn(&Track) -> bool) -> Result<(), Denial> {
-        for track in self.tracks.iter_mut().filter(|track| is_ended(track)) {
+        for track in self.tracks.iter_mut().filter(|track| track.is_open() && is_ended(track)) {
             track.judge(&self.panel, true).await?;
         }
         Ok(())

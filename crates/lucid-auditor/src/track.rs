@@ -87,6 +87,11 @@ impl Track {
         self.rule
     }
 
+    /// Returns `true` if a judge has not decided on the whole text.
+    pub(crate) fn is_open(&self) -> bool {
+        self.seats.iter().any(|(_, seat)| seat.decided < self.end())
+    }
+
     pub(crate) fn choice(&self) -> Option<u32> {
         self.passage.choice
     }

@@ -17,6 +17,9 @@ const PARALLEL: usize = 8;
 /// Number of times that a text is percent-decoded: proxies on the way decode, too.
 const MAX_DECODED: usize = 3;
 
+/// Maximum number of rows that are judged one by one.
+const MAX_ROWS: usize = 4096;
+
 /// A text of a body.
 struct Part {
     text: Text,
@@ -113,12 +116,13 @@ fn protocol_of(row: &Document<'_>, protocol: &'static Protocol, direction: Direc
 
 /// Finds the lines that are JSON objects, such as the rows of a file in a form. Returns the rest.
 fn rows(body: &str, mut found: impl FnMut(usize, usize, &Document<'_>)) -> String {
-    let (mut rest, mut at, mut number) = (String::new(), 0, 0);
+    let (mut rest, mut at, mut number, mut count) = (String::new(), 0, 0, 0);
     for line in body.split_inclusive('\n') {
-        let document = line.trim_start().starts_with('{').then(|| Document::scan(line));
+        let is_row = count < MAX_ROWS && line.trim_start().starts_with('{');
+        let document = is_row.then(|| Document::scan(line));
         match document.filter(|document| document.is_json) {
             Some(document) => {
-                number += 1;
+                (number, count) = (number + 1, count + 1);
                 found(at, number, &document);
             }
             None => {
