@@ -245,7 +245,7 @@ async fn every_refusal_is_logged_with_the_request_and_the_reason() {
     let mut expected = Vec::new();
     for (request, status, kind, method, path) in [
         (large, 413, "too_large", "POST", "/large"),
-        (encoded, 415, "unreadable", "PUT", "/encoded"),
+        (encoded, 400, "unreadable", "PUT", "/encoded"),
         (blocked, 403, "blocked", "POST", "/blocked"),
         (client().get(url("/alone")), 502, "next_unreachable", "GET", "/alone"),
     ] {
