@@ -73,7 +73,7 @@ impl Kind {
                 let begins = |prefix: &&str| beginning.starts_with(prefix.as_bytes());
                 Self::Stream(match () {
                     () if ["{", "["].iter().any(begins) => Framing::Lines,
-                    () if ["data:", "event:", "id:", ":"].iter().any(begins) => Framing::Events,
+                    () if ["data:", "event:", "id:", "retry:", ":"].iter().any(begins) => Framing::Events,
                     () => Framing::Text,
                 })
             }
@@ -212,7 +212,14 @@ impl Answered<'_> {
             return Err(self.unjudged(&parts, &message));
         }
         let protocol = Protocol::of_answer(&document).unwrap_or(self.asked.protocol);
-        match whole::judge(&self.panel, protocol, Direction::Completion, content_type, &document).await {
+        let first_line = text.split_inclusive('\n').next().filter(|line| line.len() < text.trim_end().len());
+        let judged = match first_line.is_some_and(|line| !document.is_json && Document::scan(line).is_json) {
+            true => self.lines(text).await,
+            false => {
+                whole::judge(&self.panel, protocol, Direction::Completion, content_type, &document).await
+            }
+        };
+        match judged {
             Ok(None) => Ok(Response::from_parts(parts, buffered.into_body())),
             Ok(Some(masked)) => {
                 parts.headers.remove(CONTENT_LENGTH);
@@ -220,6 +227,19 @@ impl Answered<'_> {
             }
             Err(denial) => Err(self.denied(&denial)),
         }
+    }
+
+    /// Judges the lines of a stream that is there as a whole. Returns the body to send instead, if it is masked.
+    async fn lines(&self, text: &str) -> Result<Option<String>, Denial> {
+        let Settings { unjudged, max_bytes, .. } = *self.settings;
+        let mut stream =
+            Stream::new(self.panel.clone(), self.asked.protocol, Framing::Lines, unjudged, max_bytes);
+        let (sent, outcome) = stream.push(text.as_bytes()).await;
+        outcome?;
+        let (rest, outcome) = stream.finish().await;
+        outcome?;
+        let sent = String::from_utf8_lossy(&[sent, rest].concat()).into_owned();
+        Ok((sent != text).then_some(sent))
     }
 
     /// Judges a copy of the answer.
@@ -422,11 +442,16 @@ impl Streamed {
     /// Returns the end of the protocol for an answer that is refused. Without one, the connection is cut: the status is
     /// already sent, and only an incomplete message shows the caller that something is wrong.
     fn end(&self, denial: &Denial) -> String {
+        let status = match denial.kind() {
+            BLOCKED => StatusCode::FORBIDDEN,
+            "judge_failed" => StatusCode::BAD_GATEWAY,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        };
         self.stream.end(&Refusal {
             auditor: &self.auditor_id,
             kind: denial.kind(),
             rule: &denial.rule,
-            status: StatusCode::FORBIDDEN,
+            status,
             message: &denial.message,
             id: self.asked.id.as_ref(),
             choices: &BTreeSet::new(),

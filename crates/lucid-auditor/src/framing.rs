@@ -151,15 +151,15 @@ impl Framing {
         Cow::Owned(replaced)
     }
 
-    /// Returns an early end of a stream.
-    pub(crate) fn end(self, events: &[Event]) -> String {
+    /// Returns an early end of a stream, of which events were sent or not.
+    pub(crate) fn end(self, events: &[Event], has_begun: bool) -> String {
         let framed = events.iter().map(|event| match (self, &event.name) {
             (Self::Events, Some(name)) => format!("event: {name}\ndata: {}\n\n", event.data),
             (Self::Events, None) => format!("data: {}\n\n", event.data),
             // Only server-sent events have this end.
             (Self::Lines | Self::Elements, _) if event.data == DONE => String::new(),
             (Self::Lines, _) => format!("{}\n", event.data),
-            (Self::Elements, _) => format!(",{}]", event.data),
+            (Self::Elements, _) => format!("{}{}]", if has_begun { "," } else { "" }, event.data),
             (Self::Text, _) => String::new(),
         });
         framed.collect()

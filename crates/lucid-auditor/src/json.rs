@@ -14,6 +14,9 @@ const MAX_DEPTH: usize = 64;
 /// Number of characters of a name that matter.
 pub(crate) const MAX_NAME: usize = 64;
 
+/// Maximum length of a member by which another one is understood, such as a role.
+pub(crate) const MAX_VALUE: usize = 256;
+
 /// Number of nodes up to which members are searched without an index.
 const FEW: usize = 64;
 
@@ -29,6 +32,8 @@ pub(crate) struct Document<'a> {
     pub(crate) names: Vec<Range<usize>>,
     /// The text is one JSON value, apart from duplicate members and lone surrogates.
     pub(crate) is_json: bool,
+    /// It has words outside of strings.
+    pub(crate) is_bare: bool,
     index: OnceLock<HashMap<(usize, String), usize>>,
 }
 
@@ -57,13 +62,6 @@ impl Step<'_> {
             Self::Index(_) => None,
         }
     }
-
-    pub(crate) fn index(&self) -> Option<u32> {
-        match self {
-            Self::Name(_) => None,
-            Self::Index(index) => Some(*index),
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +77,7 @@ const LONG_INTEGER: usize = 13;
 
 fn is_long_integer(scalar: &str) -> bool {
     let digits = scalar.strip_prefix('-').unwrap_or(scalar);
+    let digits = digits.split('.').next().unwrap_or_default();
     digits.len() >= LONG_INTEGER && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
@@ -94,8 +93,14 @@ impl<'a> Document<'a> {
         let bytes = text.as_bytes();
         let root =
             Node { parent: 0, depth: 0, step: Step::Index(0), kind: Kind::Container, range: 0..text.len() };
-        let mut document =
-            Self { text, nodes: vec![root], names: Vec::new(), is_json: false, index: OnceLock::new() };
+        let mut document = Self {
+            text,
+            nodes: vec![root],
+            names: Vec::new(),
+            is_json: false,
+            is_bare: false,
+            index: OnceLock::new(),
+        };
         let mut syntax = Syntax::default();
         let mut open: Vec<Open<'a>> = vec![Open { node: 0, next: 0, name: None }];
         // Number of open containers without a node.
@@ -170,6 +175,7 @@ impl<'a> Document<'a> {
             at += 1;
         }
         document.is_json = syntax.is_complete();
+        document.is_bare = syntax.is_bare;
         document
     }
 
@@ -258,9 +264,10 @@ impl<'a> Document<'a> {
         index.get(&(container, name.to_owned())).copied()
     }
 
-    /// Returns the value of a string or scalar that is a member.
+    /// Returns the value of a member, if it is short: a long one is decoded for each text that depends on it.
     pub(crate) fn member_value(&self, container: usize, name: &str) -> Option<Cow<'a, str>> {
-        self.member(container, name).map(|node| self.value(node))
+        let member = self.member(container, name).filter(|&node| self.raw(node).len() <= MAX_VALUE);
+        member.map(|node| self.value(node))
     }
 
     /// Returns a member as a value.
@@ -297,6 +304,7 @@ struct Syntax {
     open: Vec<u8>,
     next: Next,
     is_wrong: bool,
+    is_bare: bool,
 }
 
 /// What may come next.
@@ -359,7 +367,9 @@ impl Syntax {
 
     fn scalar(&mut self, scalar: &str) {
         let is_expected = matches!(self.next, Next::Value | Next::ValueOrEnd);
-        self.is_wrong |= !is_expected || serde_json::from_str::<IgnoredAny>(scalar).is_err();
+        let is_bare = serde_json::from_str::<IgnoredAny>(scalar).is_err();
+        self.is_bare |= is_bare;
+        self.is_wrong |= !is_expected || is_bare;
         self.next = Next::CommaOrEnd;
     }
 

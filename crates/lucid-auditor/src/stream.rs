@@ -4,7 +4,8 @@
 //! an answer, are one [`Track`], and only what follows an undecided word of the same text waits with it.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque, hash_map::RandomState},
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque, hash_map::RandomState},
     hash::{BuildHasher as _, Hash as _, Hasher as _},
     ops::Range,
     ptr,
@@ -159,7 +160,7 @@ impl Stream {
             Some(sent) => sent.end(&refusal),
             None => (self.protocol.sent)().end(&refusal),
         };
-        self.framing.end(&events)
+        self.framing.end(&events, self.sent.is_some())
     }
 
     /// Has texts judged that end here.
@@ -284,7 +285,7 @@ impl Stream {
             touched.insert(track);
         }
         let mut texts = texts_of_answer(&document, whole.into_iter(), protocol);
-        if !document.is_json && !is_fragment {
+        if !document.is_json && (!is_fragment || document.is_bare) {
             texts.push(Text::plain(Direction::Completion, content));
         }
         for text in &texts {
@@ -347,14 +348,15 @@ impl Stream {
         for node in document.ancestors(node).filter(|&node| node > 0) {
             match &document.nodes[node].step {
                 Step::Name(name) => name.hash(&mut hasher),
-                Step::Index(index) => match document.member(node, protocol.element.0) {
-                    Some(stated) => document.raw(stated).hash(&mut hasher),
-                    None => index.hash(&mut hasher),
+                Step::Index(_) if protocol.joins_elements && document.nodes[node].depth > 2 => {}
+                Step::Index(index) => match document.member_value(node, protocol.element.0) {
+                    Some(stated) => stated.hash(&mut hasher),
+                    None => Cow::<str>::Owned(index.to_string()).hash(&mut hasher),
                 },
             }
         }
         for name in protocol.indices {
-            document.member(0, name).map(|node| document.raw(node)).hash(&mut hasher);
+            document.member_value(0, name).hash(&mut hasher);
         }
         hasher.finish()
     }
@@ -407,9 +409,10 @@ impl Stream {
         let masked =
             pieces.iter().flat_map(|piece| self.tracks[piece.track].edits(&piece.range, &piece.source));
         let edits: Vec<_> = masked.chain(edits).collect();
-        for piece in &pieces {
-            self.tracks[piece.track].release(piece.range.end);
-            self.choices.extend(self.tracks[piece.track].choice());
+        let ends: BTreeMap<_, _> = pieces.iter().map(|piece| (piece.track, piece.range.end)).collect();
+        for (track, end) in ends {
+            self.tracks[track].release(end);
+            self.choices.extend(self.tracks[track].choice());
         }
         if let Some(Effect::Ends(choices)) = &effect {
             self.choices.retain(|choice| !choices.contains(choice));

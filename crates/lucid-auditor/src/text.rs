@@ -212,7 +212,7 @@ pub(crate) fn texts_of_request(document: &Document<'_>, protocol: &Protocol) -> 
     for text in &mut texts {
         text.passage.is_history = text.message.is_some_and(|message| Some(message) < last_answer);
     }
-    texts.extend(runs(document, &texts));
+    texts.extend(runs(&texts));
     with_lines(texts)
 }
 
@@ -233,24 +233,15 @@ fn with_lines(mut texts: Vec<Text>) -> Vec<Text> {
     texts
 }
 
-/// Returns the texts of consecutive messages of one role, joined: a model reads them as one.
-fn runs(document: &Document<'_>, texts: &[Text]) -> Vec<Text> {
-    let place = |text: &Text| document.nodes[text.message?].step.index();
-    let is_next = |before: &Text, text: &Text| {
-        let are_near = place(before).zip(place(text)).is_some_and(|(a, b)| b == a || b == a + 1);
-        let is_same = |of: fn(&Passage<'_>) -> (Direction, bool)| of(&before.passage) == of(&text.passage);
-        are_near
-            && before.passage.role == text.passage.role
-            && is_same(|passage| (passage.direction, passage.is_history))
-    };
-    let runs = texts.chunk_by(is_next).filter(|run| {
-        let ends = run.first().zip(run.last());
-        ends.is_some_and(|(first, last)| {
-            first.passage.direction == Direction::Prompt && place(first) != place(last)
-        })
-    });
+/// Returns the texts of consecutive messages of one role, joined: a model reads them as one. Messages without text are none.
+fn runs(texts: &[Text]) -> Vec<Text> {
+    let is_part = |text: &&Text| text.message.is_some() && text.passage.direction == Direction::Prompt;
+    let parts: Vec<_> = texts.iter().filter(is_part).collect();
+    let runs = parts.chunk_by(|a, b| a.passage.role == b.passage.role);
+    let runs = runs.filter(|run| run.first().map(|text| text.message) != run.last().map(|text| text.message));
     let joined = runs.filter_map(|run| {
-        let passage = Passage { text: Cow::Borrowed(""), ..run.first()?.passage.clone() };
+        let mut passage = Passage { text: Cow::Borrowed(""), ..run.first()?.passage.clone() };
+        passage.is_history = run.iter().all(|text| text.passage.is_history);
         let mut joined = Text { passage, pieces: Vec::new(), message: None };
         for text in run {
             for piece in &text.pieces {

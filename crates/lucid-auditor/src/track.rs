@@ -34,6 +34,8 @@ pub(crate) struct Track {
     seats: Vec<(Arc<Member>, Seat)>,
     /// Parts to replace. In nested JSON, the replacements are encoded.
     masks: Vec<Span>,
+    /// Length of the longest of them so far.
+    longest: usize,
     /// Strings and scalars of nested JSON.
     values: Values,
 }
@@ -69,6 +71,7 @@ impl Track {
             base: 0,
             seats,
             masks: Vec::new(),
+            longest: 0,
             values: Values::default(),
         }
     }
@@ -157,7 +160,11 @@ impl Track {
             if self.rule.is_nested() {
                 masks = masks.into_iter().flat_map(|mask| self.encoded(mask)).collect();
             }
-            self.masks.extend(masks);
+            for mask in masks {
+                self.longest = self.longest.max(mask.range.len());
+                self.masks.push(mask);
+            }
+            self.masks.sort_by_key(|mask| mask.range.start);
         }
         self.trim();
         denied.map_or(Ok(()), Err)
@@ -219,8 +226,9 @@ impl Track {
 
     /// Returns the edits of a piece, which consists of the string `source`.
     pub(crate) fn edits(&self, piece: &Range<usize>, source: &Source) -> Vec<Edit> {
-        let masks =
-            self.masks.iter().filter(|mask| mask.range.start < piece.end && piece.start < mask.range.end);
+        let first = self.masks.partition_point(|mask| mask.range.start + self.longest <= piece.start);
+        let masks = self.masks[first..].iter().take_while(|mask| mask.range.start < piece.end);
+        let masks = masks.filter(|mask| piece.start < mask.range.end);
         let edits = masks.flat_map(|mask| {
             let range = &mask.range;
             let part = range.start.max(piece.start) - piece.start..range.end.min(piece.end) - piece.start;

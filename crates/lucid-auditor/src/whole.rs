@@ -1,6 +1,6 @@
 //! Judges bodies that are there as a whole.
 
-use futures::{StreamExt as _, stream};
+use futures::future::join_all;
 use percent_encoding::percent_decode_str;
 
 use crate::{
@@ -75,8 +75,10 @@ pub(crate) async fn judge(
         }
         add(decoded.iter().map(|text| Text::plain(direction, text)).collect(), Place::Ambiguous);
     }
-    let verdicts: Vec<_> = parts.iter().map(|part| panel.judge(&part.text.passage)).collect();
-    let outcomes: Vec<_> = stream::iter(verdicts).buffered(PARALLEL).collect().await;
+    let mut outcomes = Vec::with_capacity(parts.len());
+    for some in parts.chunks(PARALLEL) {
+        outcomes.extend(join_all(some.iter().map(|part| panel.judge(&part.text.passage))).await);
+    }
     let mut edits: Vec<Edit> = Vec::new();
     for (Part { text, place }, outcome) in parts.iter().zip(outcomes) {
         match (outcome, place) {

@@ -57,8 +57,15 @@ pub(super) static MESSAGES: Protocol = Protocol {
     indices: &["index"],
     effect: |document| match document.member_value(0, "type").as_deref() {
         Some("ping") => Effect::Ping,
-        Some("content_block_delta" | "completion") | None => Effect::None,
-        Some(_) => Effect::EndsAll,
+        Some(
+            "message_start"
+            | "content_block_start"
+            | "content_block_stop"
+            | "message_delta"
+            | "message_stop"
+            | "error",
+        ) => Effect::EndsAll,
+        _ => Effect::None,
     },
     names: "
         anthropic_version cache_control cache_creation cache_creation_input_tokens cache_read_input_tokens

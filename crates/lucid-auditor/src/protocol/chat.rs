@@ -88,7 +88,10 @@ const COMMON: Protocol = Protocol {
     effect: |document| {
         let is_reason = |node: &usize| {
             let node = &document.nodes[*node];
-            node.kind == Kind::String && node.depth == 3 && node.step.name() == Some("finish_reason")
+            node.kind == Kind::String
+                && node.depth == 3
+                && node.step.name() == Some("finish_reason")
+                && !node.range.is_empty()
         };
         let ended = (0..document.nodes.len()).filter(is_reason);
         let ended: Vec<_> = ended.filter_map(|node| COMMON.choice(document, node)).collect();

@@ -10,7 +10,7 @@ use super::{
     media::Media,
     rule::{call, completion, prompt, result},
 };
-use crate::json::Document;
+use crate::json::{Document, Kind, Node};
 
 pub(super) static GENERATE: Protocol = Protocol {
     paths: &[":generateContent", ":streamGenerateContent", ":countTokens"],
@@ -36,17 +36,22 @@ pub(super) static GENERATE: Protocol = Protocol {
     choices: "candidates",
     element: ("index", ""),
     effect: |document| {
-        let is_reason = |node: usize| document.nodes[node].step.name() == Some("finishReason");
+        let is_reason = |node: usize| {
+            let Node { kind, depth, step, .. } = &document.nodes[node];
+            let is_named = *kind == Kind::String && *depth == 3 && step.name() == Some("finishReason");
+            is_named && !matches!(document.raw(node), "" | "FINISH_REASON_UNSPECIFIED")
+        };
         if (0..document.nodes.len()).any(is_reason) { Effect::EndsAll } else { Effect::None }
     },
     elements: Some(b'['),
+    joins_elements: true,
     echoes: &["logprobsResult"],
     names: "generationConfig safetyRatings safetySettings usageMetadata",
     identifiers: "finishReason modelVersion responseId",
     opaque: &[("thoughtSignature", "")],
     media: Media {
         members: &["parts/*/inlineData", "parts/*/inline_data", "parts/*/fileData", "parts/*/file_data"],
-        free: &["args"],
+        free: &["args", "functionResponse/response"],
         ..Media::NONE
     },
     refusal,

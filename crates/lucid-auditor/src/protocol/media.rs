@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::HashSet, sync::LazyLock};
 
 use super::PROTOCOLS;
-use crate::json::{Document, Kind, Node, Step};
+use crate::json::{Document, Kind, MAX_VALUE, Node, Step};
 
 /// Members that hold such content. A pattern is the end of a path: names of members in any case, because servers in Go ignore
 /// it, `*` for an element of an array, `^` for the root, and `name=value` for the value of a string.
@@ -74,19 +74,21 @@ fn media(document: &Document<'_>) -> Option<String> {
         let value = document.raw(node);
         matches!(value.trim_matches(|c: char| "[]{}".contains(c) || c.is_whitespace()), "" | "null")
     };
-    let is_free = |node: usize| {
-        let is_free =
-            |node| document.raw(node).starts_with('{') && known.has(|it| it.free, |it| ends(node, it));
-        document.ancestors(node).skip(1).any(is_free)
-    };
-    let found = (1..document.nodes.len()).find(|&node| is_media(node) && !is_empty(node) && !is_free(node));
+    let is_found = |&node: &usize| is_media(node) && !is_empty(node) && !is_free(document, node);
+    let found = (1..document.nodes.len()).find(is_found);
     found.map(|node| format!("an image, sound or file in {}", document.pointer(node)))
+}
+
+/// Returns `true` for a node in an object with any members.
+pub(super) fn is_free(document: &Document<'_>, node: usize) -> bool {
+    document.ancestors(node).skip(1).any(|node| {
+        document.raw(node).starts_with('{') && KNOWN.has(|it| it.free, |it| ends(document, node, it))
+    })
 }
 
 /// Returns the value of a string that may be a kind, or nothing.
 fn short_value<'a>(document: &Document<'a>, node: usize) -> Cow<'a, str> {
-    const MAX_KIND: usize = 256;
-    match document.nodes[node].kind == Kind::String && document.raw(node).len() <= MAX_KIND {
+    match document.nodes[node].kind == Kind::String && document.raw(node).len() <= MAX_VALUE {
         true => document.value(node),
         false => "".into(),
     }

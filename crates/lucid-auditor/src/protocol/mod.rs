@@ -79,6 +79,8 @@ pub(crate) struct Protocol {
     pub(crate) indices: &'static [&'static str],
     /// Members of an element of an array in an event that tell which one it is: its index, and its id.
     pub(crate) element: (&'static str, &'static str),
+    /// Parts of an answer continue each other, wherever they are in their array.
+    pub(crate) joins_elements: bool,
     /// What an event means for the texts of its stream.
     pub(crate) effect: fn(&Document<'_>) -> Effect,
     /// First byte of a JSON answer that is a stream: the elements of its first array are events.
@@ -112,6 +114,7 @@ impl Protocol {
         choices: "",
         indices: &[],
         element: ("", ""),
+        joins_elements: false,
         effect: |_| Effect::None,
         elements: None,
         echoes: &[],
@@ -310,8 +313,9 @@ pub(crate) fn is_structure(document: &Document<'_>, node: usize, text: &str) -> 
         return false;
     };
     let kind = || document.member_value(document.nodes[node].parent, "type").unwrap_or_default();
-    member.is_identifier && is_identifier(text)
-        || is_encoded(text) && member.opaque.iter().any(|of| of.is_empty() || kind() == *of)
+    let is_structure = member.is_identifier && is_identifier(text)
+        || is_encoded(text) && member.opaque.iter().any(|of| of.is_empty() || kind() == *of);
+    is_structure && !media::is_free(document, node)
 }
 
 /// Maximum length of an identifier.

@@ -60,9 +60,14 @@ pub(super) static RESPONSES: Protocol = Protocol {
     messages: "input",
     indices: &["output_index", "content_index", "summary_index"],
     effect: |document| match document.member_value(0, "type") {
-        Some(kind) if kind.ends_with(".delta") => Effect::None,
         Some(kind) if kind == "keepalive" => Effect::Ping,
-        _ => Effect::EndsAll,
+        // Annotations belong to a text that goes on.
+        Some(kind) if kind.contains("annotation") => Effect::None,
+        Some(kind) => match kind.rsplit('.').next() {
+            Some("done" | "added" | "completed" | "incomplete" | "failed") => Effect::EndsAll,
+            _ => Effect::None,
+        },
+        None => Effect::EndsAll,
     },
     echoes: &["logprobs"],
     names: "
@@ -136,7 +141,7 @@ impl Sent for Response {
                 (self.part, self.text) = (None, None);
             }
             kind if kind.ends_with(".delta") => {
-                let Some(delta) = event.member_value(0, "delta") else { return };
+                let Some(delta) = event.member(0, "delta").map(|node| event.value(node)) else { return };
                 match &mut self.text {
                     Some(Value::Object(text)) if text.get("type").is_some_and(|known| known == kind) => {
                         if let Some(Value::String(whole)) = text.get_mut("delta") {

@@ -26,9 +26,9 @@ pub(super) static GENERATE: Protocol = Protocol {
         completion("text_output", 1),
     ],
     events: &[completion("token/text", 2), completion("text_output", 1), completion("token/**", 1)],
-    effect: |document| match document.member_value(0, "generated_text") {
-        Some(text) if text != "null" => Effect::EndsAll,
-        _ => Effect::None,
+    effect: |document| match document.member(0, "generated_text").map(|node| document.raw(node)) {
+        None | Some("" | "null") => Effect::None,
+        Some(_) => Effect::EndsAll,
     },
     names: "details logprob max_new_tokens special text_input",
     refusal,

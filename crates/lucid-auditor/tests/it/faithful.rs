@@ -170,6 +170,8 @@ async fn messages_of_one_role_in_a_row_are_read_as_one() {
         (json!([message("user", "the sec"), message("user", "ret word")]), 403),
         (json!([message("user", "the secret "), message("assistant", "no"), message("user", "word")]), 200),
         (json!([message("user", "the secret "), message("system", "word")]), 200),
+        (json!([message("user", "the secret "), message("tool", ""), message("user", "word")]), 403),
+        (json!([{"role": "user", "content": "the secret ", "zz": "k"}, message("user", "word")]), 403),
     ] {
         let body = json!({"messages": messages}).to_string();
         let (found, told) = echoed(&[], "/v1/chat/completions", "application/json", &body).await;
@@ -302,7 +304,8 @@ async fn a_limit_is_no_verdict() {
     ] {
         let (_, content) = answered(&limit, path, "text/event-stream", vec![sse(&event)]).await;
         assert!(content.contains(end) && content.contains("longer than 1000 bytes"), "{path}: {content}");
-        assert!(!content.contains("content_filter") && !content.contains("refusal"), "{path}: {content}");
+        let verdicts = ["content_filter", "refusal", "permission"];
+        assert!(verdicts.iter().all(|verdict| !content.contains(verdict)), "{path}: {content}");
     }
 }
 
@@ -325,5 +328,97 @@ async fn errors_have_the_types_of_their_protocol() {
         assert_eq!(answer.status(), status, "{path}");
         let error: Value = within(answer.json()).await.unwrap();
         assert_eq!(error.pointer(pointer), Some(&json!(kind)), "{path}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_text_goes_on_where_nothing_says_that_it_ends() {
+    let chat = |index: Option<u32>, text: &str| {
+        let mut choice = json!({"delta": {"content": text}, "finish_reason": ""});
+        if let Some(index) = index {
+            choice["index"] = index.into();
+        }
+        sse(&json!({"choices": [choice]}))
+    };
+    let gemini =
+        |parts: Value| sse(&json!({"candidates": [{"content": {"parts": parts}, "finishReason": null}]}));
+    let block = |event: Value| sse(&event);
+    let delta = |text: &str| {
+        let delta = json!({"type": "text_delta", "text": text});
+        sse(&json!({"type": "content_block_delta", "index": 0, "delta": delta}))
+    };
+    let response =
+        |text: &str| sse(&json!({"type": "response.output_text.delta", "output_index": 0, "delta": text}));
+    for (path, pieces) in [
+        ("/v1/chat/completions", vec![chat(Some(0), "41111111"), chat(None, "11111111")]),
+        (
+            "/v1beta/models/g:streamGenerateContent",
+            vec![
+                gemini(json!([{"text": "Hm ", "thought": true}, {"text": "41111111"}])),
+                gemini(json!([{"text": "11111111"}])),
+            ],
+        ),
+        ("/v1/messages", vec![delta("41111111"), block(json!({"type": "other"})), delta("11111111")]),
+        (
+            "/v1/responses",
+            vec![
+                response("41111111"),
+                block(json!({"type": "response.output_text.annotation.added", "annotation": {}})),
+                response("11111111"),
+            ],
+        ),
+    ] {
+        let (content, is_whole) = streamed(path, "text/event-stream", pieces).await;
+        assert!(is_whole && content.contains("<CARD>") && !content.contains("41111111"), "{path}: {content}");
+    }
+    // Lines of a stream that is sent as one document.
+    let line = |text: &str| format!("{}\n", json!({"message": {"content": text}, "done": false}));
+    let (status, content) =
+        answered(&[], "/api/chat", "application/json", vec![line("41111111"), line("11111111")]).await;
+    assert!(status == 200 && content.contains("<CARD>") && !content.contains("41111111"), "{content}");
+}
+
+#[tokio::test]
+async fn arguments_of_tools_have_no_identifiers() {
+    let input = json!({"id": CARD, "status": CARD, "cursor": CARD});
+    let block = json!({"type": "tool_use", "id": "t", "name": "f", "input": input});
+    let passed =
+        received("/v1/messages", &json!({"messages": [{"role": "assistant", "content": [block]}]})).await;
+    assert!(!passed.contains("[card]"), "{passed}");
+    let params = json!({"name": "f", "arguments": input});
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let passed = received("/mcp", &call).await;
+    assert!(!passed.contains("[card]"), "{passed}");
+}
+
+#[tokio::test]
+async fn words_between_elements_are_judged() {
+    for (path, body) in [
+        ("/v1/embeddings", format!("{{ my card is {CARD} ok")),
+        ("/v1beta/models/g:streamGenerateContent", format!("[ my card is {CARD} ok")),
+    ] {
+        let (_, passed) = answered(&[], path, "application/json", vec![body]).await;
+        assert!(!passed.contains(CARD), "{path}: {passed}");
+    }
+    let text = json!({"candidates": [{"content": {"parts": [{"text": "the secret word"}]}}]});
+    let pieces = vec![format!("[{text}"), "]".to_owned()];
+    let path = "/v1beta/models/g:streamGenerateContent";
+    let (_, passed) = answered(&[], path, "application/json", pieces).await;
+    assert!(serde_json::from_str::<Value>(&passed).is_ok(), "{passed}");
+}
+
+#[tokio::test]
+async fn long_roles_and_types_are_not_read_for_each_text() {
+    let long = "\n".repeat(128 << 10);
+    let messages = vec![json!({"content": "a"}); 10_000];
+    let data = "\"data\":\"a\",".repeat(10_000);
+    let escaped = json!(long).to_string();
+    for body in [
+        json!({"role": long, "messages": messages}).to_string(),
+        format!("{{\"messages\":[],\"x\":{{{data}\"type\":{escaped}}}}}"),
+        format!("{{\"messages\":[],\"x\":{{{}\"name\":{escaped}}}}}", "\"data\":[1],".repeat(10_000)),
+    ] {
+        let (status, _) = within(echoed(&[], "/v1/chat/completions", "application/json", &body)).await;
+        assert_eq!(status, 200);
     }
 }
