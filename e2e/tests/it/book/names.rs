@@ -87,6 +87,7 @@ fn documented_metrics_exist() {
         "notary",
         "operator",
         "policy",
+        "proxy",
         "shared",
         "testbed",
         "validator",
