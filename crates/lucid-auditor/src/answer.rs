@@ -161,7 +161,7 @@ impl Answered<'_> {
                 let message = format!("the answer has the type {content_type:?}, which cannot be judged");
                 Err(self.unjudged(&parts, &message))
             }
-            // What has a known length is not streamed.
+            // Answers of a known length are not streamed.
             Kind::Stream(Framing::Text | Framing::Elements)
                 if length.is_some_and(|length| length <= self.settings.max_bytes as u64) =>
             {

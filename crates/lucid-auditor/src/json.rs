@@ -307,7 +307,7 @@ struct Syntax {
     is_bare: bool,
 }
 
-/// What may come next.
+/// Tokens that may come next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Next {
     #[default]

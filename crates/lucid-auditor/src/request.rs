@@ -49,7 +49,9 @@ impl Examiner<'_> {
             return Err(self.unjudged(&asked, NOT_UTF_8));
         };
         let document = Document::scan(text);
-        let verdict = match self.judge_document("", &content_type, &document).await {
+        let protocol = Protocol::of_request("", &document);
+        let judged = whole::judge(&self.panel, protocol, Direction::Prompt, &content_type, &document).await;
+        let verdict = match judged {
             Ok(None) => json!({"allowed": true}),
             Ok(Some(masked)) => json!({"allowed": true, "text": masked}),
             Err(denial) => json!({"allowed": false, "rule": denial.rule, "message": denial.message}),
@@ -82,7 +84,9 @@ impl Examiner<'_> {
             let message = format!("found {found}, which cannot be judged; accepted text");
             return Err(self.unjudged(&asked, &message));
         }
-        match self.judge_document(&path, &content_type, &document).await {
+        let judged =
+            whole::judge(&self.panel, asked.protocol, Direction::Prompt, &content_type, &document).await;
+        match judged {
             Ok(None) => Ok((asked, buffered.into_body())),
             Ok(Some(masked)) => {
                 parts.headers.remove(CONTENT_LENGTH);
@@ -122,16 +126,6 @@ impl Examiner<'_> {
         };
         tokio::spawn(observed.in_current_span());
         (asked, body)
-    }
-
-    async fn judge_document(
-        &self,
-        path: &str,
-        content_type: &str,
-        document: &Document<'_>,
-    ) -> Result<Option<String>, Denial> {
-        let protocol = Protocol::of_request(path, document);
-        whole::judge(&self.panel, protocol, Direction::Prompt, content_type, document).await
     }
 
     /// Buffers a body, decoded, if it is readable, within the limits of length and time, and there is memory for it.

@@ -438,7 +438,7 @@ impl Stream {
     }
 }
 
-/// What waits in front of an event.
+/// Events that wait in front of another one.
 #[derive(Debug, Default)]
 struct Waiting {
     tracks: BTreeSet<usize>,
