@@ -3,21 +3,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::FutureExt;
 use http::header::{ALLOW, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use tokio::time::Instant;
-use tower::{BoxError, Layer, ServiceExt};
+use tower::{BoxError, ServiceExt};
 
-use crate::answer;
 use crate::body::{self, BodyError, Received};
 use crate::budget::LARGE;
 use crate::conversion::Converter;
-use crate::layers::shed::Limit;
-use crate::layers::{TraceLayer, deadline};
+use crate::deadline::deadline;
 use crate::metrics::{CONVERT, Outcome, WebhookMetrics};
 use crate::offload;
 use crate::peer_certificate::PeerCertificate;
@@ -27,7 +24,7 @@ use crate::review::{AdmissionRequest, ReviewError};
 use crate::route::{Bodies, OtherService, Route, Target};
 use crate::trace_parent::TraceParent;
 use crate::truncate::excerpt;
-use crate::webhook::AdmissionService;
+use crate::webhook::Webhook;
 
 /// Handles one request. Never fails: errors become responses. `is_unauthenticated` is `true` for clients without a
 /// required certificate, which may not call admission webhooks.
@@ -55,7 +52,7 @@ where
             Err(Refusal::bad(StatusCode::FORBIDDEN, "only clients with a certificate may call webhooks"))
         }
         Target::Other(service) => other(service.clone(), &bodies.other, request).await,
-        Target::Admission(service) => admit(service.clone(), route, arrival, bodies, request).await,
+        Target::Admission(webhook) => admit(webhook, route, arrival, bodies, request).await,
         Target::Conversion(converter) => convert(converter, route, arrival, bodies, request).await,
         Target::Conflict => {
             let (head, body) = split_request(request);
@@ -103,7 +100,7 @@ impl Refusal {
             }
             _ => deny(format!("the request is too large for this webhook: {status}")),
         };
-        if let Some(answer) = uid(beginning).and_then(|uid| answer::write(uid, &denial).ok()) {
+        if let Some(answer) = uid(beginning).and_then(|uid| reply::write(uid, &denial).ok()) {
             self.response = reply::json(StatusCode::OK, answer);
         }
         self
@@ -120,6 +117,7 @@ const UID_SEARCH_LENGTH: usize = 1024;
 /// Finds the uid of a review in its first bytes.
 fn uid(beginning: &[u8]) -> Option<&str> {
     const KEY: &[u8] = br#""uid":""#;
+    let beginning = &beginning[..beginning.len().min(UID_SEARCH_LENGTH)];
     let at = beginning.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
     let uid = beginning.get(at..)?.split(|byte| *byte == b'"').next()?;
     str::from_utf8(uid).ok().filter(|uid| !uid.contains('\\'))
@@ -127,7 +125,7 @@ fn uid(beginning: &[u8]) -> Option<&str> {
 
 /// Handles an AdmissionReview.
 async fn admit<B>(
-    service: AdmissionService,
+    webhook: &Arc<Webhook>,
     route: &Route,
     arrival: Instant,
     bodies: &Bodies,
@@ -138,26 +136,24 @@ where
     B::Error: Into<BoxError>,
 {
     let (head, body) = split_request(request);
+    let is_large = body.size_hint().lower() > LARGE as u64;
     let mut beginning = Vec::new();
     let body = body.inspect_frame(|frame| {
-        if let Some(data) = frame.data_ref().filter(|_| beginning.len() < UID_SEARCH_LENGTH) {
+        if let Some(data) = frame.data_ref().filter(|_| is_large && beginning.len() < UID_SEARCH_LENGTH) {
             beginning.extend_from_slice(&data[..data.len().min(UID_SEARCH_LENGTH)]);
         }
     });
-    let is_large = body.size_hint().lower() > LARGE as u64;
     let body = match read(&head, &bodies.admission, body).await {
-        Err(refusal) if is_large && route.denies_overload => return Err(refusal.into_denial(&beginning)),
+        Err(refusal) if is_large && webhook.denies_overload => return Err(refusal.into_denial(&beginning)),
         body => body?,
     };
-    // After the body is read: a slow sender must not hold a slot.
-    let _entered = match route.limit.as_ref().map(Limit::try_enter) {
-        Some(None) => return Err(Refusal::shed()),
-        entered => entered.flatten(),
-    };
+    // After the body is read: a slow sender must not hold a permit.
+    let permit = webhook.max_in_flight.as_ref().map(|permits| permits.try_acquire());
+    let _permit = permit.transpose().map_err(|_none_left| Refusal::shed())?;
     let deadline = deadline(arrival, head.uri.query());
     let slot = bodies.offload.enter(body.bytes.len(), is_authenticated(&head), deadline).await;
-    let slot = slot.map_err(|_elapsed| match route.denies_overload {
-        true => Refusal::shed().into_denial(&beginning),
+    let slot = slot.map_err(|_elapsed| match webhook.denies_overload {
+        true => Refusal::shed().into_denial(&body.bytes),
         false => Refusal::shed(),
     })?;
     let text = body.bytes.clone();
@@ -169,11 +165,8 @@ where
     request.arrival = arrival;
     request.trace_parent = TraceParent::of(&head.headers);
     request.extensions = head.extensions;
-    if let Some(slot) = slot.clone() {
-        request.extensions.insert(slot);
-    }
     let uid = request.uid.clone();
-    let response = ask(service, route, request).await;
+    let response = webhook.answer(request, slot.clone(), route.metrics.as_ref()).await;
     Ok(offload::run(slot, async move { review(&uid, &response, body) }).await)
 }
 
@@ -185,21 +178,6 @@ fn refusal(error: &ReviewError, body: Received) -> Refusal {
     tracing::warn!(uid = &*excerpt(uid), "refused a malformed request: {error}");
     let response = AdmissionResponse::deny(400, "BadRequest", error.to_string());
     Refusal { response: review(uid, &response, body), outcome: Outcome::BadRequest }
-}
-
-fn ask(
-    service: AdmissionService,
-    route: &Route,
-    request: AdmissionRequest,
-) -> impl Future<Output = AdmissionResponse> + use<> {
-    let mut trace = TraceLayer::new(Arc::clone(&route.name));
-    if let Some(metrics) = &route.metrics {
-        trace = trace.with_metrics(metrics.clone());
-    }
-    // The `FailureLayer` handles all errors of a handler.
-    trace.layer(service).oneshot(request).map(|answer| {
-        answer.unwrap_or_else(|error| AdmissionResponse::deny(500, "InternalError", error.to_string()))
-    })
 }
 
 /// Handles a ConversionReview.
@@ -331,7 +309,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// Builds the response to a review, which takes over the share of `request`.
 fn review(uid: &str, response: &AdmissionResponse, request: Received) -> Response<Full<Bytes>> {
-    match answer::write(uid, response) {
+    match reply::write(uid, response) {
         Ok(answer) => reply::json(StatusCode::OK, request.attach(answer)),
         Err(error) => {
             refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("failed to serialize the response: {error}"))

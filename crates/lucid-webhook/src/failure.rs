@@ -139,10 +139,6 @@ impl FailureAction {
     ) -> Self {
         Self::Call(Arc::new(function))
     }
-
-    pub(crate) const fn is_function(&self) -> bool {
-        matches!(self, Self::Call(_))
-    }
 }
 
 impl fmt::Debug for FailureAction {

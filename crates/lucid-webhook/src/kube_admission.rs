@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tower::BoxError;
 
+use crate::deadline::deadline;
 use crate::handler::{FromRequest, IntoResponse, Rejection};
-use crate::layers::deadline;
 use crate::patch::{JsonPatch, PatchError};
 use crate::raw_object::{DecodeError, RawObject};
 use crate::response::AdmissionResponse;

@@ -248,7 +248,7 @@
 //!   `terminationGracePeriodSeconds` of 30 is sufficient. [`operator`] lists all steps of start and shutdown.
 //! - Set `timeoutSeconds` to 5 to 10: it bounds the delay of every matching user request.
 //! - [`Router::with_metrics`] counts requests by outcome. Alert on `errored`, `panicked`, `timed_out` and `shed`.
-//! - Each request to a webhook runs in a span `admission` of level INFO and target `lucid_webhook::layers::trace`, with
+//! - Each request to a webhook runs in a span `admission` of level INFO and target `lucid_webhook::answer`, with
 //!   fields `webhook`, `uid`, `group`, `version`, `kind`, `namespace`, `name`, `operation`, `dry_run` and `outcome`, and
 //!   `trace_id` and `parent_id` if the API server sent a `traceparent`.
 //!
@@ -287,9 +287,11 @@ mod bearer;
 mod body;
 mod budget;
 mod causes;
+mod check;
 #[cfg(feature = "client")]
 pub mod client;
 mod conversion;
+mod deadline;
 mod exchange;
 mod failure;
 mod field_errors;
@@ -297,8 +299,6 @@ pub mod guard;
 mod handler;
 mod kind;
 mod kube_admission;
-mod layers;
-mod live;
 mod metrics;
 pub mod names;
 mod offload;

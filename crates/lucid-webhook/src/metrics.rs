@@ -11,7 +11,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tower::BoxError;
 
 use crate::conversion::ConversionOutcome;
 use crate::response::{AdmissionResponse, Cut, FailureKind};
@@ -50,20 +49,13 @@ impl Outcome {
     /// Outcomes of rejected calls, whose operation is unknown.
     const REJECTED: &[Self] = &[Self::Shed, Self::BadRequest];
 
-    const fn of(response: &AdmissionResponse) -> Self {
+    pub(crate) const fn of(response: &AdmissionResponse) -> Self {
         match response.failure {
             Some(failure) => Self::of_failure(failure),
             None if response.denial.is_some() => Self::Denied,
             None if response.skipped => Self::Skipped,
             None if response.patch.is_some() => Self::Patched,
             None => Self::Allowed,
-        }
-    }
-
-    pub(crate) fn of_answer(answer: &Result<AdmissionResponse, BoxError>) -> Self {
-        match answer {
-            Ok(response) => Self::of(response),
-            Err(error) => Self::of_failure(FailureKind::of(error)),
         }
     }
 

@@ -10,11 +10,10 @@ use tower::util::BoxCloneSyncService;
 
 use crate::body;
 use crate::conversion::Converter;
-use crate::layers::shed::Limit;
 use crate::metrics::{Metrics, WebhookMetrics};
 use crate::offload::Offload;
 use crate::registration::WebhookRegistration;
-use crate::webhook::AdmissionService;
+use crate::webhook::Webhook;
 
 /// Maximum body size, in bytes, of requests to a [service](crate::Router::service).
 const OTHER_LIMIT: usize = 64 * 1024;
@@ -29,14 +28,12 @@ pub(crate) struct Route {
     pub(crate) name: Arc<str>,
     pub(crate) registration: Option<Arc<WebhookRegistration>>,
     pub(crate) target: Target,
-    pub(crate) limit: Option<Limit>,
-    pub(crate) denies_overload: bool,
     pub(crate) metrics: Option<WebhookMetrics>,
 }
 
 #[derive(Clone)]
 pub(crate) enum Target {
-    Admission(AdmissionService),
+    Admission(Arc<Webhook>),
     Conversion(Converter),
     Other(OtherService),
     /// Several webhooks share the path. All calls fail, so that the mistake is noticed.

@@ -18,7 +18,6 @@ use tower::{BoxError, Service};
 
 use crate::conversion::Converter;
 use crate::exchange;
-use crate::layers::shed::Limit;
 use crate::metrics::Metrics;
 use crate::peer_certificate::PeerCertificate;
 use crate::registration::WebhookRegistration;
@@ -64,11 +63,8 @@ impl Router {
     pub fn webhook(self, path: impl Into<Arc<str>>, webhook: Webhook) -> Self {
         let path = absolute(path.into());
         let registration = webhook.registration.clone().at(&path);
-        let (name, limit) = (Arc::clone(&webhook.name), webhook.max_in_flight.map(Limit::new));
-        let denies_overload = webhook.denies_overload;
-        let target = Target::Admission(webhook.into_service());
-        let registration = Some(Arc::new(registration));
-        self.route(Route { registration, limit, denies_overload, ..plain(path, name, target) })
+        let (name, target) = (Arc::clone(&webhook.name), Target::Admission(webhook.into_shared()));
+        self.route(Route { registration: Some(Arc::new(registration)), ..plain(path, name, target) })
     }
 
     /// Serves the conversion of one custom resource at `path` (such as `/convert`). Metrics label it with kind and
@@ -198,7 +194,7 @@ impl Router {
 
 /// A route without registration and limits.
 const fn plain(path: Arc<str>, name: Arc<str>, target: Target) -> Route {
-    Route { path, name, registration: None, target, limit: None, denies_overload: false, metrics: None }
+    Route { path, name, registration: None, target, metrics: None }
 }
 
 /// Adds a missing leading slash.
@@ -227,7 +223,7 @@ where
             let route = routes.iter().find(|route| *route.path == *request.uri().path());
             exchange::answer(route, &bodies, request, is_unauthenticated).await
         };
-        // Handlers are wrapped in a `FailureLayer`. This catches any other panic.
+        // Panics of handlers were caught before. This catches any other one.
         let answer = AssertUnwindSafe(answer).catch_unwind();
         answer.map(|answer| Ok(answer.unwrap_or_else(|_panic| exchange::panicked()))).boxed()
     }

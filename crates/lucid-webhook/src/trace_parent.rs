@@ -44,6 +44,21 @@ impl TraceParent {
     }
 }
 
+#[cfg(feature = "opentelemetry")]
+impl TraceParent {
+    /// Makes `span` a child of this trace.
+    pub(crate) fn continue_in(&self, span: &tracing::Span) {
+        use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
+        use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+        let flags = if self.sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+        let (trace, parent) = (TraceId::from(self.trace_id), SpanId::from(self.parent_id));
+        let remote = SpanContext::new(trace, parent, flags, true, TraceState::NONE);
+        // Fails if no OpenTelemetry layer is installed, which is not an error.
+        let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(remote));
+    }
+}
+
 impl fmt::Display for TraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace_id, self.parent_id, u8::from(self.sampled))

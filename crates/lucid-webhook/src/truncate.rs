@@ -7,10 +7,8 @@ pub(crate) const EXCERPT: usize = 200;
 
 /// Truncates `text` to `longest` characters, appending `…`.
 pub(crate) fn truncate(text: &str, longest: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(longest) {
-        Some((end, _)) => format!("{}…", &text[..end]).into(),
-        None => text.into(),
-    }
+    let end = if text.len() <= longest { None } else { text.char_indices().nth(longest) };
+    end.map_or_else(|| text.into(), |(end, _)| format!("{}…", &text[..end]).into())
 }
 
 /// Truncates `text` to [`EXCERPT`] characters.

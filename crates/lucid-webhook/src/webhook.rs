@@ -5,29 +5,30 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use kube_core::Resource;
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
-use tower::util::BoxCloneSyncService;
-use tower::{BoxError, ServiceBuilder, ServiceExt, service_fn};
+use tokio::sync::{Semaphore, watch};
+use tower::BoxError;
 
 use crate::budget::LARGE;
 #[cfg(feature = "client")]
-use crate::client::access_review::{CachedAccessReview, SubjectAccessReviews};
+use crate::client::Clients;
 #[cfg(feature = "client")]
-use crate::client::{self, ClusterClient};
+use crate::client::access_review::{CachedAccessReview, SubjectAccessReviews};
 use crate::failure::{Failure, FailureAction, ResponseFunction};
-use crate::guard::{AccessReview, Guard, Permissions, Selector};
-use crate::handler::{Handler, ObjectHandler, Validator, WithState, check_kind, validate};
+use crate::guard::{Guard, Permissions, Selector};
+use crate::handler::{Handler, ObjectHandler, Validator, check_kind, validate};
 use crate::kind::WebhookKind;
-use crate::layers::{CheckLayer, FailureLayer};
-use crate::live::live;
 use crate::patch::AllowedPaths;
 use crate::registration::WebhookRegistration;
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, Operation};
 
-pub(crate) type AdmissionService = BoxCloneSyncService<AdmissionRequest, AdmissionResponse, BoxError>;
+/// A handler of any kind.
+type BoxHandler = Box<
+    dyn Fn(Arc<AdmissionRequest>) -> BoxFuture<'static, Result<AdmissionResponse, BoxError>> + Send + Sync,
+>;
 
 /// A [`Handler`] with its guard, limits, failure handling and registration.
 ///
@@ -47,20 +48,19 @@ pub(crate) type AdmissionService = BoxCloneSyncService<AdmissionRequest, Admissi
 pub struct Webhook<Args = ()> {
     pub(crate) kind: WebhookKind,
     pub(crate) name: Arc<str>,
-    handler: AdmissionService,
-    failure_action: FailureAction,
-    recovery_policy: Option<FailureAction>,
-    on_response: Option<ResponseFunction>,
-    allowed_paths: Vec<AllowedPaths>,
-    permissions: Option<watch::Receiver<Permissions>>,
-    /// Reviews access for the permissions.
-    review: Option<Arc<dyn AccessReview>>,
-    pub(crate) max_in_flight: Option<usize>,
+    pub(crate) handler: BoxHandler,
+    pub(crate) failure_action: FailureAction,
+    pub(crate) recovery_policy: Option<FailureAction>,
+    pub(crate) on_response: Option<ResponseFunction>,
+    pub(crate) allowed_paths: Vec<AllowedPaths>,
+    pub(crate) guard: Guard,
+    has_permissions: bool,
+    /// Permits for concurrent requests.
+    pub(crate) max_in_flight: Option<Arc<Semaphore>>,
     pub(crate) denies_overload: bool,
     pub(crate) registration: WebhookRegistration,
-    /// The client given to the handler while it may write, and otherwise.
     #[cfg(feature = "client")]
-    clients: Option<[kube::Client; 2]>,
+    pub(crate) clients: Option<Clients>,
     args: PhantomData<fn() -> Args>,
 }
 
@@ -98,10 +98,10 @@ impl Webhook {
         }
         let operations = operations(&validator).iter().copied();
         let validator = Arc::new(validator);
-        let handler = service_fn(move |request: AdmissionRequest| {
+        let handler = move |request: Arc<AdmissionRequest>| {
             let validator = Arc::clone(&validator);
             async move { validate::<T, _>(&*validator, &request).await }
-        });
+        };
         Self::typed::<T, _, _>(WebhookKind::Validating, name.into(), operations, handler)
     }
 
@@ -117,10 +117,10 @@ impl Webhook {
         H: Handler<Args, Future: Send>,
         Args: 'static,
     {
-        let handler = service_fn(move |request: AdmissionRequest| {
+        let handler = move |request: Arc<AdmissionRequest>| {
             let answer = check_kind::<T>(&request).map(|()| handler.handle(request, &()));
             async move { answer?.await }
-        });
+        };
         Self::new(kind, name, handler).with_registration(|it| it.of_type::<T>(operations))
     }
 
@@ -135,15 +135,15 @@ impl Webhook {
             registration: WebhookRegistration::new(kind, &*name, "/"),
             #[cfg(feature = "client")]
             clients: None,
+            guard: Guard::new(Arc::clone(&name), kind, fixed(Permissions::default())),
+            has_permissions: false,
             kind,
             name,
-            handler: BoxCloneSyncService::new(handler.with_state(())),
+            handler: Box::new(move |request| handler.handle(request, &()).boxed()),
             failure_action: FailureAction::default(),
             recovery_policy: None,
             on_response: None,
             allowed_paths: Vec::new(),
-            permissions: None,
-            review: None,
             args: PhantomData,
         }
     }
@@ -207,8 +207,8 @@ impl Webhook {
     /// a queued request would only miss its deadline. The body of a rejected request is read first, so that its
     /// connection can be reused.
     #[must_use]
-    pub const fn with_max_in_flight(mut self, requests: usize) -> Self {
-        self.max_in_flight = Some(requests);
+    pub fn with_max_in_flight(mut self, requests: usize) -> Self {
+        self.max_in_flight = Some(Arc::new(Semaphore::new(requests.min(Semaphore::MAX_PERMITS))));
         self
     }
 
@@ -248,10 +248,9 @@ impl Webhook {
     #[cfg(feature = "client")]
     #[must_use]
     pub fn with_client(mut self, client: kube::Client) -> Self {
-        let dry_run = client::dry_run(&client);
         let review = SubjectAccessReviews::new(client.clone());
-        self.review = Some(Arc::new(CachedAccessReview::new(Arc::new(review))));
-        self.clients = Some([client, dry_run]);
+        self.guard.review = Some(Arc::new(CachedAccessReview::new(Arc::new(review))));
+        self.clients = Some(Clients::new(client));
         self
     }
 
@@ -278,51 +277,24 @@ impl Webhook {
     /// ```
     #[must_use]
     pub fn with_permissions(mut self, permissions: watch::Receiver<Permissions>) -> Self {
-        self.permissions = Some(permissions);
+        self.guard.permissions = permissions;
+        self.has_permissions = true;
         self
     }
 
-    /// Builds the stack of layers around the handler.
-    pub(crate) fn into_service(mut self) -> AdmissionService {
-        #[cfg(feature = "client")]
-        if let Some([client, dry_run]) = self.clients.take() {
-            let side_effects = self.registration.side_effects();
-            let handler = self.handler.map_request(move |mut request: AdmissionRequest| {
-                let client = if side_effects.may_write(request.dry_run) { &client } else { &dry_run };
-                request.extensions.insert(ClusterClient(client.clone()));
-                request
-            });
-            self.handler = BoxCloneSyncService::new(handler);
+    /// Completes the webhook for the router.
+    pub(crate) fn into_shared(mut self) -> Arc<Self> {
+        if !self.has_permissions && self.registration.includes_kube_system() {
+            let selector = Selector::default().with_kube_system();
+            self.guard.permissions = fixed(Permissions { selector, ..Permissions::default() });
         }
-        let Some(permissions) = self.permissions.take() else {
-            let guard = Guard::new(Arc::clone(&self.name), self.kind);
-            let guard = match self.registration.includes_kube_system() {
-                true => guard.with_selector(Selector::default().with_kube_system()),
-                false => guard,
-            };
-            return self.stack(guard, Permissions::default());
-        };
-        let build = move |permissions: &Permissions| {
-            let guard = permissions.guard(&self.name, self.kind, self.review.clone());
-            self.stack(guard, permissions.clone())
-        };
-        BoxCloneSyncService::new(live(permissions, build))
+        Arc::new(self)
     }
+}
 
-    fn stack(&self, guard: Guard, permissions: Permissions) -> AdmissionService {
-        let mut check = CheckLayer::new(self.kind);
-        for paths in self.allowed_paths.iter().cloned().chain(permissions.allowed_paths) {
-            check = check.with_allowed_paths(paths);
-        }
-        let action = permissions.failure_action.unwrap_or_else(|| self.failure_action.clone());
-        let mut failure = FailureLayer::new(check.clone(), action).with_on_response(self.on_response.clone());
-        if let Some(action) = permissions.recovery_policy.or_else(|| self.recovery_policy.clone()) {
-            failure = failure.with_recovery_policy(action);
-        }
-        let service =
-            ServiceBuilder::new().layer(failure).layer(guard).layer(check).service(self.handler.clone());
-        BoxCloneSyncService::new(service.map_err(|never| match never {}))
-    }
+/// Returns permissions that never change.
+fn fixed(permissions: Permissions) -> watch::Receiver<Permissions> {
+    watch::channel(permissions).1
 }
 
 impl<Args: 'static> Webhook<Args> {
@@ -375,7 +347,7 @@ impl fmt::Debug for Webhook {
             .field("kind", &self.kind)
             .field("name", &self.name)
             .field("failure_action", &self.failure_action)
-            .field("permissions", &self.permissions)
+            .field("permissions", &self.guard.permissions)
             .finish_non_exhaustive()
     }
 }

@@ -12,8 +12,8 @@ use kube::Client;
 
 use crate::handler::{FromRequest, Rejection};
 use crate::review::AdmissionRequest;
-
-pub(crate) use dry_run::dry_run;
+use crate::side_effects::SideEffects;
+use dry_run::dry_run;
 
 /// Argument of handlers: the client given by [`Webhook::with_client`](crate::Webhook::with_client).
 ///
@@ -51,5 +51,24 @@ impl<S> FromRequest<S> for ClusterClient {
 impl fmt::Debug for ClusterClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterClient").finish_non_exhaustive()
+    }
+}
+
+/// Clients for the handler of a webhook.
+pub(crate) struct Clients {
+    writing: Client,
+    /// Writes as a dry run.
+    dry_run: Client,
+}
+
+impl Clients {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { dry_run: dry_run(&client), writing: client }
+    }
+
+    /// Returns the client for one call, which is a dry run or not.
+    pub(crate) fn of(&self, side_effects: SideEffects, is_dry_run: bool) -> Client {
+        let client = if side_effects.may_write(is_dry_run) { &self.writing } else { &self.dry_run };
+        client.clone()
     }
 }

@@ -46,12 +46,10 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use snafu::Snafu;
-use tower::{BoxError, Layer, Service};
+use tokio::sync::watch;
+use tower::BoxError;
 
 use crate::kind::WebhookKind;
 use crate::raw_object::DecodeError;
@@ -68,20 +66,12 @@ pub(crate) use selector::KUBE_SYSTEM;
 pub use selector::Selector;
 
 /// Decides whether a webhook may handle a request.
-#[derive(Clone)]
 pub(crate) struct Guard {
     webhook: Arc<str>,
     kind: WebhookKind,
-    selector: Arc<Selector>,
-    strict: bool,
-    delegation: Option<Delegation>,
-    forbidden: Forbidden,
-}
-
-#[derive(Clone)]
-struct Delegation {
-    account: Arc<ServiceAccount>,
-    review: Arc<dyn AccessReview>,
+    pub(crate) permissions: watch::Receiver<Permissions>,
+    /// Reviews access of the service account in `permissions`.
+    pub(crate) review: Option<Arc<dyn AccessReview>>,
 }
 
 /// Decision of a [`Guard`] about a request.
@@ -127,56 +117,41 @@ pub(crate) enum GuardError {
 }
 
 impl Guard {
-    /// Creates a guard for the webhook of this name, such as `label.example.com`. It excludes `kube-system` only.
-    pub(crate) fn new(webhook: impl Into<Arc<str>>, kind: WebhookKind) -> Self {
-        Self {
-            webhook: webhook.into(),
-            kind,
-            selector: Arc::default(),
-            strict: false,
-            delegation: None,
-            forbidden: Forbidden::default(),
-        }
-    }
-
-    /// Admits only selected objects.
-    pub(crate) fn with_selector(mut self, selector: Selector) -> Self {
-        self.selector = Arc::new(selector);
-        self
-    }
-
-    /// Admits only objects that consent to this webhook.
-    pub(crate) const fn with_strict_mode(mut self) -> Self {
-        self.strict = true;
-        self
-    }
-
-    /// Admits only requests whose resource `account` may `update` or `mutate`, or for a validating webhook `get` or `validate`.
-    pub(crate) fn with_service_account(
-        mut self,
-        account: ServiceAccount,
-        review: Arc<dyn AccessReview>,
+    /// Creates a guard for the webhook of this name, such as `label.example.com`.
+    pub(crate) const fn new(
+        webhook: Arc<str>,
+        kind: WebhookKind,
+        permissions: watch::Receiver<Permissions>,
     ) -> Self {
-        self.delegation = Some(Delegation { account: Arc::new(account), review });
-        self
+        Self { webhook, kind, permissions, review: None }
     }
 
-    /// Sets the action for requests that the service account lacks permission for; [`Forbidden::Warn`] by default.
-    pub(crate) const fn with_forbidden(mut self, forbidden: Forbidden) -> Self {
-        self.forbidden = forbidden;
-        self
+    /// Returns the response to a request that the handler may not receive. Requests that are not selected, or whose object
+    /// does not consent, are allowed unchanged; [`Forbidden`] applies if the service account lacks permission.
+    pub(crate) async fn refusal(
+        &self,
+        request: &AdmissionRequest,
+    ) -> Result<Option<AdmissionResponse>, GuardError> {
+        Ok(match self.check(request).await? {
+            Scope::Inside => None,
+            scope => Some(self.pass(request, &scope)),
+        })
     }
 
     /// Evaluates one request within its deadline.
-    pub(crate) async fn check(&self, request: &AdmissionRequest) -> Result<Scope, GuardError> {
-        let scope = self.check_object(request)?;
-        let Some(Delegation { account, review }) = &self.delegation else { return Ok(scope) };
-        if scope != Scope::Inside {
-            return Ok(scope);
-        }
+    async fn check(&self, request: &AdmissionRequest) -> Result<Scope, GuardError> {
+        let (scope, account) = {
+            let permissions = self.permissions.borrow();
+            (self.check_object(&permissions, request)?, permissions.service_account_name.clone())
+        };
+        let Some(account) = account.filter(|_| scope == Scope::Inside) else { return Ok(scope) };
         let verbs = verbs(self.kind);
         for verb in verbs {
-            let access = Access::of(account, verb, request);
+            let access = Access::of(&account, verb, request);
+            let Some(review) = &self.review else {
+                let source = "no access review is configured".into();
+                return Err(GuardError::Review { access: Box::new(access), source });
+            };
             match tokio::time::timeout_at(request.deadline, review.is_allowed(&access.spec())).await {
                 Ok(Ok(true)) => return Ok(Scope::Inside),
                 Ok(Ok(false)) => {}
@@ -184,23 +159,56 @@ impl Guard {
                 Err(_elapsed) => return TimedOutSnafu { access: Box::new(access) }.fail(),
             }
         }
-        Ok(Scope::Forbidden(Box::new(Access::of(account, verbs[0], request))))
+        Ok(Scope::Forbidden(Box::new(Access::of(&account, verbs[0], request))))
     }
 
     /// Evaluates the conditions on the object itself.
-    fn check_object(&self, request: &AdmissionRequest) -> Result<Scope, DecodeError> {
+    fn check_object(
+        &self,
+        Permissions { selector, strict_mode, .. }: &Permissions,
+        request: &AdmissionRequest,
+    ) -> Result<Scope, DecodeError> {
         // Before any of the object is decoded.
-        if !self.selector.matches_request(request) {
+        if !selector.matches_request(request) {
             return Ok(Scope::NotSelected);
         }
-        let metadata = if self.strict { Metadata::of(request)? } else { self.selector.metadata(request)? };
-        if !self.selector.matches_metadata(request, &metadata) {
+        let metadata = if *strict_mode { Metadata::of(request)? } else { selector.metadata(request)? };
+        if !selector.matches_metadata(request, &metadata) {
             return Ok(Scope::NotSelected);
         }
-        Ok(match self.strict {
+        Ok(match strict_mode {
             true => consent::consent(&self.webhook, self.kind, request, &metadata),
             false => Scope::Inside,
         })
+    }
+
+    /// Responds to a request outside of the scope.
+    fn pass(&self, request: &AdmissionRequest, scope: &Scope) -> AdmissionResponse {
+        let webhook = &*self.webhook;
+        tracing::debug!(webhook, uid = &*excerpt(&request.uid), "skipped a request: {scope}");
+        let mut skipped = AdmissionResponse::allow();
+        skipped.skipped = true;
+        let access = match scope {
+            Scope::Forbidden(access) => access,
+            Scope::NoConsent { problem: Some(problem) } => {
+                return skipped.with_warning(format!("webhook {webhook}: {problem}"));
+            }
+            _ => return skipped,
+        };
+        let access = Access { verb: verbs(self.kind).join(" nor "), ..(**access).clone() };
+        let lacks = format!("webhook {webhook}: {} may neither {access}", access.user);
+        match self.permissions.borrow().forbidden {
+            Forbidden::Skip => skipped,
+            Forbidden::Warn => skipped.with_warning(match self.kind {
+                WebhookKind::Mutating => format!("{lacks}; the object is left as it is"),
+                WebhookKind::Validating => format!("{lacks}; the object is not validated"),
+            }),
+            Forbidden::Deny => {
+                let mut denied = AdmissionResponse::deny(403, "Forbidden", lacks);
+                denied.skipped = true;
+                denied
+            }
+        }
     }
 }
 
@@ -209,96 +217,5 @@ const fn verbs(kind: WebhookKind) -> [&'static str; 2] {
     match kind {
         WebhookKind::Mutating => ["update", "mutate"],
         WebhookKind::Validating => ["get", "validate"],
-    }
-}
-
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard")
-            .field("webhook", &self.webhook)
-            .field("kind", &self.kind)
-            .field("selector", &self.selector)
-            .field("strict", &self.strict)
-            .field("account", &self.delegation.as_ref().map(|delegation| &delegation.account))
-            .field("forbidden", &self.forbidden)
-            .finish_non_exhaustive()
-    }
-}
-
-/// As a layer, the guard passes only requests to the handler that it admits.
-///
-/// Requests that are not selected, or whose object does not consent, are allowed unchanged. [`Forbidden`] applies if
-/// the service account lacks permission. If the guard fails, the service fails with a
-/// [`GuardError`], which outer layers handle.
-impl<S> Layer<S> for Guard {
-    type Service = Guarded<S>;
-
-    fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded { inner, guard: self.clone() }
-    }
-}
-
-/// A handler behind a [`Guard`].
-#[derive(Clone, Debug)]
-pub(crate) struct Guarded<S> {
-    inner: S,
-    guard: Guard,
-}
-
-impl<S> Service<AdmissionRequest> for Guarded<S>
-where
-    S: Service<AdmissionRequest, Response = AdmissionResponse> + Clone + Send + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send,
-{
-    type Response = AdmissionResponse;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<AdmissionResponse, BoxError>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: AdmissionRequest) -> Self::Future {
-        // The polled service is the one that is ready.
-        let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
-        let guard = self.guard.clone();
-        async move {
-            match guard.check(&request).await? {
-                Scope::Inside => inner.call(request).await.map_err(Into::into),
-                scope => Ok(pass(&guard, &request, &scope)),
-            }
-        }
-        .boxed()
-    }
-}
-
-/// Responds to a request that the handler does not receive.
-fn pass(guard: &Guard, request: &AdmissionRequest, scope: &Scope) -> AdmissionResponse {
-    let webhook = &*guard.webhook;
-    tracing::debug!(webhook, uid = &*excerpt(&request.uid), "skipped a request: {scope}");
-    let mut skipped = AdmissionResponse::allow();
-    skipped.skipped = true;
-    let access = match scope {
-        Scope::Forbidden(access) => access,
-        Scope::NoConsent { problem: Some(problem) } => {
-            return skipped.with_warning(format!("webhook {webhook}: {problem}"));
-        }
-        _ => return skipped,
-    };
-    let access = Access { verb: verbs(guard.kind).join(" nor "), ..(**access).clone() };
-    let lacks = format!("webhook {webhook}: {} may neither {access}", access.user);
-    match guard.forbidden {
-        Forbidden::Skip => skipped,
-        Forbidden::Warn => skipped.with_warning(match guard.kind {
-            WebhookKind::Mutating => format!("{lacks}; the object is left as it is"),
-            WebhookKind::Validating => format!("{lacks}; the object is not validated"),
-        }),
-        Forbidden::Deny => {
-            let mut denied = AdmissionResponse::deny(403, "Forbidden", lacks);
-            denied.skipped = true;
-            denied
-        }
     }
 }

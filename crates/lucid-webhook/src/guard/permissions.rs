@@ -1,17 +1,9 @@
 //! Configuration of a guard by the cluster administrator.
 
-use std::future::ready;
-use std::sync::Arc;
-
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use serde::{Deserialize, Deserializer};
-use tower::BoxError;
 
-use super::{AccessReview, Guard, Selector, ServiceAccount};
+use super::{Selector, ServiceAccount};
 use crate::failure::FailureAction;
-use crate::kind::WebhookKind;
 use crate::patch::AllowedPaths;
 
 /// Administrator's configuration of one webhook, in camelCase. Unknown fields are rejected.
@@ -82,33 +74,4 @@ pub enum Forbidden {
     Skip,
     /// Denies the request (403, `Forbidden`).
     Deny,
-}
-
-/// Reviews nothing.
-struct NoReview;
-
-impl AccessReview for NoReview {
-    fn is_allowed<'a>(&'a self, _: &'a SubjectAccessReviewSpec) -> BoxFuture<'a, Result<bool, BoxError>> {
-        ready(Err("no access review is configured".into())).boxed()
-    }
-}
-
-impl Permissions {
-    /// Creates the guard of `webhook`.
-    pub(crate) fn guard(
-        &self,
-        webhook: &str,
-        kind: WebhookKind,
-        review: Option<Arc<dyn AccessReview>>,
-    ) -> Guard {
-        let guard =
-            Guard::new(webhook, kind).with_selector(self.selector.clone()).with_forbidden(self.forbidden);
-        let guard = if self.strict_mode { guard.with_strict_mode() } else { guard };
-        match &self.service_account_name {
-            None => guard,
-            Some(account) => {
-                guard.with_service_account(account.clone(), review.unwrap_or_else(|| Arc::new(NoReview)))
-            }
-        }
-    }
 }

@@ -1,14 +1,13 @@
 //! Requests that guards admit, and handling of the others.
 
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tower::{ServiceExt, service_fn};
 
 use super::*;
 use crate::client::access_review::{CAPACITY, CachedAccessReview};
@@ -52,6 +51,18 @@ fn access(verb: &str) -> SubjectAccessReviewSpec {
 fn matches(selector: &Selector, request: &AdmissionRequest) -> bool {
     selector.matches_request(request)
         && selector.matches_metadata(request, &selector.metadata(request).unwrap())
+}
+
+/// A guard with these permissions.
+fn guard(kind: WebhookKind, permissions: Value) -> Guard {
+    let permissions = serde_json::from_value(permissions).unwrap();
+    Guard::new(WEBHOOK.into(), kind, watch::channel(permissions).1)
+}
+
+/// A guard of a webhook that acts for the service account.
+fn delegated(kind: WebhookKind, forbidden: &str, review: Reviewer) -> Guard {
+    let permissions = json!({"serviceAccountName": "policies:labeller", "forbidden": forbidden});
+    Guard { review: Some(Arc::new(review)), ..guard(kind, permissions) }
 }
 
 /// Returns a preset answer after a delay, and counts the calls.
@@ -209,8 +220,8 @@ fn invalid_selectors_are_rejected() {
 
 #[tokio::test]
 async fn invalid_metadata_is_an_error() {
-    let guard = Guard::new(WEBHOOK, WebhookKind::Validating)
-        .with_selector(selector(json!({"matchLabels": {"app": "web"}})));
+    let selector = json!({"selector": {"matchLabels": {"app": "web"}}});
+    let guard = guard(WebhookKind::Validating, selector);
     let broken = request(json!({"object": {"metadata": {"labels": [1, 2]}}}));
     assert!(matches!(guard.check(&broken).await, Err(GuardError::Metadata { .. })));
 }
@@ -250,18 +261,17 @@ async fn strict_mode_requires_consent() {
         (Mutating, json!({"object": null, "oldObject": can_mutate, "operation": "DELETE"}), true),
         (Validating, json!({"object": {"stdin": true}, "operation": "CONNECT"}), false),
     ] {
-        let guard = Guard::new(WEBHOOK, kind).with_strict_mode();
-        let scope = guard.check(&request(fields.clone())).await.unwrap();
+        let scope = guard(kind, json!({"strictMode": true})).check(&request(fields.clone())).await.unwrap();
         let expected = if expected { Scope::Inside } else { Scope::NoConsent { problem: None } };
         assert_eq!(scope, expected, "{kind} {fields}");
     }
     let quoted = json!({"object": annotated("canMutate", "[“label”]")});
-    let strict = Guard::new(WEBHOOK, Mutating).with_strict_mode();
+    let strict = guard(Mutating, json!({"strictMode": true}));
     let Scope::NoConsent { problem: Some(problem) } = strict.check(&request(quoted)).await.unwrap() else {
         panic!("typographic quotes are not reported");
     };
     assert_eq!(problem, "annotation canMutate contains the typographic quote “; accepted are \" and '");
-    let free = Guard::new(WEBHOOK, Mutating);
+    let free = guard(Mutating, json!({}));
     assert_eq!(free.check(&request(json!({"object": bare}))).await.unwrap(), Scope::Inside);
 }
 
@@ -277,16 +287,13 @@ async fn access_is_reviewed_for_the_subject_of_the_request() {
             async { Ok(false) }.boxed()
         }
     }
-    let config: Permissions = serde_json::from_value(json!({
-        "selector": {"namespace": "shop"}, "serviceAccountName": "policies/labeller",
-    }))
-    .unwrap();
+    let permissions = json!({"selector": {"namespace": "shop"}, "serviceAccountName": "policies/labeller"});
     let recorder = Arc::new(Recorder(Default::default()));
     let scale = request(json!({
         "resource": {"group": "apps", "version": "v1", "resource": "deployments"}, "subResource": "scale",
     }));
     for kind in [WebhookKind::Mutating, WebhookKind::Validating] {
-        let guard = config.guard(WEBHOOK, kind, Some(recorder.clone()));
+        let guard = Guard { review: Some(recorder.clone()), ..guard(kind, permissions.clone()) };
         let Scope::Forbidden(access) = guard.check(&scale).await.unwrap() else { panic!("{kind}") };
         let verb = verbs(kind)[0];
         assert_eq!(access.to_string(), format!("{verb} deployments/scale.apps web-1 in namespace shop"));
@@ -311,61 +318,43 @@ async fn access_is_reviewed_for_the_subject_of_the_request() {
 }
 
 #[tokio::test]
-async fn the_handler_receives_requests_in_scope_only() {
-    let called = Arc::new(AtomicUsize::new(0));
-    let handler = {
-        let called = called.clone();
-        service_fn(move |_: AdmissionRequest| {
-            called.fetch_add(1, Ordering::SeqCst);
-            async { Ok::<_, Infallible>(AdmissionResponse::deny(400, "Invalid", "judged")) }
-        })
-    };
-    let forbidden = |kind| {
-        let reviewer = Reviewer { denies: true, ..Reviewer::default() };
-        Guard::new(WEBHOOK, kind).with_service_account(account(), Arc::new(reviewer))
-    };
-    let (mutating, validating) = (forbidden(WebhookKind::Mutating), forbidden(WebhookKind::Validating));
+async fn requests_out_of_scope_are_allowed_or_denied() {
+    use WebhookKind::{Mutating, Validating};
+    let forbidden = |kind, action| delegated(kind, action, Reviewer { denies: true, ..Reviewer::default() });
     let lacks = "webhook label.example.com: system:serviceaccount:policies:labeller may neither update nor mutate pods web-1 in \
                  namespace shop";
     let left = format!("{lacks}; the object is left as it is");
     let unjudged =
         format!("{}; the object is not validated", lacks.replace("update nor mutate", "get nor validate"));
-    let inside = Guard::new(WEBHOOK, WebhookKind::Mutating);
-    let strict = Guard::new(WEBHOOK, WebhookKind::Mutating).with_strict_mode();
-    let elsewhere = selector(json!({"namespace": "elsewhere"}));
-    let elsewhere = Guard::new(WEBHOOK, WebhookKind::Mutating).with_selector(elsewhere);
-    for (layer, calls, denied, warnings) in [
-        (inside, 1, Some("judged"), vec![]),
-        (strict, 0, None, vec![]),
-        (elsewhere, 0, None, vec![]),
-        (mutating.clone(), 0, None, vec![left]),
-        (validating, 0, None, vec![unjudged]),
-        (mutating.clone().with_forbidden(Forbidden::Skip), 0, None, vec![]),
-        (mutating.with_forbidden(Forbidden::Deny), 0, Some(lacks), vec![]),
+    let elsewhere = json!({"selector": {"namespace": "elsewhere"}});
+    for (guard, denied, warnings) in [
+        (guard(Mutating, json!({"strictMode": true})), None, vec![]),
+        (guard(Mutating, elsewhere), None, vec![]),
+        (forbidden(Mutating, "warn"), None, vec![left]),
+        (forbidden(Validating, "warn"), None, vec![unjudged]),
+        (forbidden(Mutating, "skip"), None, vec![]),
+        (forbidden(Mutating, "deny"), Some(lacks), vec![]),
     ] {
-        let before = called.load(Ordering::SeqCst);
-        let answer = layer.layer(handler.clone()).oneshot(request(json!({}))).await.unwrap();
-        assert_eq!(called.load(Ordering::SeqCst) - before, calls, "{layer:?}");
-        assert_eq!(answer.denial().map(|denial| denial.message.as_str()), denied, "{layer:?}");
-        assert_eq!(answer.warnings(), warnings, "{layer:?}");
+        let response = guard.refusal(&request(json!({}))).await.unwrap().expect("the handler is called");
+        assert_eq!(response.denial().map(|denial| denial.message.as_str()), denied);
+        assert_eq!(response.warnings(), warnings);
     }
+    assert!(guard(Mutating, json!({})).refusal(&request(json!({}))).await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn a_failed_access_review_fails_the_service() {
+async fn a_failed_access_review_is_an_error() {
     let failing = Reviewer { fails_first: true, ..Reviewer::default() };
-    let guard = Guard::new(WEBHOOK, WebhookKind::Mutating).with_service_account(account(), Arc::new(failing));
-    let handler =
-        service_fn(|_: AdmissionRequest| async { Err::<AdmissionResponse, BoxError>("called".into()) });
-    let error = guard.layer(handler).oneshot(request(json!({}))).await.unwrap_err();
-    assert!(matches!(error.downcast_ref(), Some(GuardError::Review { .. })), "{error}");
+    let error = delegated(WebhookKind::Mutating, "warn", failing).refusal(&request(json!({}))).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, GuardError::Review { .. }), "{error}");
     assert!(error.to_string().contains("no route to the API server"), "{error}");
 }
 
 #[tokio::test]
 async fn an_access_review_ends_at_the_deadline_of_the_request() {
     let slow = Reviewer { takes: Duration::from_secs(60), ..Reviewer::default() };
-    let guard = Guard::new(WEBHOOK, WebhookKind::Mutating).with_service_account(account(), Arc::new(slow));
+    let guard = delegated(WebhookKind::Mutating, "warn", slow);
     let mut request = request(json!({}));
     request.deadline = Instant::now() + Duration::from_millis(50);
     let scope = tokio::time::timeout(Duration::from_secs(1), guard.check(&request)).await.unwrap();

@@ -1,5 +1,7 @@
 //! Arguments of handlers.
 
+use std::sync::Arc;
+
 use kube_core::response::StatusDetails;
 use serde::de::DeserializeOwned;
 use snafu::Snafu;
@@ -25,8 +27,8 @@ use crate::review::{AdmissionRequest, Operation, UserInfo, describe};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be taken out of an admission request",
     label = "not an argument for a handler",
-    note = "arguments are `AdmissionRequest`, `Object<T>` and `OldObject<T>` (where `T` can be deserialised), an \
-            `Option` of these two, `RawObject`, `UserInfo`, `Operation`, `State<S>`, kube's `AdmissionRequest<T>`, and \
+    note = "arguments are `AdmissionRequest` (or an `Arc` of it), `Object<T>` and `OldObject<T>` (where `T` can be \
+            deserialised), an `Option` of these two, `RawObject`, `UserInfo`, `Operation`, `State<S>`, kube's `AdmissionRequest<T>`, and \
             types that implement `FromRequest`"
 )]
 pub trait FromRequest<S>: Sized {
@@ -37,6 +39,15 @@ pub trait FromRequest<S>: Sized {
     /// A [`Rejection`] if the argument is absent or does not decode. The handler is then not called, and the webhook
     /// has failed.
     fn from_request(request: &AdmissionRequest, state: &S) -> Result<Self, Rejection>;
+
+    /// As [`from_request`](Self::from_request), for arguments that share the request, as `Arc<AdmissionRequest>` does.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_request`](Self::from_request).
+    fn from_shared(request: &Arc<AdmissionRequest>, state: &S) -> Result<Self, Rejection> {
+        Self::from_request(request, state)
+    }
 }
 
 /// An argument could not be extracted from the request.
@@ -103,6 +114,16 @@ pub struct State<S>(pub S);
 impl<S> FromRequest<S> for AdmissionRequest {
     fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
         Ok(request.clone())
+    }
+}
+
+impl<S> FromRequest<S> for Arc<AdmissionRequest> {
+    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+        Ok(Self::new(request.clone()))
+    }
+
+    fn from_shared(request: &Self, _: &S) -> Result<Self, Rejection> {
+        Ok(Self::clone(request))
     }
 }
 

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tower::BoxError;
@@ -11,16 +12,16 @@ use crate::review::AdmissionRequest;
 /// Future of a function's response. It is `Send` if that of the function is: a boxed future would hide from the compiler
 /// why it is not.
 pub struct ResponseFuture<Fut> {
-    request: AdmissionRequest,
+    request: Arc<AdmissionRequest>,
     answer: Result<Pin<Box<Fut>>, Option<Rejection>>,
 }
 
 impl<Fut> ResponseFuture<Fut> {
-    pub(super) fn new(request: AdmissionRequest, answer: Fut) -> Self {
+    pub(super) fn new(request: Arc<AdmissionRequest>, answer: Fut) -> Self {
         Self { request, answer: Ok(Box::pin(answer)) }
     }
 
-    pub(super) const fn rejected(request: AdmissionRequest, rejection: Rejection) -> Self {
+    pub(super) const fn rejected(request: Arc<AdmissionRequest>, rejection: Rejection) -> Self {
         Self { request, answer: Err(Some(rejection)) }
     }
 }

@@ -7,6 +7,7 @@ mod typed;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::TryFutureExt;
@@ -92,8 +93,8 @@ use crate::review::AdmissionRequest;
     message = "`{Self}` cannot handle admission requests",
     label = "not a handler",
     note = "a handler is an `async fn` (or a closure that returns a future) with up to 8 arguments",
-    note = "each argument has to be an extractor: `AdmissionRequest`, `Object<T>` and `OldObject<T>` (with a `T` that is \
-            `DeserializeOwned`), an `Option` of these two, `RawObject`, `UserInfo`, `Operation`, `State<S>`, \
+    note = "each argument has to be an extractor: `AdmissionRequest` (or an `Arc` of it), `Object<T>` and \
+            `OldObject<T>` (with a `T` that is `DeserializeOwned`), an `Option` of these two, `RawObject`, `UserInfo`, `Operation`, `State<S>`, \
             `ClusterClient`, or a type that implements `FromRequest`",
     note = "it has to return `AdmissionResponse`, `JsonPatch`, `Changed<T>` (with a `T` that is `Serialize` and \
             `DeserializeOwned`), `FieldErrors`, or a `Result` of one of these",
@@ -104,8 +105,8 @@ pub trait Handler<Args, S = ()>: Clone + Send + Sync + Sized + 'static {
     /// Future of the response. [`Webhook`](crate::Webhook) requires it to be `Send`.
     type Future: Future<Output = Result<AdmissionResponse, BoxError>> + 'static;
 
-    /// Handles `request`.
-    fn handle(&self, request: AdmissionRequest, state: &S) -> Self::Future;
+    /// Handles `request`, which the webhook shares.
+    fn handle(&self, request: Arc<AdmissionRequest>, state: &S) -> Self::Future;
 }
 
 /// Attaches state to a [`Handler`].
@@ -177,7 +178,7 @@ impl<H: Handler<Args, S>, Args, S> Service<AdmissionRequest> for HandlerService<
     }
 
     fn call(&mut self, request: AdmissionRequest) -> Self::Future {
-        self.handler.handle(request, &self.state)
+        self.handler.handle(Arc::new(request), &self.state)
     }
 }
 
@@ -194,8 +195,8 @@ where
 {
     type Future = MapErr<Oneshot<T, AdmissionRequest>, fn(T::Error) -> BoxError>;
 
-    fn handle(&self, request: AdmissionRequest, (): &()) -> Self::Future {
-        self.clone().oneshot(request).map_err(Into::into)
+    fn handle(&self, request: Arc<AdmissionRequest>, (): &()) -> Self::Future {
+        self.clone().oneshot(Arc::unwrap_or_clone(request)).map_err(Into::into)
     }
 }
 
@@ -211,9 +212,9 @@ macro_rules! handler_of {
             type Future = ResponseFuture<Fut>;
 
             #[allow(non_snake_case, unused_variables, reason = "one name for the type and its value; none without arguments")]
-            fn handle(&self, request: AdmissionRequest, state: &S) -> Self::Future {
+            fn handle(&self, request: Arc<AdmissionRequest>, state: &S) -> Self::Future {
                 $(
-                    let $argument = match $argument::from_request(&request, state) {
+                    let $argument = match $argument::from_shared(&request, state) {
                         Ok(argument) => argument,
                         Err(rejection) => return ResponseFuture::rejected(request, rejection),
                     };
