@@ -115,21 +115,19 @@ struct OneLine<W>(W);
 
 impl<W: Write> Write for OneLine<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let (text, end) = match event.strip_suffix(b"\n") {
-            Some(text) => (text, "\n"),
-            None => (event, ""),
-        };
-        let mut line = Vec::with_capacity(event.len());
-        for &byte in text {
-            match byte {
-                // Escape sequences are the subscriber's own colors; it escapes those in data.
-                b'\x1b' | b'\t' => line.push(byte),
-                _ if byte.is_ascii_control() => line.extend(byte.escape_ascii()),
-                _ => line.push(byte),
-            }
+        let text = event.strip_suffix(b"\n").unwrap_or(event);
+        // Escape sequences are the subscriber's own colors; it escapes those in data.
+        let is_forged = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\x1b' | b'\t');
+        if text.iter().any(is_forged) {
+            let escaped = text.iter().flat_map(|byte| match is_forged(byte) {
+                true => byte.escape_ascii().collect(),
+                false => vec![*byte],
+            });
+            let line: Vec<u8> = escaped.chain(event[text.len()..].iter().copied()).collect();
+            self.0.write_all(&line)?;
+        } else {
+            self.0.write_all(event)?;
         }
-        line.extend(end.as_bytes());
-        self.0.write_all(&line)?;
         Ok(event.len())
     }
 

@@ -74,7 +74,7 @@ impl Injector {
         let injector = Arc::new(self);
         let (this, policy) = (Arc::clone(&injector), injector.registrations.injection);
         let cluster = injector.cluster.clone();
-        let inject = move |request: AdmissionRequest| Arc::clone(&injector).inject(request);
+        let inject = move |request: Arc<AdmissionRequest>| Arc::clone(&injector).inject(request);
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
             .with_allowed_paths(AllowedPaths::parse(WRITTEN).unwrap_or_default())
             .with_overload_denied()
@@ -98,7 +98,10 @@ impl Injector {
     /// # Errors
     ///
     /// Returns an error if the pod cannot be read or the configuration is not synchronized yet.
-    async fn inject(self: Arc<Self>, request: AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
+    async fn inject(
+        self: Arc<Self>,
+        request: Arc<AdmissionRequest>,
+    ) -> Result<AdmissionResponse, InjectError> {
         let namespace = request.namespace.as_deref().unwrap_or_default();
         // A chain is part of a pod from its creation: containers cannot be added to an existing pod.
         let concerned = request.operation == Operation::Create && self.registrations.scope.covers(namespace);

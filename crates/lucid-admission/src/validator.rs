@@ -83,8 +83,9 @@ impl Validator {
         let registrations = &this.registrations;
         let (judge, warn) = (Arc::clone(&this), Arc::clone(&this));
         let (pods_recorder, workloads_recorder) = (Arc::clone(&this), Arc::clone(&this));
-        let judge =
-            move |request: AdmissionRequest| Arc::clone(&judge).validate(request, Workload::is_pod, None);
+        let judge = move |request: Arc<AdmissionRequest>| {
+            Arc::clone(&judge).validate(request, Workload::is_pod, None)
+        };
         let permissions = this.cluster.permissions().validate.subscribe();
         let with_permissions = Arc::clone(&this);
         // Updates that move a pod into or out of the administrator's selector are validated.
@@ -104,7 +105,7 @@ impl Validator {
             return router;
         }
         let selected = Arc::new(registrations.selectors.of_pods());
-        let warn = move |request: AdmissionRequest| {
+        let warn = move |request: Arc<AdmissionRequest>| {
             Arc::clone(&warn).validate(request, |it| !it.is_pod(), Some(Arc::clone(&selected)))
         };
         let workloads = Webhook::validating(WORKLOADS_NAME, warn)
@@ -141,7 +142,7 @@ impl Validator {
     /// Returns an error if the request cannot be evaluated. A rejected pod is not an error.
     async fn validate(
         self: Arc<Self>,
-        request: AdmissionRequest,
+        request: Arc<AdmissionRequest>,
         expected: fn(Workload) -> bool,
         selected: Option<Arc<Selector>>,
     ) -> Result<AdmissionResponse, ValidateError> {
