@@ -1,4 +1,5 @@
-use std::{io, mem};
+use std::mem;
+use std::ops::Deref;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -93,7 +94,7 @@ pub struct Decision {
     /// this response instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrules: Option<u64>,
-    /// `true` if anything was truncated; see [`Self::bounded`].
+    /// `true` if anything was truncated; see [`Record`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }
@@ -111,71 +112,77 @@ impl Decision {
         }
     }
 
-    /// Truncates the decision to [`LONGEST_DECISION`]. Truncated texts end in `…`, truncated lists in the number of omitted
-    /// items. A decision that fits keeps its details.
-    #[must_use]
-    pub fn bounded(mut self) -> Self {
-        let mut cut = self.cut;
+    /// Serializes the decision. Returns `None` if it is longer than [`LONGEST_DECISION`].
+    fn to_json(&self) -> Option<Box<[u8]>> {
+        let mut json = [0; LONGEST_DECISION];
+        let mut room = &mut json[..];
+        serde_json::to_writer(&mut room, self).ok()?;
+        let length = LONGEST_DECISION - room.len();
+        json.get(..length).map(Box::from)
+    }
+}
+
+/// A decision as it is recorded, with its JSON.
+///
+/// The JSON takes at most [`LONGEST_DECISION`] bytes. Truncated texts end in `…`, truncated lists in the number of omitted
+/// items. A decision that fits keeps its details.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub(crate) decision: Decision,
+    pub(crate) json: Box<[u8]>,
+}
+
+impl Deref for Record {
+    type Target = Decision;
+
+    fn deref(&self) -> &Decision {
+        &self.decision
+    }
+}
+
+impl From<Decision> for Record {
+    fn from(mut decision: Decision) -> Self {
         for (text, longest) in [
-            (&mut self.webhook, 32),
-            (&mut self.uid, 64),
-            (&mut self.operation, 16),
-            (&mut self.kind, 64),
-            (&mut self.namespace, LONGEST_NAMESPACE),
-            (&mut self.name, LONGEST_NAME),
-            (&mut self.user, LONGEST_USER),
-            (&mut self.mode, 16),
-            (&mut self.tier, 64),
-            (&mut self.ticket, 64),
-            (&mut self.generation, 16),
+            (&mut decision.webhook, 32),
+            (&mut decision.uid, 64),
+            (&mut decision.operation, 16),
+            (&mut decision.kind, 64),
+            (&mut decision.namespace, LONGEST_NAMESPACE),
+            (&mut decision.name, LONGEST_NAME),
+            (&mut decision.user, LONGEST_USER),
+            (&mut decision.mode, 16),
+            (&mut decision.tier, 64),
+            (&mut decision.ticket, 64),
+            (&mut decision.generation, 16),
         ] {
-            if escaped_length(text) > longest {
-                *text = cut_text(text, longest, &mut cut);
+            // Most texts fit even if each byte is escaped.
+            if text.len() > longest / LONGEST_ESCAPE && escaped_length(text) > longest {
+                *text = cut_text(text, longest, &mut decision.cut);
             }
-            text.shrink_to_fit();
         }
-        self.cut = cut;
-        if self.length() <= LONGEST_DECISION {
-            return self;
+        if let Some(json) = decision.to_json() {
+            return Self { decision, json };
         }
         let details = Details {
-            warnings: mem::take(&mut self.warnings),
-            message: mem::take(&mut self.message),
-            findings: mem::take(&mut self.findings),
-            exemptions: mem::take(&mut self.exemptions),
-            chain: mem::take(&mut self.chain),
-            images: mem::take(&mut self.images),
+            warnings: mem::take(&mut decision.warnings),
+            message: mem::take(&mut decision.message),
+            findings: mem::take(&mut decision.findings),
+            exemptions: mem::take(&mut decision.exemptions),
+            chain: mem::take(&mut decision.chain),
+            images: mem::take(&mut decision.images),
         };
         let mut limits = [LONGEST_TEXT; 6];
         let mut longest_first = (0..limits.len()).cycle();
         loop {
-            let bounded = details.within(&limits, &self);
-            if bounded.length() <= LONGEST_DECISION || limits.iter().all(|limit| *limit <= 16) {
-                return bounded;
+            let decision = details.within(&limits, &decision);
+            let json = decision.to_json();
+            if json.is_some() || limits.iter().all(|limit| *limit <= 16) {
+                return Self { decision, json: json.unwrap_or_default() };
             }
             if let Some(limit) = longest_first.next().and_then(|next| limits.get_mut(next)) {
                 *limit /= 2;
             }
         }
-    }
-
-    /// Returns the length of the decision as JSON, in bytes.
-    fn length(&self) -> usize {
-        let mut written = Written(0);
-        // Infallible: every field is representable in JSON.
-        let _ = serde_json::to_writer(&mut written, self);
-        written.0
-    }
-
-    fn to_json(&self) -> Vec<u8> {
-        // Infallible: every field is representable in JSON.
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-
-    /// Serializes the decision as a log record, truncated if necessary.
-    pub(crate) fn to_record(&self) -> Vec<u8> {
-        let record = self.to_json();
-        if record.len() <= LONGEST_DECISION { record } else { self.clone().bounded().to_json() }
     }
 }
 
@@ -247,7 +254,6 @@ fn cut_text(text: &str, longest: usize, cut: &mut bool) -> String {
             return [text.get(..end).unwrap_or_default(), MARK].concat();
         }
     }
-    // Copies the text, since the original may have excess capacity.
     text.to_owned()
 }
 
@@ -256,29 +262,18 @@ fn escaped_length(text: &str) -> usize {
     text.chars().map(escaped).sum()
 }
 
+/// Maximum length of an escaped character in bytes.
+const LONGEST_ESCAPE: usize = 6;
+
 fn escaped(character: char) -> usize {
     match character {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
-        '\0'..' ' => 6,
+        '\0'..' ' => LONGEST_ESCAPE,
         other => other.len_utf8(),
     }
 }
 
-/// Counts bytes instead of keeping them.
-struct Written(usize);
-
-impl io::Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Truncates a user name as [`Decision::bounded`] does.
+/// Truncates a user name as in a [`Record`].
 pub(crate) fn user(name: &str) -> String {
     cut_text(name, LONGEST_USER, &mut false)
 }
@@ -330,13 +325,11 @@ mod tests {
     fn a_decision_is_bounded_whatever_its_texts_and_lists_are() {
         for text in ["x", "x\u{1}", "\u{1}\u{e9}\"\n", "\u{1f600}", "\u{7f}", "\\"] {
             for (repeat, items) in [(1, 100_000), (1 << 20, 1), (5_000, 200), (16, 16), (700, 0)] {
-                let bounded = decision(&text.repeat(repeat), items).bounded();
-                assert!(bounded.cut && bounded.length() <= LONGEST_DECISION, "{text:?} {repeat} {items}");
-                assert_eq!(bounded.clone().bounded(), bounded, "{text:?} {repeat} {items}");
-                let record = bounded.to_record();
-                assert_eq!(record.len(), bounded.length());
-                assert_eq!(serde_json::from_slice::<Decision>(&record).unwrap(), bounded);
-                assert!(bounded.user.capacity() <= LONGEST_USER);
+                let record = Record::from(decision(&text.repeat(repeat), items));
+                assert!(record.cut && record.json.len() <= LONGEST_DECISION, "{text:?} {repeat} {items}");
+                let again = Record::from(record.decision.clone());
+                assert_eq!(again.json, record.json, "{text:?} {repeat} {items}");
+                assert_eq!(serde_json::from_slice::<Decision>(&record.json).unwrap(), record.decision);
             }
         }
     }
@@ -347,7 +340,7 @@ mod tests {
         long.warnings = (0..500).map(|number| format!("warning {number}")).collect();
         long.findings = vec!["f".repeat(100); 8];
         long.user = format!("system:serviceaccount:{}:{}", "n".repeat(63), "s".repeat(253));
-        let bounded = long.clone().bounded();
+        let bounded = Record::from(long.clone()).decision;
         assert_eq!((&bounded.user, &bounded.findings), (&long.user, &long.findings));
         let (last, kept) = bounded.warnings.split_last().unwrap();
         assert_eq!(*last, format!("and {} more", 500 - kept.len()));
@@ -369,8 +362,8 @@ mod tests {
     fn short_decisions_are_not_truncated() {
         let mut decision = Decision::new("validate", "u-1");
         decision.warnings = vec!["x".repeat(100); 16];
-        assert_eq!(decision.clone().bounded(), decision);
-        let read: Decision = serde_json::from_slice(&decision.to_record()).unwrap();
-        assert_eq!(read, decision);
+        let record = Record::from(decision.clone());
+        assert_eq!(record.decision, decision);
+        assert_eq!(serde_json::from_slice::<Decision>(&record.json).unwrap(), decision);
     }
 }

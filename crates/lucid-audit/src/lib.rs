@@ -25,7 +25,7 @@
 //! decision.message = "image shop/web:1: missing digest".into();
 //! let anchor = recorder.record(decision).await?;
 //! assert_eq!(anchor.map(|anchor| anchor.seq), Some(0));
-//! assert!(!recorder.latest()[0].allowed);
+//! assert!(!recorder.latest()[0].decision().allowed);
 //! # Ok(())
 //! # }
 //! ```
@@ -59,7 +59,7 @@
 //!
 //! # Modules
 //!
-//! - [`Decision`], [`Event`], [`Anchor`]: contents of a log.
+//! - [`Decision`], [`Record`], [`Event`], [`Anchor`]: contents of a log.
 //! - [`Recorder`], [`Entry`]: the in-memory ring and the failure policy.
 //! - [`log`]: the log, for the process that writes it.
 //! - [`metrics`]: Prometheus metrics.
@@ -92,7 +92,7 @@ pub mod witness;
 struct Readme;
 
 pub use anchor::Anchor;
-pub use decision::{Decision, ImageVerdict, LONGEST_DECISION};
+pub use decision::{Decision, ImageVerdict, LONGEST_DECISION, Record};
 pub use event::Event;
 pub use log::Log;
 pub use read::FileError;

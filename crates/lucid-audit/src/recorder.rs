@@ -11,7 +11,7 @@ use tokio::time::{self, Instant};
 
 use crate::anchor::Anchor;
 use crate::budget::{self, Budget};
-use crate::decision::Decision;
+use crate::decision::{Decision, Record};
 use crate::log::{AppendError, Log, LogStatus, OpenError, Options, Pending};
 use crate::metrics::Metrics;
 use crate::ring::{Entry, Ring};
@@ -73,7 +73,7 @@ const MOST_UNAUTHENTICATED: usize = 256;
 
 /// Records decisions: the latest in memory, and all of them in a log if there is one.
 ///
-/// Decisions are [bounded](Decision::bounded). Those of [authenticated](Decision::authenticated) callers are separate from
+/// Decisions are bounded; see [`Record`]. Those of [authenticated](Decision::authenticated) callers are separate from
 /// others, which have as much room in memory and a [budget](Self::with_budget) for the log.
 ///
 /// All methods take `&self`. Share a recorder in an [`Arc`].
@@ -192,7 +192,7 @@ impl Recorder {
     ///
     /// Returns an error if the log does not keep the decision and the policy is [`OnFailure::Deny`]. The decision is not in
     /// the ring then. Record the replacement with [`Self::overrule`], or the same decision with [`Self::remember`].
-    pub async fn record(&self, decision: Decision) -> Result<Option<Anchor>, Unrecorded> {
+    pub async fn record(&self, decision: impl Into<Record>) -> Result<Option<Anchor>, Unrecorded> {
         self.record_within(decision, self.patience).await
     }
 
@@ -203,13 +203,13 @@ impl Recorder {
     /// See [`Self::record`].
     pub async fn record_within(
         &self,
-        decision: Decision,
+        decision: impl Into<Record>,
         patience: Duration,
     ) -> Result<Option<Anchor>, Unrecorded> {
         let patience = patience.min(self.patience);
-        let mut entry = Unfinished { ring: &self.ring, decision: Some(Box::new(decision.bounded())) };
-        let Some(decision) = &entry.decision else { return Ok(None) };
-        let (source, pending) = match self.append(decision, patience).await {
+        let mut entry = Unfinished { ring: &self.ring, record: Some(Box::new(decision.into())) };
+        let Some(record) = &entry.record else { return Ok(None) };
+        let (source, pending) = match self.append(record, patience).await {
             Ok(anchor) => {
                 entry.finish(anchor);
                 return Ok(anchor);
@@ -217,17 +217,18 @@ impl Recorder {
             Err(failure) => failure,
         };
         self.metrics.failed(source.kind());
-        let Some(decision) = entry.decision.take() else { return Ok(None) };
+        let Some(record) = entry.record.take() else { return Ok(None) };
         if self.on_failure == OnFailure::Deny {
+            let decision = Box::new(record.decision);
             return Err(Unrecorded { decision, source, pending });
         }
         let also = if pending.is_some() { ", and may come to be in the log" } else { " only" };
         tracing::error!(
-            uid = decision.uid,
-            webhook = decision.webhook,
+            uid = record.uid,
+            webhook = record.webhook,
             "failed to keep the decision in the log: {source}; it is in memory{also}"
         );
-        self.ring.push(*decision, None);
+        self.ring.push(*record, None);
         Ok(None)
     }
 
@@ -236,21 +237,21 @@ impl Recorder {
     /// withdrawn or superseded by a record of the replacement, which [refers to it](Decision::overrules).
     pub fn overrule(&self, unrecorded: Unrecorded) {
         let Unrecorded { decision, pending, .. } = unrecorded;
-        let decision = Box::new(decision.bounded());
+        let record = Record::from(*decision);
         if let (Some(pending), Some(log)) = (pending, self.log()) {
             // Charge the superseding record, including its reference.
-            let written = Decision { overrules: Some(u64::MAX), ..(*decision).clone() };
-            let is_written = log.replace(pending, decision.clone());
-            if is_written && !decision.authenticated {
-                self.budget.owe(log.on_disk(written.to_record().len()), Instant::now());
+            let written = Record::from(Decision { overrules: Some(u64::MAX), ..record.decision.clone() });
+            let is_written = log.replace(pending, Box::new(record.decision.clone()));
+            if is_written && !record.authenticated {
+                self.budget.owe(log.on_disk(written.json.len()), Instant::now());
             }
         }
-        self.ring.push(*decision, None);
+        self.ring.push(record, None);
     }
 
     /// Keeps a decision in memory only.
-    pub fn remember(&self, decision: Decision) {
-        self.ring.push(decision.bounded(), None);
+    pub fn remember(&self, decision: impl Into<Record>) {
+        self.ring.push(decision.into(), None);
     }
 
     /// Returns the decisions in memory, oldest first. Does not block recording.
@@ -301,13 +302,12 @@ impl Recorder {
         }
     }
 
-    async fn append(&self, decision: &Decision, patience: Duration) -> Result<Option<Anchor>, Failure> {
+    async fn append(&self, record: &Record, patience: Duration) -> Result<Option<Anchor>, Failure> {
         let Some(log) = self.log() else {
             return self
                 .unavailable()
                 .map_or(Ok(None), |reason| Err((AppendError::Unavailable { reason }, None)));
         };
-        let record = decision.to_record();
         let late = |pending| (AppendError::Late { patience }, pending);
         let report_late = || {
             // A shorter limit of the caller does not indicate a slow disk.
@@ -316,17 +316,18 @@ impl Recorder {
             }
         };
         let deadline = Instant::now() + patience;
-        let _place = if decision.authenticated {
+        let _place = if record.authenticated {
             None
         } else {
-            if !self.budget.take(log.on_disk(record.len()), Instant::now()) {
+            if !self.budget.take(log.on_disk(record.json.len()), Instant::now()) {
                 return Err((AppendError::Budget, None));
             }
             let place = time::timeout_at(deadline, self.unauthenticated.acquire());
             Some(place.await.map_err(|_| late(None))?)
         };
         // A record that times out here was not enqueued.
-        let put = time::timeout_at(deadline, log.put(record)).await.inspect_err(|_| report_late());
+        let put =
+            time::timeout_at(deadline, log.put(record.json.to_vec())).await.inspect_err(|_| report_late());
         let mut pending = put.map_err(|_| late(None))?.map_err(|error| (error, None))?;
         match time::timeout_at(deadline, pending.kept()).await {
             Ok(kept) => kept.map(Some).map_err(|error| (error, None)),
@@ -341,13 +342,13 @@ impl Recorder {
 /// Decision on its way into the ring.
 struct Unfinished<'a> {
     ring: &'a Ring,
-    decision: Option<Box<Decision>>,
+    record: Option<Box<Record>>,
 }
 
 impl Unfinished<'_> {
     fn finish(&mut self, anchor: Option<Anchor>) {
-        if let Some(decision) = self.decision.take() {
-            self.ring.push(*decision, anchor);
+        if let Some(record) = self.record.take() {
+            self.ring.push(*record, anchor);
         }
     }
 }

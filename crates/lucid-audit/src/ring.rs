@@ -1,4 +1,3 @@
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,7 +5,7 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 
 use crate::anchor::Anchor;
-use crate::decision::Decision;
+use crate::decision::{Decision, Record};
 
 /// A decision in the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,17 +14,18 @@ pub struct Entry {
     /// Number of the decision within this process, from 1. The position in the log, which outlives the process, is in
     /// `anchor`.
     pub number: u64,
-    /// The decision.
-    pub decision: Decision,
+    /// The decision as JSON, as in the log.
+    pub json: Box<[u8]>,
     /// Position in the log; `None` without a log, or if the log did not keep the decision.
     pub anchor: Option<Anchor>,
 }
 
-impl Deref for Entry {
-    type Target = Decision;
-
-    fn deref(&self) -> &Decision {
-        &self.decision
+impl Entry {
+    /// Parses the decision.
+    #[must_use]
+    pub fn decision(&self) -> Decision {
+        // Infallible: the JSON was written by this process.
+        serde_json::from_slice(&self.json).unwrap_or_default()
     }
 }
 
@@ -62,17 +62,17 @@ impl Ring {
         }
     }
 
-    pub(crate) fn push(&self, decision: Decision, anchor: Option<Anchor>) {
+    pub(crate) fn push(&self, record: Record, anchor: Option<Anchor>) {
         let mut counts = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         counts.all += 1;
-        counts.authenticated += u64::from(decision.authenticated);
+        counts.authenticated += u64::from(record.authenticated);
         let number = counts.all;
-        let slot = match decision.authenticated {
+        let slot = match record.authenticated {
             true => slot(&self.authenticated, counts.authenticated),
             false => slot(&self.others, counts.all - counts.authenticated),
         };
         if let Some(slot) = slot {
-            slot.store(Some(Arc::new(Entry { number, decision, anchor })));
+            slot.store(Some(Arc::new(Entry { number, json: record.json, anchor })));
         }
         self.head.store(number, Ordering::Release);
         // Send while holding the lock, so that watched numbers never decrease.
@@ -116,19 +116,19 @@ mod tests {
         let ring = Ring::new(3);
         assert!(numbers(&ring, 0).is_empty());
         for uid in 1..=5 {
-            ring.push(Decision::new("validate", uid.to_string()), None);
+            ring.push(Decision::new("validate", uid.to_string()).into(), None);
         }
         assert_eq!(numbers(&ring, 0), [3, 4, 5]);
         assert_eq!(numbers(&ring, 4), [5]);
         assert!(numbers(&ring, 9).is_empty());
-        assert_eq!(ring.since(4)[0].uid, "5");
+        assert_eq!(ring.since(4)[0].decision().uid, "5");
         assert_eq!(*ring.watch().borrow(), 5);
     }
 
     #[test]
     fn a_ring_without_room_still_counts() {
         let ring = Ring::new(0);
-        ring.push(Decision::new("validate", "a"), None);
+        ring.push(Decision::new("validate", "a").into(), None);
         assert!(numbers(&ring, 0).is_empty());
         assert_eq!(*ring.watch().borrow(), 1);
     }
@@ -139,7 +139,7 @@ mod tests {
         for number in 1..=100 {
             let mut decision = Decision::new("validate", "a");
             decision.authenticated = number % 10 == 1;
-            ring.push(decision, None);
+            ring.push(decision.into(), None);
         }
         assert_eq!(numbers(&ring, 0), [71, 81, 91, 98, 99, 100]);
         assert_eq!(numbers(&ring, 91), [98, 99, 100]);
@@ -153,7 +153,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..EACH {
-                        ring.push(Decision::new("validate", "a"), None);
+                        ring.push(Decision::new("validate", "a").into(), None);
                     }
                 });
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lucid_audit::{Anchor, Decision, Entry};
+use lucid_audit::Entry;
 use serde::Serialize;
 
 use super::query::{Order, Query};
@@ -18,16 +18,6 @@ pub(super) struct Page {
     pub(super) latest: u64,
     /// Number of decisions after the cursor that are no longer in memory.
     missed: u64,
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    number: u64,
-    #[serde(flatten)]
-    decision: &'a Decision,
-    /// Place in the log
-    #[serde(skip_serializing_if = "Option::is_none")]
-    anchor: Option<Anchor>,
 }
 
 impl Page {
@@ -48,14 +38,13 @@ impl Page {
             }
         };
         let (mut lines, mut last, mut more) = (Vec::new(), None, false);
-        for entry in chosen.filter(|entry| query.takes(entry)) {
+        for entry in chosen.filter(|entry| query.takes(&entry.decision())) {
             more = lines.len() == query.limit;
             if more {
                 break;
             }
-            let Entry { number, decision, anchor, .. } = &**entry;
-            lines.push(serde_json::to_vec(&Line { number: *number, decision, anchor: *anchor })?);
-            last = Some(*number);
+            lines.push(line(entry)?);
+            last = Some(entry.number);
         }
         let next = match query.order {
             _ if more => last,
@@ -96,4 +85,17 @@ impl Page {
         }
         body
     }
+}
+
+/// Adds number and position of an entry to its JSON.
+fn line(entry: &Entry) -> serde_json::Result<Vec<u8>> {
+    let mut line = format!("{{\"number\":{},", entry.number).into_bytes();
+    line.extend(entry.json.get(1..).unwrap_or_default());
+    if let Some(anchor) = &entry.anchor {
+        line.pop();
+        line.extend(b",\"anchor\":");
+        serde_json::to_writer(&mut line, anchor)?;
+        line.push(b'}');
+    }
+    Ok(line)
 }

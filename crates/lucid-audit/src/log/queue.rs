@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::anchor::Anchor;
-use crate::decision::Decision;
+use crate::decision::{Decision, Record};
 
 use super::error::AppendError;
 
@@ -93,7 +93,7 @@ impl Item {
         // The superseded record left the queue in an earlier group, so its result is known.
         let kept = pending.answered.try_recv().ok().and_then(Result::ok)?;
         decision.overrules = Some(kept.seq);
-        Some(Waiting { record: decision.to_record(), caller: None })
+        Some(Waiting { record: Record::from(*decision).json.into_vec(), caller: None })
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
     use crate::log::{Log, Options};
     use crate::note::SigningKey;
     use crate::verify::{Expectations, verify};
-    use crate::{Decision, Recorder, layout};
+    use crate::{Decision, Record, Recorder, layout};
 
     /// Returns UID, outcome and superseded record of each decision in the log.
     fn decisions(directory: &Path) -> Vec<(String, bool, Option<u64>)> {
@@ -251,7 +251,8 @@ mod tests {
         ];
         let expected = expected.map(|(uid, allowed, of)| (uid.to_owned(), allowed, of));
         assert_eq!(decisions(folder.path()), expected);
-        let ring: Vec<_> = recorder.latest().iter().map(|it| (it.uid.clone(), it.allowed)).collect();
+        let ring: Vec<_> =
+            recorder.latest().iter().map(|it| it.decision()).map(|it| (it.uid, it.allowed)).collect();
         let expected = ["before+", "refused anyway-", "on its way-", "in the queue-", "after+"];
         let expected = expected.map(|it| (it[..it.len() - 1].to_owned(), it.ends_with('+')));
         assert_eq!(ring, expected);
@@ -267,7 +268,7 @@ mod tests {
             let log = Log::open(folder.path(), options).unwrap();
             let of = |uid: &str| Decision { authenticated, ..decision(uid, true) };
             // Enough for the first two records, but not for the superseding one in between.
-            let room = layout::on_disk(of("late").to_record().len(), false) * 2;
+            let room = layout::on_disk(Record::from(of("late")).json.len(), false) * 2;
             let recorder =
                 Recorder::new(10).with_patience(Duration::from_secs(60)).with_budget(0, room).with_log(log);
             faults.hold.store(true, SeqCst);

@@ -19,7 +19,7 @@ async fn the_ring_keeps_the_latest_in_order() {
     for uid in 0..5 {
         assert_eq!(recorder.record(decision(uid)).await.unwrap(), None);
     }
-    let uids: Vec<String> = recorder.latest().iter().map(|decision| decision.uid.clone()).collect();
+    let uids: Vec<String> = recorder.latest().iter().map(|entry| entry.decision().uid).collect();
     assert_eq!(uids, ["2", "3", "4"]);
     assert_eq!(recorder.since(4).len(), 1);
     let none = Recorder::new(0);
@@ -35,7 +35,7 @@ async fn waiting_readers_get_each_decision() {
     tokio::spawn(async move { other.record(decision(1)).await });
     watch.changed().await.unwrap();
     assert_eq!(*watch.borrow_and_update(), 1);
-    assert_eq!(recorder.since(0)[0].uid, "1");
+    assert_eq!(recorder.since(0)[0].decision().uid, "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,7 +68,7 @@ async fn concurrent_decisions_read_back_after_reopening() {
             let line = &lines[usize::try_from(anchor.seq).unwrap()];
             assert_eq!(leaf_hash(line), anchor.leaf);
             assert!(anchor.seq < anchor.size);
-            assert_eq!(serde_json::from_slice::<Decision>(line).unwrap(), entry.decision);
+            assert_eq!(serde_json::from_slice::<Decision>(line).unwrap(), entry.decision());
         }
     }
     assert_eq!(support::lines(folder.path()).len(), 800);
@@ -89,7 +89,7 @@ async fn a_decision_that_is_too_long_is_cut_and_kept() {
     let read: Decision = serde_json::from_slice(&lines[0]).unwrap();
     assert!(read.cut && read.uid == "long" && lines[0].len() < 2_000, "{}", lines[0].len());
     for entry in recorder.latest() {
-        assert_eq!(entry.decision, read);
+        assert_eq!(entry.decision(), read);
     }
 }
 
@@ -111,7 +111,7 @@ async fn unauthenticated_callers_evict_no_other_decisions() {
     }
     assert!((1..50).contains(&refused), "{refused}");
     recorder.record(known).await.unwrap().unwrap();
-    let uids: Vec<_> = recorder.latest().iter().map(|entry| entry.uid.clone()).collect();
+    let uids: Vec<_> = recorder.latest().iter().map(|entry| entry.decision().uid).collect();
     assert_eq!(uids, ["known", "47", "48", "49", "known"]);
     let in_memory = Recorder::new(3).with_budget(0, 0);
     assert!(in_memory.record(decision(1)).await.is_ok(), "memory is bounded anyway");
@@ -215,7 +215,7 @@ async fn a_decision_whose_caller_is_gone_is_in_the_ring() {
     let mut record = Box::pin(recorder.record(decision(1)));
     assert!(futures_poll(&mut record).await);
     drop(record);
-    assert_eq!(recorder.latest()[0].uid, "1");
+    assert_eq!(recorder.latest()[0].decision().uid, "1");
 }
 
 /// Polls the future once. Returns `true` if it is pending.
