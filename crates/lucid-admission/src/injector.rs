@@ -1,5 +1,6 @@
 //! The `/mutate` webhook: injects auditor chains into pods.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,8 +16,9 @@ use snafu::ensure;
 
 use crate::cluster::ClusterConfiguration;
 use crate::error::{InjectError, NotAPodSnafu, RequestError, describe};
-use crate::events::Events;
+use crate::events::{Events, Subject};
 use crate::injection_metrics::{InjectionMetrics, Outcome};
+use crate::metadata::Metadata;
 use crate::names::{MUTATE_NAME, MUTATE_PATH};
 use crate::notice::{FailureReason, Notice};
 use crate::record::{decision, record_response};
@@ -87,12 +89,6 @@ impl Injector {
         router.webhook(MUTATE_PATH, cluster.restrict(webhook, permissions))
     }
 
-    fn report(&self, request: &AdmissionRequest, notices: Vec<Notice>) {
-        if let Some(events) = &self.events {
-            events.report(request, notices);
-        }
-    }
-
     /// Answers one request.
     ///
     /// # Errors
@@ -118,9 +114,13 @@ impl Injector {
         let inputs = inputs.with_token_automount(automounts_token);
         let answer = answer(&pod, plan(&pod, &inputs), &view.problems);
         self.metrics.planned(begin.elapsed());
-        let Answer { mut response, result, chain } = answer;
+        let Answer { mut response, mut result, chain } = answer;
+        let metadata = Metadata::of(&request, Some(&pod));
+        if !result.notices.is_empty() {
+            result.subject = Some(Subject::of(&request, &metadata));
+        }
         if result.outcome != Outcome::NotRequested || !result.notices.is_empty() {
-            let mut decision = decision("mutate", &request, &response, Some(&pod));
+            let mut decision = decision("mutate", &request, &response, || metadata);
             decision.chain = chain;
             view.policy.tier(&pod).clone_into(&mut decision.tier);
             self.cluster.generation().clone_into(&mut decision.generation);
@@ -142,19 +142,29 @@ impl Injector {
             let reason = FailureReason::of(failure);
             let denial = response.denial().map(|denial| &denial.message);
             let text = denial.or(response.warnings().first()).cloned().unwrap_or_else(|| failure.to_string());
-            PodResult { outcome: Outcome::Failed(reason), notices: vec![Notice::of_failure(reason, &text)] }
+            PodResult::new(Outcome::Failed(reason), vec![Notice::of_failure(reason, &text)])
         });
+        let pod = LazyCell::new(|| {
+            // The same error or panic would follow.
+            let is_unreadable = failure
+                .map(FailureReason::of)
+                .is_some_and(|reason| matches!(reason, FailureReason::BadRequest | FailureReason::Panicked));
+            let object = request.object.as_ref().filter(|_| !is_unreadable)?;
+            pod_of(request, object).ok()
+        });
+        let metadata = LazyCell::new(|| Metadata::of(request, pod.as_ref()));
         let result =
             result.or_else(|| response.extensions.remove()).or_else(|| PodResult::of_guard(&response));
-        if let Some(PodResult { outcome, notices }) = result {
+        if let Some(PodResult { outcome, notices, subject }) = result {
             self.metrics.count(outcome, &notices);
-            self.report(request, notices);
+            if let Some(events) = &self.events {
+                let subject = || subject.unwrap_or_else(|| Subject::of(request, &metadata));
+                events.report(request, subject, notices);
+            }
         }
-        let tier = || {
-            let pod = request.object.as_ref().and_then(|object| pod_of(request, object).ok());
-            pod.map(|pod| self.cluster.policy().tier(&pod).to_owned()).unwrap_or_default()
-        };
-        record_response(&self.recorder, "mutate", request, response, failure, &tier)
+        let tier = || pod.as_ref().map(|pod| self.cluster.policy().tier(pod).to_owned()).unwrap_or_default();
+        let metadata = || metadata.clone();
+        record_response(&self.recorder, "mutate", request, response, failure, &metadata, &tier)
     }
 }
 
@@ -178,9 +188,15 @@ const MOST_NOTICES: usize = 64;
 struct PodResult {
     outcome: Outcome,
     notices: Vec<Notice>,
+    /// Subject of the notices, if the handler has parsed the pod.
+    subject: Option<Subject>,
 }
 
 impl PodResult {
+    const fn new(outcome: Outcome, notices: Vec<Notice>) -> Self {
+        Self { outcome, notices, subject: None }
+    }
+
     /// Returns the result of a request that the guard kept from the handler, if it says why.
     fn of_guard(response: &AdmissionResponse) -> Option<Self> {
         let denial = response.denial().map(|denial| &denial.message);
@@ -189,7 +205,7 @@ impl PodResult {
             Some(_) => Outcome::Refused(notice.reason),
             None => Outcome::Skipped(notice.reason),
         };
-        Some(Self { outcome, notices: vec![notice] })
+        Some(Self::new(outcome, vec![notice]))
     }
 }
 
@@ -236,7 +252,7 @@ fn answer(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String])
     notices.truncate(MOST_NOTICES);
     let response = response.with_warnings(notices.iter().map(|notice| &notice.text));
     let response = if dropped > 0 { response.with_warning(format!("and {dropped} more")) } else { response };
-    Answer { response, result: PodResult { outcome, notices }, chain }
+    Answer { response, result: PodResult::new(outcome, notices), chain }
 }
 
 #[cfg(test)]

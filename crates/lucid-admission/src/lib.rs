@@ -31,6 +31,7 @@ mod error;
 mod events;
 mod injection_metrics;
 mod injector;
+mod metadata;
 mod names;
 mod notice;
 mod record;

@@ -5,34 +5,22 @@ use std::time::Duration;
 
 use lucid_audit::log::AppendError;
 use lucid_audit::{Anchor, Decision, Log, Record, Recorder};
-use lucid_chain::PodView;
 use lucid_policy::Policy;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cluster::{ClusterConfiguration, ModeInForce, POLICY_CONFIG_MAP};
+use crate::metadata::Metadata;
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Named {
-    metadata: Metadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    generate_name: String,
-}
-
-/// Creates a decision from request and response, for [`record_response`]. `pod` is the object, if it was parsed.
+/// Creates a decision from request and response, for [`record_response`]. `metadata` is called if the request has no name.
 #[must_use]
-pub(crate) fn decision(
+pub(crate) fn decision<'a>(
     webhook: &str,
-    request: &AdmissionRequest,
+    request: &'a AdmissionRequest,
     response: &AdmissionResponse,
-    pod: Option<&PodView<'_>>,
+    metadata: impl FnOnce() -> Metadata<'a>,
 ) -> Decision {
     let mut decision = Decision::new(webhook, &request.uid);
     decision.operation = request.operation.as_str().to_owned();
@@ -41,14 +29,7 @@ pub(crate) fn decision(
         None => request.kind.kind.clone(),
     };
     decision.namespace = request.namespace.clone().unwrap_or_default();
-    decision.name = match (&request.object, pod) {
-        _ if !request.name.is_empty() => request.name.clone(),
-        (_, Some(pod)) => pod.generate_name().unwrap_or_default().to_owned(),
-        (Some(object), None) => {
-            object.view::<Named>().map(|named| named.metadata.generate_name).unwrap_or_default()
-        }
-        (None, None) => String::new(),
-    };
+    decision.name = if request.name.is_empty() { metadata().name().to_owned() } else { request.name.clone() };
     decision.user = request.user_info.username.clone();
     decision.authenticated = request.is_authenticated();
     decision.dry_run = request.dry_run;
@@ -178,26 +159,25 @@ async fn record(
     }
 }
 
-/// Records the decision attached to `response`, or else a failure of the handler or a denial by the guard. `tier` is not
-/// called after a panic, which it might repeat.
-pub(crate) fn record_response(
+/// Records the decision attached to `response`, or else a failure of the handler or a denial by the guard. `metadata` and
+/// `tier` are only called in the latter case.
+pub(crate) fn record_response<'a>(
     recorder: &Arc<Recorder>,
     webhook: &str,
-    request: &AdmissionRequest,
+    request: &'a AdmissionRequest,
     mut response: AdmissionResponse,
     failure: Option<&Failure>,
+    metadata: &dyn Fn() -> Metadata<'a>,
     tier: &dyn Fn() -> String,
 ) -> impl Future<Output = AdmissionResponse> + use<> {
     let decision = response.extensions.remove().or_else(|| {
         if failure.is_none() && response.is_allowed() {
             return None;
         }
-        let mut decision = decision(webhook, request, &response, None);
+        let mut decision = decision(webhook, request, &response, metadata);
+        decision.tier = tier();
         if let Some(failure) = failure.filter(|_| response.is_allowed() && response.warnings().is_empty()) {
             decision.message = failure.to_string();
-        }
-        if !matches!(failure, Some(Failure::Panic)) {
-            decision.tier = tier();
         }
         Some(decision)
     });
@@ -247,7 +227,7 @@ mod tests {
                 AdmissionResponse::allow().with_warnings(&warnings),
                 AdmissionResponse::deny(403, "Forbidden", &long).with_warning(&long),
             ] {
-                let made = decision("mutate", &request, &response, None);
+                let made = decision("mutate", &request, &response, || Metadata::of(&request, None));
                 let _ = record(&recorder, made, response, request.deadline).await;
             }
         }
@@ -266,7 +246,9 @@ mod tests {
     #[test]
     fn a_decision_has_the_generate_name_and_the_denial() {
         let pod = request(&json!({"generateName": "web-"}));
-        let kept = decision("mutate", &pod, &AdmissionResponse::deny(403, "Forbidden", "no"), None);
+        let kept = decision("mutate", &pod, &AdmissionResponse::deny(403, "Forbidden", "no"), || {
+            Metadata::of(&pod, None)
+        });
         assert_eq!((kept.name.as_str(), kept.message.as_str(), kept.authenticated), ("web-", "no", false));
     }
 
@@ -279,7 +261,9 @@ mod tests {
             let log = Log::open(folder.path(), Options::new()).unwrap();
             let recorder = Recorder::new(10).with_log(log).with_on_failure(policy).with_budget(0, 0);
             let ask = async |authenticated: bool| {
-                let mut made = decision("validate", &request, &AdmissionResponse::allow(), None);
+                let mut made = decision("validate", &request, &AdmissionResponse::allow(), || {
+                    Metadata::of(&request, None)
+                });
                 made.authenticated = authenticated;
                 record(&recorder, made, AdmissionResponse::allow(), deadline).await
             };
@@ -303,7 +287,7 @@ mod tests {
             let recorder = Recorder::new(10).with_on_failure(policy);
             recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
             let response = AdmissionResponse::allow();
-            let made = decision("validate", &request, &response, None);
+            let made = decision("validate", &request, &response, || Metadata::of(&request, None));
             let answer = record(&recorder, made, response, deadline).await;
             assert_eq!((answer.is_allowed(), recorder.latest()[0].decision().allowed), (allowed, allowed));
             assert_eq!(recorder.latest().len(), 1);
@@ -316,7 +300,7 @@ mod tests {
         let recorder = Recorder::new(10);
         recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
         let response = AdmissionResponse::deny(403, "Forbidden", "missing digest");
-        let made = decision("validate", &request, &response, None);
+        let made = decision("validate", &request, &response, || Metadata::of(&request, None));
         let answer = record(&recorder, made, response, deadline).await;
         assert_eq!(answer.denial().unwrap().message, "missing digest");
     }
@@ -329,7 +313,7 @@ mod tests {
         let recorder = Recorder::new(10).with_log(log);
         let request = request(&json!({"name": "web"}));
         let response = AdmissionResponse::allow();
-        let made = decision("validate", &request, &response, None);
+        let made = decision("validate", &request, &response, || Metadata::of(&request, None));
         // Even when there is hardly any time left.
         let answer = record(&recorder, made, response, Instant::now()).await;
         let anchor: Value = serde_json::from_str(&answer.audit_annotations()["anchor"]).unwrap();

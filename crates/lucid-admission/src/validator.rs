@@ -1,5 +1,6 @@
 //! The `/validate` webhooks, which evaluate pods and warn about workloads whose pods would be rejected.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 use crate::break_glass::BreakGlassReview;
 use crate::cluster::ClusterConfiguration;
 use crate::error::{UnknownKindSnafu, ValidateError, describe};
+use crate::metadata::Metadata;
 use crate::names::{VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 use crate::record::{decision, record_response};
 use crate::registration::{Registrations, answer_failure};
@@ -126,13 +128,18 @@ impl Validator {
         response: AdmissionResponse,
         failure: Option<&Failure>,
     ) -> impl Future<Output = AdmissionResponse> + use<> {
-        let tier = || {
-            let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
-            let keys = self.evaluated_keys();
-            let subject = workload.and_then(|workload| subject(workload, request, &keys).ok().flatten());
-            subject.map(|subject| self.cluster.policy().tier(&subject.pod).to_owned()).unwrap_or_default()
-        };
-        record_response(&self.recorder, "validate", request, response, failure, &tier)
+        let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
+        let keys = LazyCell::new(|| self.evaluated_keys());
+        let subject = LazyCell::new(|| {
+            // The same panic would follow.
+            let workload = workload.filter(|_| !matches!(failure, Some(Failure::Panic)));
+            subject(workload?, request, &keys).ok().flatten()
+        });
+        let pod = || subject.as_ref().map(|subject| &subject.pod);
+        let tier = || pod().map(|pod| self.cluster.policy().tier(pod).to_owned()).unwrap_or_default();
+        // The metadata of a template are not those of its object.
+        let metadata = || Metadata::of(request, pod().filter(|_| workload.is_some_and(Workload::is_pod)));
+        record_response(&self.recorder, "validate", request, response, failure, &metadata, &tier)
     }
 
     /// Evaluates a request for a kind that `expected` accepts. `selected` restricts the pod templates.
@@ -194,7 +201,7 @@ impl Validator {
         };
         let mut response = response.with_warnings(evaluation.warnings());
         let pod = Some(&subject.pod).filter(|_| workload.is_pod());
-        let mut decision = decision("validate", &request, &response, pod);
+        let mut decision = decision("validate", &request, &response, || Metadata::of(&request, pod));
         decision.images = images;
         decision.generation = generation;
         add_evaluation(&mut decision, &evaluation);

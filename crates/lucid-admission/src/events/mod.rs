@@ -18,7 +18,8 @@ use tokio::time::timeout;
 
 use crate::injection_metrics::{EventOutcome, InjectionMetrics};
 use crate::notice::Notice;
-use owner::{Owners, Subject};
+use owner::Owners;
+pub(crate) use owner::Subject;
 use publisher::{Occurrence, Publisher};
 
 /// Maximum number of queued pods.
@@ -46,16 +47,21 @@ impl Events {
         Self { queue, metrics }
     }
 
-    /// Queues `notices` about the pod of `request`, without waiting. Dry runs have no side effects. Callers without a
+    /// Queues `notices` about the `subject` of `request`, without waiting. Dry runs have no side effects. Callers without a
     /// client certificate are ignored: anyone could make the operator write events with its own permissions.
-    pub(crate) fn report(&self, request: &AdmissionRequest, mut notices: Vec<Notice>) {
+    pub(crate) fn report(
+        &self,
+        request: &AdmissionRequest,
+        subject: impl FnOnce() -> Subject,
+        mut notices: Vec<Notice>,
+    ) {
         if !request.is_authenticated() || request.dry_run || notices.is_empty() {
             return;
         }
         let dropped = notices.len().saturating_sub(NOTICES);
         notices.truncate(NOTICES);
         let taken = notices.len();
-        let dropped = match self.queue.try_send((Subject::of(request), notices)) {
+        let dropped = match self.queue.try_send((subject(), notices)) {
             Ok(()) => dropped,
             Err(_) => dropped + taken,
         };
@@ -107,6 +113,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::metadata::Metadata;
     use crate::notice::FailureReason;
 
     /// Builds a request of an authenticated caller.
@@ -122,6 +129,10 @@ mod tests {
         let mut request = AdmissionRequest::from_json(&body, Instant::now() + PATIENCE).unwrap();
         request.extensions.insert(PeerCertificate::new(&CertificateDer::from(Vec::new())));
         request
+    }
+
+    fn report(events: &Events, request: &AdmissionRequest, notices: Vec<Notice>) {
+        events.report(request, || Subject::of(request, &Metadata::of(request, None)), notices);
     }
 
     fn notices(count: usize) -> Vec<Notice> {
@@ -142,17 +153,17 @@ mod tests {
         };
         let (queue, mut reports) = mpsc::channel(2);
         let events = Events { queue, metrics };
-        events.report(&request(true), notices(1));
-        events.report(&request(false), notices(0));
+        report(&events, &request(true), notices(1));
+        report(&events, &request(false), notices(0));
         let mut anybody = request(false);
         anybody.extensions.remove::<PeerCertificate>();
-        events.report(&anybody, notices(1));
+        report(&events, &anybody, notices(1));
         assert!(reports.try_recv().is_err());
         assert_eq!(dropped(), 0);
-        events.report(&request(false), notices(NOTICES + 3));
+        report(&events, &request(false), notices(NOTICES + 3));
         assert_eq!(dropped(), 3, "one pod fills no queue");
-        events.report(&request(false), notices(1));
-        events.report(&request(false), notices(2));
+        report(&events, &request(false), notices(1));
+        report(&events, &request(false), notices(2));
         assert_eq!(dropped(), 5, "nobody waits for room");
         assert_eq!(reports.try_recv().unwrap().1.len(), NOTICES);
         assert_eq!(reports.try_recv().unwrap().1.len(), 1);

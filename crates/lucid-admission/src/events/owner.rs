@@ -10,9 +10,10 @@ use k8s_openapi::{Metadata, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use lucid_webhook::AdmissionRequest;
 use moka::future::Cache;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
+
+use crate::metadata::Metadata as ObjectMetadata;
 
 /// Maximum length of object names and other identifying fields, in bytes.
 const LONGEST: usize = 253;
@@ -22,38 +23,21 @@ const LONGEST: usize = 253;
 /// Its size is bounded and its controller is plausible. The author of a pod controls both, and the API server validates
 /// neither before it calls webhooks.
 #[derive(Clone, Debug)]
-pub(super) struct Subject {
+pub(crate) struct Subject {
     namespace: String,
     /// Name as far as it is known: a pod may have only `generateName` during its creation.
     name: String,
     controller: Option<OwnerReference>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Named {
-    metadata: Metadatum,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadatum {
-    name: String,
-    generate_name: String,
-    owner_references: Vec<OwnerReference>,
-}
-
 impl Subject {
-    pub(super) fn of(request: &AdmissionRequest) -> Self {
-        let object = request.object.as_ref().and_then(|object| object.view::<Named>().ok());
-        let Metadatum { name, generate_name, owner_references } = object.unwrap_or_default().metadata;
-        let name = [request.name.clone(), name, generate_name].into_iter().find(|name| !name.is_empty());
-        let mut name = name.unwrap_or_default();
-        name.truncate(name.floor_char_boundary(LONGEST));
+    pub(crate) fn of(request: &AdmissionRequest, metadata: &ObjectMetadata<'_>) -> Self {
+        let name = if request.name.is_empty() { metadata.name() } else { &request.name };
+        let owners = metadata.owner_references.and_then(|json| serde_json::from_str(json.get()).ok());
         Self {
             namespace: request.namespace.clone().unwrap_or_default(),
-            name,
-            controller: controller_of(owner_references).filter(is_plausible),
+            name: name.get(..name.floor_char_boundary(LONGEST)).unwrap_or_default().to_owned(),
+            controller: controller_of(owners.unwrap_or_default()).filter(is_plausible),
         }
     }
 
@@ -147,12 +131,14 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use lucid_chain::PodView;
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
     use super::*;
 
-    fn subject(name: &str, owner: Value) -> Subject {
+    /// Builds the subject of a pod that was parsed, or was not.
+    fn subject(name: &str, owner: &Value, is_parsed: bool) -> Subject {
         let mut reference = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "u", "controller": true});
         reference.as_object_mut().unwrap().extend(owner.as_object().unwrap().clone());
         let review = json!({
@@ -160,17 +146,21 @@ mod tests {
                 "uid": "u-1", "kind": {"group": "", "version": "v1", "kind": "Pod"},
                 "resource": {"group": "", "version": "v1", "resource": "pods"}, "namespace": "shop",
                 "operation": "CREATE", "userInfo": {},
-                "object": {"metadata": {"generateName": name, "ownerReferences": [reference]}},
+                "object": {"metadata": {"generateName": name, "ownerReferences": [reference]}, "spec": {}},
             },
         });
         let deadline = Instant::now() + Duration::from_secs(10);
-        Subject::of(&AdmissionRequest::from_json(&Bytes::from(review.to_string()), deadline).unwrap())
+        let request = AdmissionRequest::from_json(&Bytes::from(review.to_string()), deadline).unwrap();
+        let pod = PodView::from_json(request.object.as_ref().unwrap().as_bytes()).unwrap();
+        Subject::of(&request, &ObjectMetadata::of(&request, Some(&pod).filter(|_| is_parsed)))
     }
 
     #[test]
     fn impossible_owners_are_ignored_and_names_truncated() {
-        let found = subject("web-", json!({}));
-        assert_eq!((&*found.name, &*found.controller.unwrap().name), ("web-", "web-1"));
+        for is_parsed in [false, true] {
+            let found = subject("web-", &json!({}), is_parsed);
+            assert_eq!((&*found.name, &*found.controller.unwrap().name), ("web-", "web-1"));
+        }
         let long = "x".repeat(1 << 20);
         for owner in [
             json!({"uid": long}),
@@ -183,7 +173,7 @@ mod tests {
             json!({"name": "x?watch=true"}),
             json!({"name": "x%2f.."}),
         ] {
-            let found = subject(&long, owner.clone());
+            let found = subject(&long, &owner, true);
             assert_eq!(found.controller, None, "{}", owner.to_string().get(..80).unwrap_or_default());
             assert_eq!(found.name.len(), LONGEST);
         }

@@ -114,6 +114,11 @@ impl<'a> PodView<'a> {
         self.metadata.as_ref()?.namespace.as_deref()
     }
 
+    /// JSON of `metadata.ownerReferences`.
+    pub fn owner_references(&self) -> Option<&'a RawValue> {
+        self.metadata.as_ref()?.owner_references
+    }
+
     /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.metadata.as_ref()?.labels.as_ref()?.get(key).map(Deref::deref)
@@ -312,6 +317,8 @@ struct Metadata<'a> {
     labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
     #[serde(borrow)]
     annotations: Option<BTreeMap<Text<'a>, Text<'a>>>,
+    #[serde(borrow)]
+    owner_references: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
