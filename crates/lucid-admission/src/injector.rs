@@ -114,10 +114,10 @@ impl Injector {
         let inputs = inputs.with_token_automount(automounts_token);
         let answer = answer(&pod, plan(&pod, &inputs), &view.problems);
         self.metrics.planned(begin.elapsed());
-        let Answer { mut response, mut result, chain } = answer;
+        let Answer { mut response, result, chain } = answer;
         let metadata = Metadata::of(&request, Some(&pod));
         if !result.notices.is_empty() {
-            result.subject = Some(Subject::of(&request, &metadata));
+            response.extensions.insert(Subject::of(&request, &metadata));
         }
         if result.outcome != Outcome::NotRequested || !result.notices.is_empty() {
             let mut decision = decision("mutate", &request, &response, || metadata);
@@ -142,23 +142,21 @@ impl Injector {
             let reason = FailureReason::of(failure);
             let denial = response.denial().map(|denial| &denial.message);
             let text = denial.or(response.warnings().first()).cloned().unwrap_or_else(|| failure.to_string());
-            PodResult::new(Outcome::Failed(reason), vec![Notice::of_failure(reason, &text)])
+            PodResult { outcome: Outcome::Failed(reason), notices: vec![Notice::of_failure(reason, &text)] }
         });
-        let pod = LazyCell::new(|| {
-            // The same error or panic would follow.
-            let is_unreadable = failure
-                .map(FailureReason::of)
-                .is_some_and(|reason| matches!(reason, FailureReason::BadRequest | FailureReason::Panicked));
-            let object = request.object.as_ref().filter(|_| !is_unreadable)?;
-            pod_of(request, object).ok()
-        });
+        // An error or panic of parsing would follow again.
+        let unreadable = [FailureReason::BadRequest, FailureReason::Panicked];
+        let is_readable = failure.is_none_or(|failure| !unreadable.contains(&FailureReason::of(failure)));
+        let object = request.object.as_ref().filter(|_| is_readable);
+        let pod = LazyCell::new(|| pod_of(request, object?).ok());
         let metadata = LazyCell::new(|| Metadata::of(request, pod.as_ref()));
         let result =
             result.or_else(|| response.extensions.remove()).or_else(|| PodResult::of_guard(&response));
-        if let Some(PodResult { outcome, notices, subject }) = result {
+        if let Some(PodResult { outcome, notices }) = result {
             self.metrics.count(outcome, &notices);
-            if let Some(events) = &self.events {
-                let subject = || subject.unwrap_or_else(|| Subject::of(request, &metadata));
+            if let Some(events) = self.events.as_ref().filter(|_| !notices.is_empty()) {
+                let subject = response.extensions.remove();
+                let subject = subject.unwrap_or_else(|| Subject::of(request, &metadata));
                 events.report(request, subject, notices);
             }
         }
@@ -188,15 +186,9 @@ const MOST_NOTICES: usize = 64;
 struct PodResult {
     outcome: Outcome,
     notices: Vec<Notice>,
-    /// Subject of the notices, if the handler has parsed the pod.
-    subject: Option<Subject>,
 }
 
 impl PodResult {
-    const fn new(outcome: Outcome, notices: Vec<Notice>) -> Self {
-        Self { outcome, notices, subject: None }
-    }
-
     /// Returns the result of a request that the guard kept from the handler, if it says why.
     fn of_guard(response: &AdmissionResponse) -> Option<Self> {
         let denial = response.denial().map(|denial| &denial.message);
@@ -205,7 +197,7 @@ impl PodResult {
             Some(_) => Outcome::Refused(notice.reason),
             None => Outcome::Skipped(notice.reason),
         };
-        Some(Self::new(outcome, vec![notice]))
+        Some(Self { outcome, notices: vec![notice] })
     }
 }
 
@@ -252,7 +244,7 @@ fn answer(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String])
     notices.truncate(MOST_NOTICES);
     let response = response.with_warnings(notices.iter().map(|notice| &notice.text));
     let response = if dropped > 0 { response.with_warning(format!("and {dropped} more")) } else { response };
-    Answer { response, result: PodResult::new(outcome, notices), chain }
+    Answer { response, result: PodResult { outcome, notices }, chain }
 }
 
 #[cfg(test)]

@@ -129,15 +129,13 @@ impl Validator {
         failure: Option<&Failure>,
     ) -> impl Future<Output = AdmissionResponse> + use<> {
         let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
+        // A panic would follow again.
+        let workload = workload.filter(|_| !matches!(failure, Some(Failure::Panic)));
         let keys = LazyCell::new(|| self.evaluated_keys());
-        let subject = LazyCell::new(|| {
-            // The same panic would follow.
-            let workload = workload.filter(|_| !matches!(failure, Some(Failure::Panic)));
-            subject(workload?, request, &keys).ok().flatten()
-        });
+        let subject = LazyCell::new(|| subject(workload?, request, &keys).ok().flatten());
         let pod = || subject.as_ref().map(|subject| &subject.pod);
         let tier = || pod().map(|pod| self.cluster.policy().tier(pod).to_owned()).unwrap_or_default();
-        // The metadata of a template are not those of its object.
+        // A template has other metadata than its object.
         let metadata = || Metadata::of(request, pod().filter(|_| workload.is_some_and(Workload::is_pod)));
         record_response(&self.recorder, "validate", request, response, failure, &metadata, &tier)
     }

@@ -120,13 +120,32 @@ impl Decision {
         let length = LONGEST_DECISION - room.len();
         json.get(..length).map(Box::from)
     }
+
+    /// Copies the truncated texts and lists of `details`.
+    fn with_details(mut self, details: &Self, limits: [usize; 6]) -> Self {
+        let [warnings, message, findings, exemptions, chain, images] = limits;
+        let cut = &mut self.cut;
+        self.warnings = cut_texts(&details.warnings, warnings, cut);
+        self.message = cut_text(&details.message, message, cut);
+        self.findings = cut_texts(&details.findings, findings, cut);
+        self.exemptions = cut_texts(&details.exemptions, exemptions, cut);
+        self.chain = cut_texts(&details.chain, chain, cut);
+        let cut_image = |it: &ImageVerdict, cut: &mut bool| {
+            let [container, image, verdict] =
+                [&it.container, &it.image, &it.verdict].map(|text| cut_text(text, images, cut));
+            ImageVerdict { container, image, verdict }
+        };
+        let note = |note| ImageVerdict::new(note, "", "");
+        self.images = cut_list(&details.images, images, cut, cut_image, note);
+        self
+    }
 }
 
 /// A decision as it is recorded, with its JSON.
 ///
 /// The JSON takes at most [`LONGEST_DECISION`] bytes. Truncated texts end in `…`, truncated lists in the number of omitted
 /// items. A decision that fits keeps its details.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Record {
     pub(crate) decision: Decision,
     pub(crate) json: Box<[u8]>,
@@ -163,58 +182,24 @@ impl From<Decision> for Record {
         if let Some(json) = decision.to_json() {
             return Self { decision, json };
         }
-        let details = Details {
+        // Warnings and message repeat the findings, so they are truncated first.
+        let details = Decision {
             warnings: mem::take(&mut decision.warnings),
             message: mem::take(&mut decision.message),
             findings: mem::take(&mut decision.findings),
             exemptions: mem::take(&mut decision.exemptions),
             chain: mem::take(&mut decision.chain),
             images: mem::take(&mut decision.images),
+            ..Decision::default()
         };
-        let mut limits = [LONGEST_TEXT; 6];
-        let mut longest_first = (0..limits.len()).cycle();
-        loop {
-            let decision = details.within(&limits, &decision);
-            let json = decision.to_json();
-            if json.is_some() || limits.iter().all(|limit| *limit <= 16) {
-                return Self { decision, json: json.unwrap_or_default() };
-            }
-            if let Some(limit) = longest_first.next().and_then(|next| limits.get_mut(next)) {
-                *limit /= 2;
-            }
-        }
-    }
-}
-
-/// Fields that are truncated as far as necessary. Warnings and message repeat the findings, so they are truncated first.
-struct Details {
-    warnings: Vec<String>,
-    message: String,
-    findings: Vec<String>,
-    exemptions: Vec<String>,
-    chain: Vec<String>,
-    images: Vec<ImageVerdict>,
-}
-
-impl Details {
-    /// Returns `decision` with these details, each truncated to its limit.
-    fn within(&self, limits: &[usize; 6], decision: &Decision) -> Decision {
-        let [warnings, message, findings, exemptions, chain, images] = *limits;
-        let mut bounded = decision.clone();
-        let cut = &mut bounded.cut;
-        bounded.warnings = cut_texts(&self.warnings, warnings, cut);
-        bounded.message = cut_text(&self.message, message, cut);
-        bounded.findings = cut_texts(&self.findings, findings, cut);
-        bounded.exemptions = cut_texts(&self.exemptions, exemptions, cut);
-        bounded.chain = cut_texts(&self.chain, chain, cut);
-        let cut_image = |it: &ImageVerdict, cut: &mut bool| {
-            let [container, image, verdict] =
-                [&it.container, &it.image, &it.verdict].map(|text| cut_text(text, images, cut));
-            ImageVerdict { container, image, verdict }
-        };
-        let note = |note| ImageVerdict::new(note, "", "");
-        bounded.images = cut_list(&self.images, images, cut, cut_image, note);
-        bounded
+        // Each step halves the next one of six limits, from 1,024 to 16 bytes.
+        let truncated = (0..=36).find_map(|step| {
+            let limits = [5, 4, 3, 2, 1, 0].map(|later| LONGEST_TEXT >> ((step + later) / 6));
+            let decision = decision.clone().with_details(&details, limits);
+            Some(Self { json: decision.to_json()?, decision })
+        });
+        // Infallible: the shortest details fit.
+        truncated.unwrap_or_default()
     }
 }
 

@@ -49,19 +49,14 @@ impl Events {
 
     /// Queues `notices` about the `subject` of `request`, without waiting. Dry runs have no side effects. Callers without a
     /// client certificate are ignored: anyone could make the operator write events with its own permissions.
-    pub(crate) fn report(
-        &self,
-        request: &AdmissionRequest,
-        subject: impl FnOnce() -> Subject,
-        mut notices: Vec<Notice>,
-    ) {
+    pub(crate) fn report(&self, request: &AdmissionRequest, subject: Subject, mut notices: Vec<Notice>) {
         if !request.is_authenticated() || request.dry_run || notices.is_empty() {
             return;
         }
         let dropped = notices.len().saturating_sub(NOTICES);
         notices.truncate(NOTICES);
         let taken = notices.len();
-        let dropped = match self.queue.try_send((subject(), notices)) {
+        let dropped = match self.queue.try_send((subject, notices)) {
             Ok(()) => dropped,
             Err(_) => dropped + taken,
         };
@@ -132,7 +127,7 @@ mod tests {
     }
 
     fn report(events: &Events, request: &AdmissionRequest, notices: Vec<Notice>) {
-        events.report(request, || Subject::of(request, &Metadata::of(request, None)), notices);
+        events.report(request, Subject::of(request, &Metadata::of(request, None)), notices);
     }
 
     fn notices(count: usize) -> Vec<Notice> {
