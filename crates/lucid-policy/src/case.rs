@@ -132,7 +132,8 @@ impl<'a> Case<'a> {
 
     /// Returns `true` if the update leaves the container unchanged.
     pub(crate) fn is_unchanged(&self, list: ContainerList, container: &ContainerView<'_>) -> bool {
-        self.before.contains(&(list, container.json()))
+        let json = container.json();
+        !json.is_empty() && self.before.contains(&(list, json))
     }
 
     /// Returns `true` if a container of this name had the same image before the update.

@@ -12,7 +12,7 @@ use super::PodPatch;
 use crate::{
     plan::Plan,
     pod::{ContainerView, PodView},
-    privileges::{is_dropped, without_prefix},
+    privileges::{Privileges, is_dropped, without_prefix},
     warning::Warning,
 };
 
@@ -24,6 +24,13 @@ const NET_RAW: &str = "NET_RAW";
 /// Original values of the changed members of `securityContext`, by list and name (`containers/web`); `null` for a
 /// container without a security context.
 pub(crate) type Originals = BTreeMap<String, Value>;
+
+/// A container that may have to be hardened.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Hardenable {
+    security_context: Option<Context>,
+}
 
 /// The members that hardening reads; all others are ignored.
 #[derive(Deserialize, Serialize)]
@@ -75,8 +82,19 @@ impl Plan {
 
 /// Hardens a container. Returns its original security context, or `None` if it is already hardened.
 fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut PodPatch) -> Option<Value> {
+    let is_hardened = |context: &Privileges<'_>| {
+        context.allows_privilege_escalation() == Some(false)
+            && context.drops(NET_RAW)
+            && !context.added().any(|name| name.eq_ignore_ascii_case(NET_RAW))
+    };
+    if found.privileges().is_some_and(is_hardened) {
+        return None;
+    }
     // The API server rejects a security context that does not parse.
-    let context: Option<Context> = found.security_context().map(serde_json::from_str).transpose().ok()?;
+    let context = match found.privileges() {
+        Some(_) => serde_json::from_str::<Hardenable>(found.json()).ok()?.security_context,
+        None => None,
+    };
     let context = serde_json::to_value(context).ok()?;
     let hardened = hardened(&context);
     let path = [path, &["securityContext"]].concat();

@@ -1,13 +1,16 @@
 //! Views of containers.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
-use serde::{Deserialize, de::IgnoredAny};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_json::value::RawValue;
 
 use super::{
-    MAX_ITEMS, Quantities, RawResources, check_count, check_name,
-    json::{LONGEST_LIST, LazyText, List, Object, PodError, Text, decode},
+    MAX_ITEMS, Quantities, RawResources,
+    json::{FirstKey, LONGEST_LIST, LazyText, List, Object, Text, too_many},
     probe::RawProbe,
 };
 use crate::{privileges::Privileges, volume::MountView};
@@ -16,15 +19,15 @@ use crate::{privileges::Privileges, volume::MountView};
 #[derive(Debug, Clone)]
 pub struct ContainerView<'a> {
     fields: RawContainer<'a>,
-    privileges: Option<Privileges<'a>>,
-    raw: &'a RawValue,
+    /// Text of the pod from the container's first key on, and from its beginning on once the list is complete.
+    rest: &'a str,
 }
 
 impl<'a> ContainerView<'a> {
     /// Returns the number of ports, variables, mounts and capabilities.
     fn items(&self) -> usize {
         let RawContainer { ports, env, volume_mounts, .. } = &self.fields;
-        let capabilities = self.privileges.as_ref().map_or(0, Privileges::capabilities);
+        let capabilities = self.privileges().map_or(0, Privileges::capabilities);
         ports.iter().flatten().count()
             + env.iter().flatten().count()
             + volume_mounts.iter().flatten().count()
@@ -58,12 +61,7 @@ impl<'a> ContainerView<'a> {
 
     /// `securityContext`.
     pub fn privileges(&self) -> Option<&Privileges<'a>> {
-        self.privileges.as_ref()
-    }
-
-    /// Returns the JSON of `securityContext`, as written in the pod; `None` if it is absent or null.
-    pub(crate) fn security_context(&self) -> Option<&'a str> {
-        self.fields.security_context.map(RawValue::get)
+        self.fields.security_context.as_ref().map(|Object(privileges)| privileges)
     }
 
     /// `volumeMounts`.
@@ -119,9 +117,18 @@ impl<'a> ContainerView<'a> {
         Some((place, variable.value_from.is_none().then(value)))
     }
 
-    /// Returns the JSON of the container as written in the pod.
+    /// Returns the JSON of the container as written in the pod; empty if its first key is written with an escape, as the
+    /// API server never does.
     pub fn json(&self) -> &'a str {
-        self.raw.get()
+        let mut rest = serde_json::Deserializer::from_str(self.rest);
+        <&RawValue>::deserialize(&mut rest).map(RawValue::get).unwrap_or_default()
+    }
+
+    /// Finds the beginning of the container in `pod`, the text that the view borrows from.
+    pub(super) fn locate(&mut self, pod: &'a str) {
+        let key = self.rest.as_ptr().addr().checked_sub(pod.as_ptr().addr());
+        let start = key.and_then(|key| pod.get(..key)?.rfind('{'));
+        self.rest = start.map_or(self.rest, |start| &pod[start..]);
     }
 
     /// `requests` and `limits` of `resources`; empty if invalid.
@@ -185,7 +192,7 @@ struct RawContainer<'a> {
     #[serde(borrow)]
     restart_policy: Option<Text<'a>>,
     #[serde(borrow)]
-    security_context: Option<&'a RawValue>,
+    security_context: Option<Object<Privileges<'a>>>,
     #[serde(borrow)]
     resources: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -222,29 +229,65 @@ struct Variable<'a> {
     value_from: Option<IgnoredAny>,
 }
 
-/// Parses the containers of the list at the path `parent` of the pod.
-pub(super) fn containers<'a>(
-    raw: List<&'a RawValue>,
-    parent: &str,
-) -> Result<Vec<ContainerView<'a>>, PodError> {
-    check_count(parent, raw.len(), MAX_ITEMS)?;
-    let mut items = 0;
-    let view = |(index, raw): (usize, &'a RawValue)| {
-        let Object(fields): Object<RawContainer<'a>> = parse(raw, || format!("{parent}[{index}]"))?;
-        let privileges = fields.security_context.map(|raw| -> Result<_, PodError> {
-            let Object(privileges) = parse(raw, || format!("{parent}[{index}].securityContext"))?;
-            Ok(privileges)
-        });
-        let container = ContainerView { fields, privileges: privileges.transpose()?, raw };
-        check_name(parent, index, container.name())?;
-        items += container.items();
-        check_count(parent, items, LONGEST_LIST)?;
-        Ok(container)
-    };
-    raw.into_iter().enumerate().map(view).collect()
+impl<'de: 'a, 'a> Deserialize<'de> for ContainerView<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ContainerVisitor;
+
+        impl<'de> Visitor<'de> for ContainerVisitor {
+            type Value = ContainerView<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                let mut map = FirstKey { map, key: None };
+                let fields = RawContainer::deserialize(MapAccessDeserializer::new(&mut map))?;
+                Ok(ContainerView { fields, rest: map.key.unwrap_or("{}") })
+            }
+        }
+
+        deserializer.deserialize_map(ContainerVisitor)
+    }
 }
 
-/// Decodes a part of the pod; a second pass finds the path of an error.
-fn parse<'a, T: Deserialize<'a>>(raw: &'a RawValue, path: impl FnOnce() -> String) -> Result<T, PodError> {
-    serde_json::from_str(raw.get()).or_else(|_| decode(raw.get().as_bytes(), path))
+/// The containers of one list. Bounds their number and that of their contents.
+pub(super) struct Containers<'a>(pub(super) Vec<ContainerView<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Containers<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ContainersVisitor;
+
+        impl<'de> Visitor<'de> for ContainersVisitor {
+            type Value = Containers<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let (mut containers, mut items) = (Vec::new(), 0);
+                while let Some(container) = list.next_element::<ContainerView<'de>>()? {
+                    items += container.items();
+                    if items > LONGEST_LIST {
+                        return Err(A::Error::custom(too_many(items, LONGEST_LIST)));
+                    }
+                    containers.push(container);
+                    if containers.len() == MAX_ITEMS {
+                        let mut found = MAX_ITEMS;
+                        while list.next_element::<IgnoredAny>()?.is_some() {
+                            found += 1;
+                        }
+                        if found > MAX_ITEMS {
+                            return Err(A::Error::custom(too_many(found, MAX_ITEMS)));
+                        }
+                        break;
+                    }
+                }
+                Ok(Containers(containers))
+            }
+        }
+
+        deserializer.deserialize_seq(ContainersVisitor)
+    }
 }

@@ -10,7 +10,10 @@ use std::{
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, Error as _, MapAccess, SeqAccess, Unexpected, Visitor, value::MapAccessDeserializer},
+    de::{
+        self, DeserializeSeed, Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+        value::MapAccessDeserializer,
+    },
 };
 use serde_json::value::RawValue;
 use snafu::Snafu;
@@ -50,24 +53,19 @@ fn reason(error: &serde_json::Error) -> String {
     }
 }
 
-/// Decodes a value at the path `parent` of the pod, tracking the JSON path. Tracking costs more than decoding, so
-/// this is used only to report a known error.
-pub(super) fn decode<'a, T: Deserialize<'a>>(
-    json: &'a [u8],
-    parent: impl FnOnce() -> String,
-) -> Result<T, PodError> {
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let (parent, inner) = (parent(), error.path().to_string());
-        let path = match (parent.as_str(), inner.as_str()) {
-            ("", _) => inner,
-            (_, ".") => parent,
-            _ => format!("{parent}.{inner}"),
-        };
-        PodError { path, source: error.into_inner() }
-    })?;
+/// Decodes a value, tracking the JSON path. Tracking costs more than decoding, so this is used only to report a known
+/// error.
+pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, PodError> {
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let value = serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|error| PodError { path: error.path().to_string(), source: error.into_inner() })?;
     deserializer.end().map_err(|source| PodError { path: ".".to_owned(), source })?;
     Ok(value)
+}
+
+/// Returns the problem of a list with too many items.
+pub(super) fn too_many(found: usize, most: usize) -> String {
+    format!("found {found} items, accepted at most {most}")
 }
 
 /// A JSON object. The code that serde derives also accepts a list of the field values; this type does not.
@@ -91,6 +89,26 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         }
 
         deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+/// A map, with its first key if that is written without escapes.
+pub(super) struct FirstKey<'de, A> {
+    pub(super) map: A,
+    pub(super) key: Option<&'de str>,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for FirstKey<'de, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        let Some(Text(key)) = self.map.next_key()? else { return Ok(None) };
+        self.key.get_or_insert(if let Cow::Borrowed(key) = key { key } else { "" });
+        seed.deserialize(key.into_deserializer()).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.map.next_value_seed(seed)
     }
 }
 

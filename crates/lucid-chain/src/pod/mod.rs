@@ -5,7 +5,7 @@ mod container;
 mod json;
 mod probe;
 
-use std::{collections::BTreeMap, fmt::Display, ops::Deref};
+use std::{collections::BTreeMap, ops::Deref};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -18,8 +18,8 @@ use crate::{
     privileges::Privileges,
     volume::{MountView, VolumeView},
 };
-use container::containers;
-use json::{Named, decode};
+use container::Containers;
+use json::{Named, decode, too_many};
 
 /// The fields of a core/v1 Pod that planning reads; all others are ignored.
 ///
@@ -58,16 +58,22 @@ impl<'a> PodView<'a> {
     /// 1,024 containers of each kind; 65,536 ports, variables, mounts and capabilities in total for each kind; 1,024
     /// volumes; and 253 bytes for the name of a container or volume.
     pub fn from_json(json: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, PodError> {
-        let json = json.as_ref();
-        let pod: Object<RawPod<'a>> = serde_json::from_slice(json).or_else(|_| decode(json, String::new))?;
+        let json = str::from_utf8(json.as_ref()).map_err(|error| PodError::new(".", error))?;
+        let pod: Object<RawPod<'a>> = serde_json::from_str(json).or_else(|_| decode(json))?;
         let Object(pod) = pod;
         let Some(Object(spec)) = pod.spec else { return Err(PodError::new("spec", "missing")) };
         let has_volumes = spec.volumes.is_some();
         let volumes = spec.volumes.unwrap_or_default();
-        check_count("spec.volumes", volumes.len(), MAX_ITEMS)?;
-        for (index, Object(volume)) in volumes.iter().enumerate() {
-            check_name("spec.volumes", index, volume.name())?;
+        if volumes.len() > MAX_ITEMS {
+            return Err(PodError::new("spec.volumes", too_many(volumes.len(), MAX_ITEMS)));
         }
+        check_names("spec.volumes", volumes.iter().map(|Object(volume)| volume.name()))?;
+        let list = |list: Option<Containers<'a>>, path| {
+            let mut list = list.map(|Containers(list)| list).unwrap_or_default();
+            check_names(path, list.iter().map(ContainerView::name))?;
+            list.iter_mut().for_each(|container| container.locate(json));
+            Ok(list)
+        };
         Ok(Self {
             metadata: pod.metadata.map(|Object(metadata)| metadata),
             restart_policy: spec.restart_policy,
@@ -90,12 +96,9 @@ impl<'a> PodView<'a> {
             resources: spec.resources.map(|Object(resources)| resources),
             has_volumes,
             volumes,
-            containers: containers(spec.containers.unwrap_or_default(), "spec.containers")?,
-            init_containers: containers(spec.init_containers.unwrap_or_default(), "spec.initContainers")?,
-            ephemeral_containers: containers(
-                spec.ephemeral_containers.unwrap_or_default(),
-                "spec.ephemeralContainers",
-            )?,
+            containers: list(spec.containers, "spec.containers")?,
+            init_containers: list(spec.init_containers, "spec.initContainers")?,
+            ephemeral_containers: list(spec.ephemeral_containers, "spec.ephemeralContainers")?,
         })
     }
 
@@ -355,11 +358,11 @@ struct RawSpec<'a> {
     #[serde(borrow)]
     volumes: Option<List<Object<VolumeView<'a>>>>,
     #[serde(borrow)]
-    containers: Option<List<&'a RawValue>>,
+    containers: Option<Containers<'a>>,
     #[serde(borrow)]
-    init_containers: Option<List<&'a RawValue>>,
+    init_containers: Option<Containers<'a>>,
     #[serde(borrow)]
-    ephemeral_containers: Option<List<&'a RawValue>>,
+    ephemeral_containers: Option<Containers<'a>>,
 }
 
 /// JSON of quantities by resource name; a quantity may be a string or a number.
@@ -388,20 +391,14 @@ const MAX_ITEMS: usize = 1024;
 /// Maximum length of a container or volume name: a DNS subdomain (RFC 1123).
 const MAX_NAME: usize = 253;
 
-fn check_count(path: impl Display, found: usize, most: usize) -> Result<(), PodError> {
-    if found > most {
-        let problem = format_args!("found {found} items, accepted at most {most}");
-        return Err(PodError::new(path.to_string(), problem));
+fn check_names<'n>(list: &str, names: impl Iterator<Item = &'n str>) -> Result<(), PodError> {
+    match names.enumerate().find(|(_, name)| name.len() > MAX_NAME) {
+        None => Ok(()),
+        Some((index, name)) => {
+            let problem = format_args!("found {} bytes, accepted at most {MAX_NAME}", name.len());
+            Err(PodError::new(format!("{list}[{index}].name"), problem))
+        }
     }
-    Ok(())
-}
-
-fn check_name(list: &str, index: usize, name: &str) -> Result<(), PodError> {
-    if name.len() > MAX_NAME {
-        let problem = format_args!("found {} bytes, accepted at most {MAX_NAME}", name.len());
-        return Err(PodError::new(format!("{list}[{index}].name"), problem));
-    }
-    Ok(())
 }
 
 fn pairs<'t>(map: Option<&'t BTreeMap<Text<'_>, Text<'_>>>) -> impl Iterator<Item = (&'t str, &'t str)> {
