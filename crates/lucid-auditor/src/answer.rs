@@ -17,12 +17,15 @@ use tracing::{Instrument as _, Span};
 
 use crate::{
     Direction, Mode, Settings, Unjudged,
-    body::{Body, Buffered, Response, Room, Unbuffered, as_text, content_type, copied, full, is_like_ascii},
+    body::{
+        Body, Buffered, Response, Room, Unbuffered, as_text, beginning, content_type, copied, full,
+        is_like_ascii,
+    },
     coding::{Coding, DecodeError, codings, decoded, remove_headers},
     forward,
     framing::Framing,
     json::Document,
-    protocol::{self, BLOCKED, Protocol, Refusal},
+    protocol::{self, BLOCKED, Protocol, Refusal, UNREADABLE},
     refusal::Asked,
     stream::Stream,
     telemetry::Open,
@@ -101,13 +104,13 @@ impl Answered<'_> {
         let (mut parts, body) = response.into_parts();
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             let message = "the answer changes to another protocol, which nobody has asked for";
-            return Err(self.refuse(StatusCode::BAD_GATEWAY, "unreadable", message));
+            return Err(self.refuse(StatusCode::BAD_GATEWAY, UNREADABLE, message));
         }
         // Without a body, as after HEAD, the headers describe the one that GET would return.
         let has_body = !body.is_end_stream();
         if let Some(coding) = forward::transfer_coding(&parts.headers).filter(|_| has_body) {
             let message = format!("the answer is transferred as {coding} and cannot be read");
-            return Err(self.refuse(StatusCode::BAD_GATEWAY, "unreadable", &message));
+            return Err(self.refuse(StatusCode::BAD_GATEWAY, UNREADABLE, &message));
         }
         let is_http2 = parts.version == Version::HTTP_2;
         lucid_proxy::remove_hop_by_hop(&mut parts.headers);
@@ -122,11 +125,7 @@ impl Answered<'_> {
             Ok(codings) => codings,
             Err(found) => {
                 let message = format!("the answer is {found} and cannot be judged");
-                if self.settings.refuses_unjudged() {
-                    return Err(self.unjudged(&parts, &message));
-                }
-                tracing::warn!("{message}");
-                return Ok(Response::from_parts(parts, body));
+                return self.pass_or_refuse(parts, body, &message);
             }
         };
         match self.panel.mode {
@@ -134,10 +133,11 @@ impl Answered<'_> {
                 let body = self.observe(body, content_type(&parts.headers), codings);
                 Ok(Response::from_parts(parts, body))
             }
-            Mode::Enforce if codings.is_empty() => self.judge(parts, body).await,
             Mode::Enforce => {
-                remove_headers(&mut parts.headers);
-                self.judge(parts, decoded(body, codings).boxed_unsync()).await
+                if !codings.is_empty() {
+                    remove_headers(&mut parts.headers);
+                }
+                self.judge(parts, decoded(body, codings)).await
             }
         }
     }
@@ -154,12 +154,9 @@ impl Answered<'_> {
         let kind = Kind::of(&content_type, &beginning, self.asked.protocol);
         let body = with_first(first, body);
         match kind {
-            Kind::Unjudged if self.settings.unjudged == Unjudged::Pass => {
-                Ok(Response::from_parts(parts, body))
-            }
             Kind::Unjudged => {
                 let message = format!("the answer has the type {content_type:?}, which cannot be judged");
-                Err(self.unjudged(&parts, &message))
+                self.pass_or_refuse(parts, body, &message)
             }
             // Answers of a known length are not streamed.
             Kind::Stream(Framing::Text | Framing::Elements)
@@ -198,12 +195,8 @@ impl Answered<'_> {
         let buffered = self.collect(&parts, &mut body).await?;
         self.panel.telemetry.count_bytes("answer", buffered.data.len());
         let Some(text) = as_text(&buffered.data) else {
-            return match self.settings.unjudged {
-                Unjudged::Pass => Ok(Response::from_parts(parts, buffered.into_body())),
-                Unjudged::Refuse => {
-                    Err(self.unjudged(&parts, "the answer is not UTF-8 text, which cannot be judged"))
-                }
-            };
+            let message = "the answer is not UTF-8 text, which cannot be judged";
+            return self.pass_or_refuse(parts, buffered.into_body(), message);
         };
         let document = Document::scan(text);
         if self.settings.unjudged == Unjudged::Refuse
@@ -211,15 +204,7 @@ impl Answered<'_> {
         {
             return Err(self.unjudged(&parts, &message));
         }
-        let protocol = Protocol::of_answer(&document).unwrap_or(self.asked.protocol);
-        let first_line = text.split_inclusive('\n').next().filter(|line| line.len() < text.trim_end().len());
-        let judged = match first_line.is_some_and(|line| !document.is_json && Document::scan(line).is_json) {
-            true => self.lines(text).await,
-            false => {
-                whole::judge(&self.panel, protocol, Direction::Completion, content_type, &document).await
-            }
-        };
-        match judged {
+        match self.judging(self.settings.unjudged).whole(content_type, &document).await {
             Ok(None) => Ok(Response::from_parts(parts, buffered.into_body())),
             Ok(Some(masked)) => {
                 parts.headers.remove(CONTENT_LENGTH);
@@ -229,65 +214,45 @@ impl Answered<'_> {
         }
     }
 
-    /// Judges the lines of a stream that is there as a whole. Returns the body to send instead, if it is masked.
-    async fn lines(&self, text: &str) -> Result<Option<String>, Denial> {
-        let Settings { unjudged, max_bytes, .. } = *self.settings;
-        let mut stream =
-            Stream::new(self.panel.clone(), self.asked.protocol, Framing::Lines, unjudged, max_bytes);
-        let (sent, outcome) = stream.push(text.as_bytes()).await;
-        outcome?;
-        let (rest, outcome) = stream.finish().await;
-        outcome?;
-        let sent = String::from_utf8_lossy(&[sent, rest].concat()).into_owned();
-        Ok((sent != text).then_some(sent))
-    }
-
     /// Judges a copy of the answer.
     fn observe(self, body: Body, content_type: String, codings: Vec<Coding>) -> Body {
-        let (body, mut copy) = copied(body);
-        if !codings.is_empty() {
-            copy = decoded(copy, codings).boxed_unsync();
-        }
-        let mut next = async move || copy.frame().await?.ok()?.into_data().ok();
-        let max_bytes = self.settings.max_bytes;
-        let (panel, protocol) = (self.panel, self.asked.protocol);
+        let (body, copy) = copied(body);
+        let judging = self.judging(Unjudged::Pass);
         let observed = async move {
-            let _open = Open::new(&panel.telemetry);
-            let Some(first) = next().await else { return };
-            let kind = Kind::of(&content_type, &first, protocol);
-            let mut stream = match kind {
+            let telemetry = &judging.panel.telemetry;
+            let _open = Open::new(telemetry);
+            let mut copy = decoded(copy, codings);
+            let Some(Ok(first)) = copy.frame().await else { return };
+            let shown = first.data_ref().cloned().unwrap_or_default();
+            let mut copy = with_first(Some(first), copy);
+            match Kind::of(&content_type, &shown, judging.protocol) {
                 Kind::Stream(framing) => {
-                    Some(Stream::new(panel.clone(), protocol, framing, Unjudged::Pass, max_bytes))
-                }
-                Kind::Whole | Kind::Unjudged => None,
-            };
-            let mut whole = Vec::new();
-            let mut piece = Some(first);
-            while let Some(data) = piece {
-                panel.telemetry.count_bytes("answer", data.len());
-                if let Some(stream) = &mut stream {
-                    let (_, outcome) = stream.push(&data).await;
-                    if outcome.is_err() {
-                        return;
+                    let mut stream = judging.stream(framing);
+                    while let Some(Ok(Ok(data))) = copy.frame().await.map(|frame| frame.map(Frame::into_data))
+                    {
+                        telemetry.count_bytes("answer", data.len());
+                        if stream.push(&data).await.1.is_err() {
+                            return;
+                        }
                     }
-                } else if whole.len() < max_bytes {
-                    whole.extend_from_slice(&data);
+                    let _ = stream.finish().await;
                 }
-                piece = next().await;
-            }
-            if let Some(stream) = &mut stream {
-                let _ = stream.finish().await;
-            } else if kind == Kind::Whole
-                && let Some(text) = as_text(&whole)
-            {
-                let document = Document::scan(text);
-                let protocol = Protocol::of_answer(&document).unwrap_or(protocol);
-                let judged = whole::judge(&panel, protocol, Direction::Completion, &content_type, &document);
-                let _ = judged.await;
+                Kind::Whole => {
+                    let data = beginning(copy, judging.max_bytes).await;
+                    telemetry.count_bytes("answer", data.len());
+                    let Some(text) = as_text(&data) else { return };
+                    let _ = judging.whole(&content_type, &Document::scan(text)).await;
+                }
+                Kind::Unjudged => {}
             }
         };
         tokio::spawn(observed.in_current_span());
         body
+    }
+
+    fn judging(&self, unjudged: Unjudged) -> Judging {
+        let (panel, max_bytes) = (self.panel.clone(), self.settings.max_bytes);
+        Judging { panel, protocol: self.asked.protocol, unjudged, max_bytes }
     }
 
     async fn collect(&self, parts: &Parts, body: &mut Body) -> Result<Buffered, Response> {
@@ -308,7 +273,7 @@ impl Answered<'_> {
 
     fn failed(&self, parts: &Parts, error: &BoxError) -> Response {
         match error.downcast_ref::<Denial>() {
-            Some(denial) if denial.rule == "unreadable" => self.unjudged(parts, &denial.message),
+            Some(denial) if denial.kind == UNREADABLE => self.unjudged(parts, &denial.message),
             Some(denial) => self.denied(denial),
             None if error.is::<DecodeError>() => self.unjudged(parts, &error.to_string()),
             None => self.refuse(StatusCode::BAD_GATEWAY, "cut_off", &format!("no whole answer: {error}")),
@@ -316,11 +281,14 @@ impl Answered<'_> {
     }
 
     fn denied(&self, denial: &Denial) -> Response {
-        let (status, kind) = match denial.is_failure {
-            true => (StatusCode::BAD_GATEWAY, "judge_failed"),
-            false => (StatusCode::FORBIDDEN, BLOCKED),
-        };
-        self.refuse(status, kind, &denial.message)
+        self.asked.deny(&self.settings.id, denial, Direction::Completion)
+    }
+
+    fn pass_or_refuse(&self, parts: Parts, body: Body, message: &str) -> Result<Response, Response> {
+        match self.settings.refuses_unjudged() {
+            true => Err(self.unjudged(&parts, message)),
+            false => Ok(Response::from_parts(parts, body)),
+        }
     }
 
     /// Refuses an answer that cannot be judged. Clients retry most statuses from 500 on, which would have the model answer
@@ -328,7 +296,7 @@ impl Answered<'_> {
     fn unjudged(&self, parts: &Parts, message: &str) -> Response {
         let is_error = parts.status.is_client_error() || parts.status.is_server_error();
         let status = if is_error { parts.status } else { StatusCode::UNPROCESSABLE_ENTITY };
-        let mut response = self.refuse(status, "unreadable", message);
+        let mut response = self.refuse(status, UNREADABLE, message);
         if let Some(after) = parts.headers.get(RETRY_AFTER).filter(|_| is_error) {
             response.headers_mut().insert(RETRY_AFTER, after.clone());
         }
@@ -337,6 +305,38 @@ impl Answered<'_> {
 
     fn refuse(&self, status: StatusCode, kind: &'static str, message: &str) -> Response {
         self.asked.refuse(&self.settings.id, status, kind, message)
+    }
+}
+
+/// Judges of an answer, and its limits.
+struct Judging {
+    panel: Panel,
+    protocol: &'static Protocol,
+    unjudged: Unjudged,
+    max_bytes: usize,
+}
+
+impl Judging {
+    fn stream(&self, framing: Framing) -> Stream {
+        Stream::new(self.panel.clone(), self.protocol, framing, self.unjudged, self.max_bytes)
+    }
+
+    /// Judges an answer that is there as a whole. Returns the body to send instead, if it is masked.
+    async fn whole(&self, content_type: &str, document: &Document<'_>) -> Result<Option<String>, Denial> {
+        let text = document.text;
+        let first_line = text.split_inclusive('\n').next().filter(|line| line.len() < text.trim_end().len());
+        if document.is_json || !first_line.is_some_and(|line| Document::scan(line).is_json) {
+            let protocol = Protocol::of_answer(document).unwrap_or(self.protocol);
+            return whole::judge(&self.panel, protocol, Direction::Completion, content_type, document).await;
+        }
+        // The lines of a stream.
+        let mut stream = self.stream(Framing::Lines);
+        let (sent, outcome) = stream.push(text.as_bytes()).await;
+        outcome?;
+        let (rest, outcome) = stream.finish().await;
+        outcome?;
+        let sent = String::from_utf8_lossy(&[sent, rest].concat()).into_owned();
+        Ok((sent != text).then_some(sent))
     }
 }
 
@@ -364,10 +364,9 @@ struct Streamed {
 impl Streamed {
     fn new(answered: &Answered<'_>, framing: Framing, body: Body) -> Self {
         let Answered { settings, panel, asked, .. } = answered;
-        let (unjudged, max_bytes) = (settings.unjudged, settings.max_bytes);
         Self {
             _open: Open::new(&panel.telemetry),
-            stream: Stream::new(panel.clone(), asked.protocol, framing, unjudged, max_bytes),
+            stream: answered.judging(settings.unjudged).stream(framing),
             body: Some(body),
             trailers: None,
             cut: None,
@@ -413,8 +412,8 @@ impl Streamed {
                 }
             };
             if let Err(denial) = outcome {
-                if denial.is_failure {
-                    tracing::warn!(kind = denial.kind(), "{}", denial.message);
+                if denial.kind != BLOCKED {
+                    tracing::warn!(kind = denial.kind, "{}", denial.message);
                 }
                 // The rest of the answer is not received.
                 (self.body, self.trailers) = (None, None);
@@ -442,16 +441,11 @@ impl Streamed {
     /// Returns the end of the protocol for an answer that is refused. Without one, the connection is cut: the status is
     /// already sent, and only an incomplete message shows the caller that something is wrong.
     fn end(&self, denial: &Denial) -> String {
-        let status = match denial.kind() {
-            BLOCKED => StatusCode::FORBIDDEN,
-            "judge_failed" => StatusCode::BAD_GATEWAY,
-            _ => StatusCode::UNPROCESSABLE_ENTITY,
-        };
         self.stream.end(&Refusal {
             auditor: &self.auditor_id,
-            kind: denial.kind(),
+            kind: denial.kind,
             rule: &denial.rule,
-            status,
+            status: denial.status(Direction::Completion),
             message: &denial.message,
             id: self.asked.id.as_ref(),
             choices: &BTreeSet::new(),

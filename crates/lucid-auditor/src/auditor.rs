@@ -20,6 +20,7 @@ use crate::{
     body::{Body, Response, Room, json_response, skip},
     cors::Cors,
     forward::{self, Forwarder},
+    protocol::UNREADABLE,
     refusal::Asked,
     request::Examiner,
     telemetry::{Metrics, Telemetry},
@@ -158,7 +159,7 @@ impl Auditor {
         if let Some((status, message)) = self.unreadable(&parts) {
             skip(&parts.headers, body).await;
             let asked = Asked::at(parts.uri.path());
-            return Err(asked.refuse(&self.settings.id, status, "unreadable", &message));
+            return Err(asked.refuse(&self.settings.id, status, UNREADABLE, &message));
         }
         match (&parts.method, parts.uri.path()) {
             // The pod's network rules redirect the kubelet's probe of the model here as well. `Host` has the port that it

@@ -154,6 +154,17 @@ impl Room {
     }
 }
 
+/// Reads the beginning of a body: up to the piece that reaches `max_bytes`.
+pub(crate) async fn beginning(mut body: Body, max_bytes: usize) -> Vec<u8> {
+    let mut data = Vec::new();
+    while data.len() < max_bytes
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        data.extend_from_slice(&frame.into_data().unwrap_or_default());
+    }
+    data
+}
+
 /// Discards the body of a request that is refused unread. Clients that wait for `100 Continue` have sent none.
 pub(crate) async fn skip(headers: &HeaderMap, body: Body) {
     if !headers.contains_key(EXPECT) {

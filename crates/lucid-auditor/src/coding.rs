@@ -8,15 +8,17 @@ use async_compression::{
 };
 use bytes::Bytes;
 use futures::{StreamExt as _, TryFutureExt as _, TryStreamExt as _, stream::BoxStream};
-use http_body_util::{BodyDataStream, StreamBody};
+use http_body_util::{BodyDataStream, BodyExt as _, StreamBody};
 use hyper::{
-    body::{Body, Frame},
+    body::Frame,
     header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap},
 };
 use snafu::Snafu;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio_util::io::{ReaderStream, StreamReader};
 use tower::BoxError;
+
+use crate::body::Body;
 
 /// Value of `Accept-Encoding`.
 pub(crate) const ACCEPTED: &str = "gzip, deflate, br, zstd";
@@ -83,9 +85,14 @@ pub(crate) fn remove_headers(headers: &mut HeaderMap) {
 type Reader<'a> = Pin<Box<dyn AsyncBufRead + Send + 'a>>;
 type Decoded<'a> = StreamBody<BoxStream<'a, Result<Frame<Bytes>, BoxError>>>;
 
+/// Returns a body without its codings.
+pub(crate) fn decoded(body: Body, codings: Vec<Coding>) -> Body {
+    if codings.is_empty() { body } else { decode(body, codings).boxed_unsync() }
+}
+
 /// Decodes a body piece by piece, as far as the received part allows. Pieces have a limited size, and there are no trailers.
-pub(crate) fn decoded<'a>(
-    body: impl Body<Data = Bytes, Error = BoxError> + Send + 'a,
+pub(crate) fn decode<'a>(
+    body: impl hyper::body::Body<Data = Bytes, Error = BoxError> + Send + 'a,
     codings: Vec<Coding>,
 ) -> Decoded<'a> {
     let data = BodyDataStream::new(body).map_err(|cause| io::Error::other(Transfer { cause }));

@@ -1,23 +1,11 @@
 //! Judges: what an auditor asks about each text.
 
-use std::{
-    any,
-    borrow::Cow,
-    fmt,
-    ops::Range,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{any, borrow::Cow, fmt, ops::Range};
 
-use futures::{FutureExt as _, TryFutureExt as _, future::BoxFuture};
 use serde::Deserialize;
-use tower::{BoxError, Layer, Service, ServiceExt as _};
+use tower::{BoxError, Layer};
 
-use crate::{
-    CacheOptions, Mode,
-    cache::{Cache, Key},
-};
+use crate::{Layered, layer::JudgeService};
 
 /// Decides whether a text may pass.
 ///
@@ -102,8 +90,7 @@ pub trait Judge: Send + Sync + 'static {
         Self: Sized,
         L: Layer<JudgeService<Self>>,
     {
-        let judge = Arc::new(self);
-        Layered { service: layer.layer(JudgeService(Arc::clone(&judge))), judge }
+        Layered::new(self, layer)
     }
 }
 
@@ -226,19 +213,6 @@ impl Role {
     }
 }
 
-/// Turns of a conversation that are judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Turns {
-    /// All.
-    #[default]
-    All,
-    /// The last one, which begins with the last message of the assistant. A denial of an earlier text that is in the
-    /// [cache](Policy::cache) has no consequence; its masks have. An earlier text that is not in the cache is judged.
-    Last,
-}
-
 /// Decision of a judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -288,7 +262,7 @@ impl Span {
 }
 
 /// A judge cannot decide. Like `anyhow::Error`, any error converts to it with `?`.
-pub struct JudgeError(BoxError);
+pub struct JudgeError(pub(crate) BoxError);
 
 impl JudgeError {
     /// Creates an error with a message, which must not repeat the text.
@@ -318,321 +292,5 @@ impl fmt::Display for JudgeError {
             cause = error.source();
         }
         Ok(())
-    }
-}
-
-/// Treatment of a judge and its verdicts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Policy {
-    /// Name for metrics, log lines and refusals. Default: [`Judge::name`].
-    pub name: Option<String>,
-    /// In `observe`, verdicts are only reported. An auditor in `observe` observes with all of its judges.
-    pub mode: Mode,
-    /// Consequence of an error or a timeout. Default: deny.
-    pub on_failure: OnFailure,
-    /// Time for one verdict. Default: 10 s.
-    pub timeout: Duration,
-    /// Texts that the judge is asked about. Default: all.
-    pub directions: Option<Vec<Direction>>,
-    /// Roles whose prompts and results of tools the judge is asked about. Default: all, as the caller chooses the roles. Texts
-    /// without a role, or with an unknown one, are always judged; completions and calls of tools are subject to `directions`
-    /// only.
-    pub roles: Option<Vec<Role>>,
-    /// Turns whose denials have consequences. Default: all.
-    pub turns: Turns,
-    /// Cache of verdicts on whole texts: requests repeat the conversation. Windows of streams and errors are not cached.
-    ///
-    /// Default: none, so that the judge sees every text. Only for judges whose verdict depends on nothing but text, direction
-    /// and role: not for one that counts requests.
-    pub cache: Option<CacheOptions>,
-}
-
-/// Consequence of an error or a timeout of a judge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnFailure {
-    /// The text must not pass.
-    #[default]
-    Deny,
-    /// The text may pass.
-    Allow,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            name: None,
-            mode: Mode::Enforce,
-            on_failure: OnFailure::Deny,
-            timeout: Duration::from_secs(10),
-            directions: None,
-            roles: None,
-            turns: Turns::All,
-            cache: None,
-        }
-    }
-}
-
-impl Policy {
-    /// Sets the name.
-    #[must_use]
-    pub fn with_name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Sets the mode.
-    #[must_use]
-    pub fn with_mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Sets the consequence of a failure.
-    #[must_use]
-    pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
-        self.on_failure = on_failure;
-        self
-    }
-
-    /// Sets the time for one verdict.
-    #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Limits the judge to some texts.
-    #[must_use]
-    pub fn with_directions(mut self, directions: impl IntoIterator<Item = Direction>) -> Self {
-        self.directions = Some(directions.into_iter().collect());
-        self
-    }
-
-    /// Limits the judge to prompts and results of tools of some roles.
-    #[must_use]
-    pub fn with_roles(mut self, roles: impl IntoIterator<Item = Role>) -> Self {
-        self.roles = Some(roles.into_iter().collect());
-        self
-    }
-
-    /// Sets the turns that are judged.
-    #[must_use]
-    pub fn with_turns(mut self, turns: Turns) -> Self {
-        self.turns = turns;
-        self
-    }
-
-    /// Caches verdicts.
-    #[must_use]
-    pub fn with_cache(mut self, cache: CacheOptions) -> Self {
-        self.cache = Some(cache);
-        self
-    }
-}
-
-/// Judges of an auditor, with their policies. They judge in parallel.
-#[derive(Clone, Default)]
-pub struct Judges(Vec<Arc<Member>>);
-
-/// A judge with its policy.
-pub(crate) struct Member {
-    pub(crate) name: String,
-    pub(crate) policy: Policy,
-    judge: Box<dyn DynJudge>,
-    pub(crate) cache: Option<Cache>,
-}
-
-impl Judges {
-    /// Creates an empty set: everything passes.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a judge with the default policy.
-    #[must_use]
-    pub fn with(self, judge: impl Judge) -> Self {
-        self.with_policy(judge, Policy::default())
-    }
-
-    /// Adds a judge.
-    #[must_use]
-    pub fn with_policy(mut self, judge: impl Judge, policy: Policy) -> Self {
-        let name = policy.name.clone().unwrap_or_else(|| judge.name().into_owned());
-        let cache = policy.cache.and_then(Cache::new);
-        self.0.push(Arc::new(Member { name, policy, judge: Box::new(judge), cache }));
-        self
-    }
-
-    /// Returns `true` if there is no judge.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns names and policies.
-    pub fn policies(&self) -> impl Iterator<Item = (&str, &Policy)> {
-        self.0.iter().map(|member| (member.name.as_str(), &member.policy))
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Member>> {
-        self.0.iter()
-    }
-}
-
-impl fmt::Debug for Judges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.0).finish()
-    }
-}
-
-impl fmt::Debug for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Judge")
-            .field("name", &self.name)
-            .field("policy", &self.policy)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Member {
-    /// Returns the verdict within the timeout. The one on a whole text is cached by its `key`.
-    pub(crate) async fn judge(&self, passage: &Passage<'_>, key: Option<Key>) -> Result<Verdict, JudgeError> {
-        let judge = self.judge.judge(passage);
-        let verdict = async {
-            let (Some(cache), Some(key)) = (&self.cache, key) else { return judge.await };
-            let is_earlier = passage.is_history && self.policy.turns == Turns::Last;
-            match cache.get_or(key, judge).await? {
-                (Verdict::Deny { .. }, true) if is_earlier => Ok(Verdict::Allow),
-                (verdict, _) => Ok(verdict),
-            }
-        };
-        match tokio::time::timeout(self.policy.timeout, verdict).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(JudgeError::new(format!("no verdict within {:?}", self.policy.timeout))),
-        }
-    }
-
-    /// Returns `true` if the judge is asked about texts of this direction and role.
-    pub(crate) fn concerns(&self, passage: &Passage<'_>) -> bool {
-        let Policy { directions, roles, .. } = &self.policy;
-        directions.as_ref().is_none_or(|directions| directions.contains(&passage.direction))
-            && Role::of(passage).zip(roles.as_ref()).is_none_or(|(role, roles)| roles.contains(&role))
-    }
-
-    pub(crate) fn overlap(&self) -> usize {
-        self.judge.overlap()
-    }
-
-    pub(crate) fn context(&self, before: &str) -> usize {
-        self.judge.context(before).min(self.judge.overlap())
-    }
-
-    pub(crate) fn undecided(&self, text: &str) -> usize {
-        self.judge.undecided(text).min(self.judge.overlap())
-    }
-
-    pub(crate) fn stride(&self) -> usize {
-        self.judge.stride()
-    }
-}
-
-/// [`Judge`] as a trait object.
-trait DynJudge: Send + Sync {
-    fn judge<'a>(&'a self, passage: &'a Passage<'_>) -> BoxFuture<'a, Result<Verdict, JudgeError>>;
-    fn overlap(&self) -> usize;
-    fn context(&self, before: &str) -> usize;
-    fn undecided(&self, text: &str) -> usize;
-    fn stride(&self) -> usize;
-}
-
-impl<J: Judge> DynJudge for J {
-    fn judge<'a>(&'a self, passage: &'a Passage<'_>) -> BoxFuture<'a, Result<Verdict, JudgeError>> {
-        Box::pin(Judge::judge(self, passage))
-    }
-
-    fn overlap(&self) -> usize {
-        Judge::overlap(self)
-    }
-
-    fn context(&self, before: &str) -> usize {
-        Judge::context(self, before)
-    }
-
-    fn undecided(&self, text: &str) -> usize {
-        Judge::undecided(self, text)
-    }
-
-    fn stride(&self) -> usize {
-        Judge::stride(self)
-    }
-}
-
-/// A [`Judge`] as a tower service.
-#[derive(Debug)]
-pub struct JudgeService<J>(Arc<J>);
-
-impl<J> Clone for JudgeService<J> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<J: Judge> Service<Passage<'static>> for JudgeService<J> {
-    type Response = Verdict;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Verdict, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, passage: Passage<'static>) -> Self::Future {
-        let judge = Arc::clone(&self.0);
-        Box::pin(async move { judge.judge(&passage).await.map_err(|error| error.0) })
-    }
-}
-
-/// A judge in a tower layer: see [`Judge::layer`].
-#[derive(Debug)]
-pub struct Layered<J, S> {
-    judge: Arc<J>,
-    service: S,
-}
-
-impl<J, S> Judge for Layered<J, S>
-where
-    J: Judge,
-    S: Service<Passage<'static>, Response = Verdict, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-{
-    fn judge(&self, passage: &Passage<'_>) -> impl Future<Output = Result<Verdict, JudgeError>> + Send {
-        // Boxed for a limitation of the compiler: https://github.com/rust-lang/rust/issues/100013.
-        let verdict = self.service.clone().oneshot(passage.clone().into_owned()).map_err(Into::into);
-        let verdict: BoxFuture<'static, Result<Verdict, BoxError>> = verdict.boxed();
-        verdict.map_err(JudgeError)
-    }
-
-    fn name(&self) -> Cow<'_, str> {
-        self.judge.name()
-    }
-
-    fn overlap(&self) -> usize {
-        self.judge.overlap()
-    }
-
-    fn context(&self, before: &str) -> usize {
-        self.judge.context(before)
-    }
-
-    fn undecided(&self, text: &str) -> usize {
-        self.judge.undecided(text)
-    }
-
-    fn stride(&self) -> usize {
-        self.judge.stride()
     }
 }

@@ -86,6 +86,8 @@ mod forward;
 mod framing;
 mod json;
 mod judge;
+mod layer;
+mod policy;
 mod protocol;
 mod refusal;
 mod request;
@@ -101,10 +103,9 @@ mod whole;
 
 pub use auditor::Auditor;
 pub use cache::CacheOptions;
-pub use judge::{
-    Direction, Judge, JudgeError, JudgeService, Judges, Layered, OnFailure, Passage, Policy, Role, Span,
-    Turns, Verdict,
-};
+pub use judge::{Direction, Judge, JudgeError, Passage, Role, Span, Verdict};
+pub use layer::{JudgeService, Layered};
+pub use policy::{Judges, OnFailure, Policy, Turns};
 pub use serve::{ServeError, Stage, serve, serve_on};
 pub use settings::{Route, SettingError, Settings, Unjudged};
 pub use telemetry::Metrics;

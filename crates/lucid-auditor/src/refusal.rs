@@ -6,9 +6,11 @@ use hyper::StatusCode;
 use serde_json::Value;
 
 use crate::{
+    Direction,
     body::{Response, json_response},
     json::Document,
     protocol::{self, BLOCKED, Protocol, Refusal},
+    verdict::Denial,
 };
 
 /// Properties of a request that its answer is judged by, and refused.
@@ -27,6 +29,11 @@ impl Asked {
 
     pub(crate) fn of(path: &str, document: &Document<'_>) -> Self {
         Self { protocol: Protocol::of_request(path, document), id: protocol::request_id(document) }
+    }
+
+    /// Returns the refusal of a text by `auditor`.
+    pub(crate) fn deny(&self, auditor: &str, denial: &Denial, direction: Direction) -> Response {
+        self.refuse(auditor, denial.status(direction), denial.kind, &denial.message)
     }
 
     /// Returns a refusal by `auditor`.

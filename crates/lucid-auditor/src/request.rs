@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::Limited;
 use hyper::{
     HeaderMap, StatusCode,
     body::Body as _,
@@ -16,12 +16,12 @@ use tracing::Instrument as _;
 use crate::{
     Direction, Settings, Unjudged,
     body::{
-        Body, Buffered, Response, Room, Unbuffered, as_text, content_type, copied, discard, full,
+        Body, Buffered, Response, Room, Unbuffered, as_text, beginning, content_type, copied, discard, full,
         is_like_ascii, json_response, skip,
     },
-    coding::{ACCEPTED, DecodeError, MAX_CODINGS, codings, decoded, remove_headers},
+    coding::{ACCEPTED, DecodeError, MAX_CODINGS, codings, decode, decoded, remove_headers},
     json::Document,
-    protocol::{self, BLOCKED, Protocol},
+    protocol::{self, Protocol, UNREADABLE},
     refusal::Asked,
     verdict::{Denial, Panel},
     whole,
@@ -104,20 +104,11 @@ impl Examiner<'_> {
             Ok(codings) if !body.is_end_stream() => codings,
             _ => return (asked, body),
         };
-        let (body, mut copy) = copied(body);
-        if !codings.is_empty() {
-            copy = decoded(copy, codings).boxed_unsync();
-        }
+        let (body, copy) = copied(body);
         let content_type = content_type(&parts.headers);
         let (panel, max_bytes) = (self.panel, self.settings.max_bytes);
         let observed = async move {
-            let mut data = Vec::new();
-            while data.len() < max_bytes
-                && let Some(Ok(piece)) = copy.frame().await
-            {
-                data.extend_from_slice(&piece.into_data().unwrap_or_default());
-            }
-            drop(copy);
+            let data = beginning(decoded(copy, codings), max_bytes).await;
             panel.telemetry.count_bytes("request", data.len());
             let Some(text) = as_text(&data) else { return };
             let document = Document::scan(text);
@@ -161,7 +152,7 @@ impl Examiner<'_> {
                 return self.room.collect(&mut body).await;
             }
             remove_headers(headers);
-            self.room.collect(decoded(Limited::new(&mut body, max_bytes), codings)).await
+            self.room.collect(decode(Limited::new(&mut body, max_bytes), codings)).await
         };
         let refusal = match timeout(BODY_LIMIT, collected).await {
             Ok(Ok(buffered)) => return Ok(buffered),
@@ -170,7 +161,7 @@ impl Examiner<'_> {
                 refuse(StatusCode::SERVICE_UNAVAILABLE, "busy", "no memory for one more body")
             }
             Ok(Err(Unbuffered::Failed(error))) => {
-                let kind = if error.is::<DecodeError>() { "unreadable" } else { "cut_off" };
+                let kind = if error.is::<DecodeError>() { UNREADABLE } else { "cut_off" };
                 refuse(StatusCode::BAD_REQUEST, kind, &error.to_string())
             }
             Err(_elapsed) => {
@@ -183,15 +174,11 @@ impl Examiner<'_> {
     }
 
     fn denied(&self, asked: &Asked, denial: &Denial) -> Response {
-        let (status, kind) = match denial.is_failure {
-            true => (StatusCode::SERVICE_UNAVAILABLE, "judge_failed"),
-            false => (StatusCode::FORBIDDEN, BLOCKED),
-        };
-        self.refuse(asked, status, kind, &denial.message)
+        asked.deny(&self.settings.id, denial, Direction::Prompt)
     }
 
     fn unjudged(&self, asked: &Asked, message: &str) -> Response {
-        self.refuse(asked, StatusCode::UNSUPPORTED_MEDIA_TYPE, "unreadable", message)
+        self.refuse(asked, StatusCode::UNSUPPORTED_MEDIA_TYPE, UNREADABLE, message)
     }
 
     fn refuse(&self, asked: &Asked, status: StatusCode, kind: &'static str, message: &str) -> Response {

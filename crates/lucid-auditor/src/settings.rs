@@ -103,38 +103,23 @@ impl Settings {
     /// Returns [`SettingError`] if a variable is invalid.
     pub(crate) fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let first = |names: [&'static str; 2]| {
-            let name = names.into_iter().find(|name| variable(name).is_some()).unwrap_or(names[0]);
-            (name, variable(name))
+        let one = |name: &'static str| Found(name, variable(name));
+        let first = |name, older| {
+            let is_older = variable(name).is_none() && variable(older).is_some();
+            one(if is_older { older } else { name })
         };
 
-        let (name, found) = first(["LUCID_CHAIN_NEXT", "AUDITOR_URL"]);
-        let next = found.as_deref().and_then(authority);
-        let next = next.ok_or(SettingError { name, found, expected: "http://HOST:PORT".into() })?;
-        let (name, found) = first(["LUCID_AUDITOR_PORT", "PORT"]);
-        let port: u16 = number(name, found, 8080, 1, "a port from 1 to 65535")?;
+        let next = first("LUCID_CHAIN_NEXT", "AUDITOR_URL").parsed(None, "http://HOST:PORT", authority)?;
+        let port = first("LUCID_AUDITOR_PORT", "PORT").number(8080, 1, "a port from 1 to 65535")?;
         let routes = routes(variable("LUCID_ROUTES"), Route { port, next: next.clone() })?;
-        let (name, expected) = ("LUCID_AUDIT_MODE", "enforce or observe");
-        let found = variable(name);
-        let mode = match found.as_deref() {
-            None | Some("enforce") => Mode::Enforce,
-            Some("observe") => Mode::Observe,
-            _ => return Err(SettingError { name, found, expected: expected.into() }),
-        };
-        let (name, expected) = ("LUCID_UNJUDGED", "refuse or pass");
-        let found = variable(name);
-        let unjudged = match found.as_deref() {
-            None | Some("refuse") => Unjudged::Refuse,
-            Some("pass") => Unjudged::Pass,
-            _ => return Err(SettingError { name, found, expected: expected.into() }),
-        };
-        let name = "LUCID_METRICS_PORT";
+        let modes = [("enforce", Mode::Enforce), ("observe", Mode::Observe)];
+        let mode = one("LUCID_AUDIT_MODE").one_of(modes, "enforce or observe")?;
+        let treatments = [("refuse", Unjudged::Refuse), ("pass", Unjudged::Pass)];
+        let unjudged = one("LUCID_UNJUDGED").one_of(treatments, "refuse or pass")?;
         let beside = port.checked_add(METRICS_PORT_OFFSET).unwrap_or(0);
-        let metrics_port = number(name, variable(name), beside, 0, "a port or 0")?;
-        let name = "MAX_BODY_BYTES";
-        let max_bytes = number(name, variable(name), 1 << 20, 1, "a number of bytes")?;
-        let name = "LAME_DUCK_SECONDS";
-        let lame_duck: u16 = number(name, variable(name), 10, 0, "0 to 65535")?;
+        let metrics_port = one("LUCID_METRICS_PORT").number(beside, 0, "a port or 0")?;
+        let max_bytes = one("MAX_BODY_BYTES").number(1 << 20, 1, "a number of bytes")?;
+        let lame_duck: u16 = one("LAME_DUCK_SECONDS").number(10, 0, "0 to 65535")?;
         let probe_paths = variable("LUCID_PROBE_PATHS").unwrap_or_default();
         Ok(Self {
             id: variable("LUCID_AUDITOR_ID").unwrap_or_else(|| "lucid-auditor".to_owned()),
@@ -212,180 +197,31 @@ fn authority(url: &str) -> Option<Authority> {
     uri.authority().filter(|_| is_plain).cloned()
 }
 
-fn number<N: FromStr + PartialOrd>(
-    name: &'static str,
-    found: Option<String>,
-    default: N,
-    least: N,
-    expected: &'static str,
-) -> Result<N, SettingError> {
-    let Some(text) = found else { return Ok(default) };
-    let number = text.parse().ok().filter(|number| *number >= least);
-    number.ok_or(SettingError { name, found: Some(text), expected: expected.into() })
-}
+/// Name and value of a variable.
+struct Found(&'static str, Option<String>);
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn settings(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
-        Settings::from(|name| {
-            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        })
+impl Found {
+    fn parsed<T>(
+        self,
+        default: Option<T>,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, SettingError> {
+        let Self(name, found) = self;
+        let value = found.as_deref().map_or(default, parse);
+        value.ok_or(SettingError { name, found, expected: expected.into() })
     }
 
-    #[test]
-    fn lucids_variables_are_parsed() {
-        let settings = settings(&[
-            ("LUCID_AUDITOR_ID", "lucid-injection-auditor"),
-            ("LUCID_CHAIN_NEXT", "http://localhost:8093"),
-            ("LUCID_AUDITOR_PORT", "8090"),
-            ("LUCID_AUDIT_MODE", "observe"),
-            ("LUCID_PROBE_PATHS", "/health,/ready"),
-        ])
-        .unwrap();
-        assert_eq!((settings.id.as_str(), settings.port), ("lucid-injection-auditor", 8090));
-        assert_eq!((settings.next.as_str(), settings.mode), ("localhost:8093", Mode::Observe));
-        assert_eq!(settings.probe_paths, ["/health", "/ready"]);
+    fn number<N>(self, default: N, least: N, expected: &'static str) -> Result<N, SettingError>
+    where
+        N: FromStr + PartialOrd,
+    {
+        self.parsed(Some(default), expected, |text| text.parse().ok().filter(|number| *number >= least))
     }
 
-    #[test]
-    fn the_older_names_do_and_the_rest_has_defaults() {
-        let settings = settings(&[("AUDITOR_URL", "http://localhost:5000/"), ("PORT", "8093")]).unwrap();
-        assert_eq!((settings.next.as_str(), settings.port), ("localhost:5000", 8093));
-        assert_eq!((settings.mode, settings.max_bytes), (Mode::Enforce, 1 << 20));
-        assert_eq!(settings.lame_duck, Duration::from_secs(10));
-        assert_eq!((settings.metrics_port, settings.unjudged), (NonZeroU16::new(18093), Unjudged::Refuse));
-    }
-
-    #[test]
-    fn invalid_settings_name_variable_value_and_expected_values() {
-        let next = ("LUCID_CHAIN_NEXT", "http://localhost:5000");
-        for (variables, told) in [
-            (&[][..], "LUCID_CHAIN_NEXT: expected http://HOST:PORT, found nothing"),
-            (&[("LUCID_CHAIN_NEXT", "https://model")], "found https://model"),
-            (&[("LUCID_CHAIN_NEXT", "localhost:5000")], "found localhost:5000"),
-            (&[next, ("PORT", "0")], "PORT: expected a port from 1 to 65535, found 0"),
-            (
-                &[next, ("LUCID_AUDITOR_PORT", "x")],
-                "LUCID_AUDITOR_PORT: expected a port from 1 to 65535, found x",
-            ),
-            (&[next, ("LUCID_AUDIT_MODE", "off")], "expected enforce or observe, found off"),
-            (&[next, ("LUCID_UNJUDGED", "on")], "LUCID_UNJUDGED: expected refuse or pass, found on"),
-            (&[next, ("MAX_BODY_BYTES", "-1")], "MAX_BODY_BYTES: expected a number of bytes, found -1"),
-            (&[next, ("MAX_BODY_BYTES", "0")], "MAX_BODY_BYTES: expected a number of bytes, found 0"),
-            (&[next, ("LAME_DUCK_SECONDS", "10s")], "LAME_DUCK_SECONDS: expected 0 to 65535, found 10s"),
-        ] {
-            let message = settings(variables).unwrap_err().to_string();
-            assert!(message.contains(told), "{message}");
-        }
-    }
-
-    #[test]
-    fn routes_forward_to_ports_on_localhost_and_default_to_one() {
-        let first = [("LUCID_CHAIN_NEXT", "http://127.0.0.1:8093"), ("LUCID_AUDITOR_PORT", "8090")];
-        let eight: Vec<_> = (1..8).map(|port| format!("{}=500{port}", 9000 + port)).collect();
-        let eight = format!("8090=8093,{}", eight.join(","));
-        for (routes, expected) in [
-            ("", vec![(8090, "127.0.0.1:8093")]),
-            ("8090=8093", vec![(8090, "127.0.0.1:8093")]),
-            ("8090=8093,8091=8094", vec![(8090, "127.0.0.1:8093"), (8091, "localhost:8094")]),
-            (&eight, {
-                let others = ["localhost:5001", "localhost:5002", "localhost:5003", "localhost:5004"];
-                let more = ["localhost:5005", "localhost:5006", "localhost:5007"];
-                let others = (9001..).zip(others.into_iter().chain(more));
-                [(8090, "127.0.0.1:8093")].into_iter().chain(others).collect()
-            }),
-        ] {
-            let settings = settings(&[&first[..], &[("LUCID_ROUTES", routes)]].concat()).unwrap();
-            let found: Vec<_> =
-                settings.routes.iter().map(|route| (route.port, route.next.as_str())).collect();
-            assert_eq!(found, expected, "{routes}");
-            assert_eq!((settings.port, settings.next.as_str()), expected[0]);
-            for (port, next) in expected {
-                assert_eq!(settings.next_hop(Some(port)).as_str(), next, "{routes}");
-            }
-            assert_eq!(settings.next_hop(Some(1)).as_str(), "127.0.0.1:8093");
-        }
-    }
-
-    #[test]
-    fn invalid_routes_are_refused_with_the_expected_value() {
-        let pairs = "PORT=NEXT_PORT, with commas between pairs";
-        let first = "8090=5000 first, the ports of LUCID_AUDITOR_PORT and LUCID_CHAIN_NEXT";
-        let nine = "8090=5000,2=12,3=13,4=14,5=15,6=16,7=17,8=18,9=19";
-        for (routes, expected) in [
-            ("x", pairs),
-            (" ", pairs),
-            (",", pairs),
-            ("8090", pairs),
-            ("8090=", pairs),
-            ("=5000", pairs),
-            ("8090=5000,", pairs),
-            ("8090=5000;8091=5001", pairs),
-            ("8090=5000, 8091=5001", pairs),
-            ("8090=5000,8091=5001=5002", pairs),
-            ("8090=http://localhost:5000", pairs),
-            ("8090:5000", pairs),
-            ("+8090=5000", pairs),
-            ("08090=5000", pairs),
-            ("8090=5000,0=5001", pairs),
-            ("8090=5000,8091=0", pairs),
-            ("8090=5000,8091=65536", pairs),
-            ("8090=5000,8091=-1", pairs),
-            (nine, "at most 8 pairs"),
-            ("8090=5000,8090=5001", "port 8090 once"),
-            ("8090=5000,8090=5000", "port 8090 once"),
-            ("8090=5000,8091=5000", "port 5000 once"),
-            ("8090=5000,8091=8091", "port 8091 once"),
-            ("8090=5000,8091=8090", "port 8090 once"),
-            ("8091=5001", first),
-            ("8090=5001", first),
-            ("8091=5000", first),
-            ("8091=5001,8090=5000", first),
-        ] {
-            let variables = [
-                ("LUCID_CHAIN_NEXT", "http://localhost:5000"),
-                ("LUCID_AUDITOR_PORT", "8090"),
-                ("LUCID_ROUTES", routes),
-            ];
-            let message = settings(&variables).unwrap_err().to_string();
-            assert_eq!(message, format!("LUCID_ROUTES: expected {expected}, found {routes}"));
-        }
-        let variables = [("AUDITOR_URL", "http://model"), ("PORT", "8090"), ("LUCID_ROUTES", "8090=81")];
-        let message = settings(&variables).unwrap_err().to_string();
-        assert!(message.contains("expected 8090=80 first"), "{message}");
-    }
-
-    #[test]
-    fn probes_of_model_and_auditor_differ_by_port() {
-        let variables = [
-            ("LUCID_CHAIN_NEXT", "http://localhost:5000"),
-            ("PORT", "8090"),
-            ("LUCID_PROBE_PATHS", "/health,/ready?deep=1"),
-            ("LUCID_ROUTES", "8090=5000,8091=5001"),
-        ];
-        let settings = settings(&variables).unwrap();
-        for (host, method, path, is_probe) in [
-            ("10.0.0.7:5000", Method::GET, "/health", true),
-            ("[fd00::7]:5000", Method::GET, "/health", true),
-            ("10.0.0.7:5000", Method::GET, "/ready?deep=1", true),
-            ("10.0.0.7:5001", Method::GET, "/health", true),
-            ("10.0.0.7:8090", Method::GET, "/health", false),
-            ("10.0.0.7:8091", Method::GET, "/health", false),
-            ("10.0.0.7:5000", Method::GET, "/ready", false),
-            ("10.0.0.7:5000", Method::GET, "/health?deep=1", false),
-            ("10.0.0.7:5000", Method::GET, "/health/", false),
-            ("10.0.0.7:5000", Method::GET, "/%68ealth", false),
-            ("10.0.0.7:5000", Method::POST, "/health", false),
-            ("10.0.0.7:5000", Method::HEAD, "/health", false),
-            ("model", Method::GET, "/health", false),
-        ] {
-            let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
-            let found = settings.is_probe_of_the_model(&method, &path.parse().unwrap(), &headers);
-            assert_eq!(found, is_probe, "{host} {method} {path}");
-        }
-        let health = Uri::from_static("/health");
-        assert!(!settings.is_probe_of_the_model(&Method::GET, &health, &HeaderMap::new()));
+    /// The first value is the default.
+    fn one_of<T: Copy>(self, values: [(&str, T); 2], expected: &'static str) -> Result<T, SettingError> {
+        let known = |text: &str| values.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        self.parsed(Some(values[0].1), expected, known)
     }
 }

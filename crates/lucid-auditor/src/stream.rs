@@ -18,7 +18,7 @@ use crate::{
     body::as_text,
     framing::{Framing, Search},
     json::{Document, Kind, Step},
-    protocol::{self, Effect, Protocol, Refusal, Rule, Sent},
+    protocol::{self, Effect, Protocol, Refusal, Rule, Sent, UNREADABLE},
     text::{Edit, Source, Text, apply, texts_of_answer, without},
     track::Track,
     verdict::{Denial, Outcome, Panel},
@@ -147,7 +147,7 @@ impl Stream {
     }
 
     fn too_long(&self) -> Denial {
-        Denial::failure(
+        Denial::unjudged(
             "too_large",
             format!("an event of the answer is longer than {} bytes", self.max_bytes),
         )
@@ -176,7 +176,7 @@ impl Stream {
         let text = match as_text(&raw) {
             Some(text) => text,
             None if self.unjudged == Unjudged::Pass => "",
-            None => return Err(Denial::failure("unreadable", "the answer is not UTF-8 text".to_owned())),
+            None => return Err(Denial::unjudged(UNREADABLE, "the answer is not UTF-8 text".to_owned())),
         };
         self.ignored(text).await?;
         let content = self.framing.content(text);
@@ -246,7 +246,7 @@ impl Stream {
         if self.unjudged == Unjudged::Refuse
             && let Some(message) = protocol::unjudged_answer(&document)
         {
-            return Err(Denial::failure("unreadable", message));
+            return Err(Denial::unjudged(UNREADABLE, message));
         }
         let known = Protocol::of_answer(&document);
         let is_fragment = self.framing == Framing::Elements && !document.is_json;
@@ -314,7 +314,7 @@ impl Stream {
         }
         if self.tracks.len() >= MAX_TRACKS {
             let message = format!("the answer has more than {MAX_TRACKS} texts");
-            return Err(Denial::failure("too_large", message));
+            return Err(Denial::unjudged("too_large", message));
         }
         self.tracks.push(Track::new(passage(), rule, &self.panel));
         self.by_key.insert(key, self.tracks.len() - 1);

@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, join_all};
 use crate::{
     Mode, Passage, Span,
     json::{Offsets, decode},
-    judge::Member,
+    policy::Member,
     protocol::Rule,
     text::{Edit, Source},
     values::Values,
@@ -175,16 +175,16 @@ impl Track {
         let end = self.end();
         let stride = match panel.observes_aside(member) {
             // Few windows report a finding twice.
-            true => member.stride().max(8 * member.overlap()),
-            false => member.stride(),
+            true => member.judge.stride().max(8 * member.judge.overlap()),
+            false => member.judge.stride(),
         };
         let is_due = end - seat.judged >= stride.max(1) || is_end && seat.decided < end;
         is_due.then_some(())?;
         let before = self.tail.get(..seat.decided.saturating_sub(self.base)).unwrap_or_default();
         let context = match self.rule.is_nested() && before.contains('\\') {
             // Escapes are longer than what they stand for.
-            true => member.overlap(),
-            false => member.context(before),
+            true => member.judge.overlap(),
+            false => member.judge.context(before),
         };
         let start = seat.decided.saturating_sub(context).max(seat.from).max(self.base);
         let start = (self.base + start_of_word(&self.tail, start - self.base)).max(seat.from);
@@ -213,7 +213,7 @@ impl Track {
     /// Drops text that no window needs any more.
     fn trim(&mut self) {
         let needed = self.seats.iter().map(|(member, seat)| {
-            seat.decided.min(seat.judged).saturating_sub(member.overlap() + LONG_WORD).max(seat.from)
+            seat.decided.min(seat.judged).saturating_sub(member.judge.overlap() + LONG_WORD).max(seat.from)
         });
         let needed = needed.min().unwrap_or_else(|| self.end()).saturating_sub(self.base);
         if needed > SURPLUS || needed == self.tail.len() {
@@ -268,7 +268,7 @@ impl Window<'_> {
     /// Returns the position up to which the verdict is final.
     fn limit(&self, member: &Member) -> usize {
         let text = &*self.passage.text;
-        let undecided = member.undecided(text).min(text.len());
+        let undecided = member.judge.undecided(text).min(text.len());
         let limit = self.position(text.floor_char_boundary(text.len() - undecided));
         // Text after an incomplete escape is undecided too.
         if self.is_cut { limit.min(self.position(text.len())) } else { limit }

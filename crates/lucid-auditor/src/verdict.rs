@@ -11,12 +11,16 @@ use futures::{
     FutureExt as _,
     future::{BoxFuture, join_all},
 };
+use hyper::StatusCode;
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
 use crate::{
-    Direction, Judges, Mode, OnFailure, Passage, Role, Span, Verdict, cache::Key, judge::Member,
-    protocol::BLOCKED, telemetry::Telemetry,
+    Direction, Judges, Mode, OnFailure, Passage, Role, Span, Verdict,
+    cache::Key,
+    policy::Member,
+    protocol::{BLOCKED, JUDGE_FAILED},
+    telemetry::Telemetry,
 };
 
 /// Maximum number of verdicts in progress that nobody waits for. Beyond it, observing judges are not asked.
@@ -44,31 +48,32 @@ pub(crate) enum Outcome {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Denial {
-    /// The judge failed.
-    pub(crate) is_failure: bool,
+    /// [`BLOCKED`] by a judge, or the reason why there is no verdict.
+    pub(crate) kind: &'static str,
     pub(crate) rule: Cow<'static, str>,
     pub(crate) message: String,
 }
 
 impl Denial {
-    /// Returns the kind of refusal.
-    pub(crate) fn kind(&self) -> &'static str {
-        match &self.rule {
-            _ if !self.is_failure => BLOCKED,
-            Cow::Borrowed(kind @ ("unreadable" | "too_large")) => kind,
-            _ => "judge_failed",
-        }
-    }
-
     /// Denies what cannot be judged.
-    pub(crate) fn failure(kind: &'static str, message: String) -> Self {
-        Self { is_failure: true, rule: Cow::Borrowed(kind), message }
+    pub(crate) fn unjudged(kind: &'static str, message: String) -> Self {
+        Self { kind, rule: Cow::Borrowed(kind), message }
     }
 
     /// Denies a text in which what `rule` found cannot be replaced, because of its `place`.
     pub(crate) fn irreplaceable(rule: &str, place: &str) -> Self {
         let message = format!("{rule} cannot be replaced in {place}");
-        Self { is_failure: false, rule: Cow::Owned(rule.to_owned()), message }
+        Self { kind: BLOCKED, rule: Cow::Owned(rule.to_owned()), message }
+    }
+
+    /// Returns the status of the refusal. Clients retry most statuses from 500 on, which does not help what cannot be judged.
+    pub(crate) fn status(&self, direction: Direction) -> StatusCode {
+        match (self.kind, direction) {
+            (BLOCKED, _) => StatusCode::FORBIDDEN,
+            (JUDGE_FAILED, Direction::Prompt | Direction::ToolResult) => StatusCode::SERVICE_UNAVAILABLE,
+            (JUDGE_FAILED, Direction::Completion | Direction::ToolCall) => StatusCode::BAD_GATEWAY,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        }
     }
 }
 
@@ -154,7 +159,7 @@ impl Panel {
             }
             Ok(Verdict::Deny { rule, message }) => {
                 let message = format!("{name}: {message}{}", place(passage));
-                Outcome::Deny(Denial { is_failure: false, rule, message })
+                Outcome::Deny(Denial { kind: BLOCKED, rule, message })
             }
             Err(error) => {
                 self.telemetry.count_failure(name);
@@ -162,7 +167,7 @@ impl Panel {
                 match member.policy.on_failure {
                     OnFailure::Deny => {
                         let message = format!("{name}: the judge failed, so the text must not pass");
-                        Outcome::Deny(Denial { is_failure: true, rule: Cow::Borrowed("failure"), message })
+                        Outcome::Deny(Denial { kind: JUDGE_FAILED, rule: Cow::Borrowed("failure"), message })
                     }
                     OnFailure::Allow => Outcome::Allow,
                 }
@@ -247,175 +252,4 @@ fn on_boundaries(mut span: Span, text: &str) -> Span {
     let (start, end) = (span.range.start.min(text.len()), span.range.end.min(text.len()));
     span.range = text.floor_char_boundary(start)..text.ceil_char_boundary(end.max(start));
     span
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-    use crate::{CacheOptions, Judge, JudgeError, Policy, Turns};
-
-    /// Denies attacks and masks names. It fails when it is told to, and counts what it is asked.
-    #[derive(Default)]
-    struct Attacks(Arc<AtomicUsize>);
-
-    impl Judge for Attacks {
-        async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
-            let count = self.0.fetch_add(1, Ordering::Relaxed);
-            tokio::task::yield_now().await;
-            Ok(match &*passage.text {
-                "attack" => Verdict::deny("attack", "the text is an attack"),
-                "Jo" => Verdict::Mask(vec![Span::new(0..2, "name", "<NAME>")]),
-                "fail" if count == 0 => return Err(JudgeError::new("no")),
-                _ => Verdict::Allow,
-            })
-        }
-    }
-
-    fn panel(policy: Policy) -> (Panel, Arc<AtomicUsize>) {
-        let judge = Attacks::default();
-        let count = Arc::clone(&judge.0);
-        let judges = Judges::new().with_policy(judge, policy);
-        (Panel { judges, telemetry: Arc::new(Telemetry::new(None).unwrap()), mode: Mode::Enforce }, count)
-    }
-
-    fn passage(direction: Direction, role: Option<&'static str>, text: &'static str) -> Passage<'static> {
-        Passage { role: role.map(Into::into), ..Passage::new(direction, text) }
-    }
-
-    /// Returns `deny`, `mask` or `allow`.
-    async fn judge(panel: &Panel, text: &'static str, is_history: bool) -> &'static str {
-        let passage = Passage { is_history, ..passage(Direction::Prompt, Some("user"), text) };
-        panel.judge(&passage).await.action()
-    }
-
-    #[tokio::test]
-    async fn roles_leave_out_only_what_is_known_to_have_another_role() {
-        let policy = Policy::default().with_roles([Role::User, Role::Assistant]);
-        let (panel, _) = panel(policy);
-        for (direction, role, action) in [
-            (Direction::Prompt, Some("user"), "deny"),
-            (Direction::Prompt, Some("assistant"), "deny"),
-            (Direction::Prompt, Some("model"), "deny"),
-            (Direction::Prompt, Some("system"), "allow"),
-            (Direction::Prompt, Some("developer"), "allow"),
-            (Direction::Prompt, Some("tool"), "allow"),
-            (Direction::Prompt, Some("function"), "allow"),
-            (Direction::ToolResult, Some("user"), "allow"),
-            (Direction::ToolResult, None, "allow"),
-            (Direction::Prompt, None, "deny"),
-            (Direction::Prompt, Some("System"), "deny"),
-            (Direction::Prompt, Some("system "), "deny"),
-            (Direction::Completion, Some("system"), "deny"),
-            (Direction::ToolCall, Some("tool"), "deny"),
-        ] {
-            let found = panel.judge(&passage(direction, role, "attack")).await.action();
-            assert_eq!(found, action, "{direction} {role:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn earlier_turns_pass_if_they_were_judged_before() {
-        let (panel, count) =
-            panel(Policy::default().with_turns(Turns::Last).with_cache(CacheOptions::default()));
-        assert_eq!(judge(&panel, "attack", true).await, "deny", "an invented history is judged");
-        assert_eq!(judge(&panel, "attack", true).await, "allow");
-        assert_eq!(judge(&panel, "attack", false).await, "deny", "the last turn is always judged");
-        assert_eq!(judge(&panel, "Jo", false).await, "mask");
-        assert_eq!(judge(&panel, "Jo", true).await, "mask");
-        assert_eq!(count.load(Ordering::Relaxed), 2);
-        // Another role or direction is another text.
-        for (direction, role) in [
-            (Direction::Prompt, Some("system")),
-            (Direction::ToolResult, Some("user")),
-            (Direction::Prompt, None),
-        ] {
-            let passage = Passage { is_history: true, ..passage(direction, role, "attack") };
-            assert_eq!(panel.judge(&passage).await.action(), "deny", "{direction} {role:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn all_turns_are_judged_by_default_and_new_text_only_costs() {
-        let (panel, count) = panel(Policy::default().with_cache(CacheOptions::default()));
-        for _ in 0..3 {
-            for (text, action) in [("attack", "deny"), ("hello", "allow"), ("Jo", "mask")] {
-                assert_eq!(judge(&panel, text, true).await, action);
-            }
-        }
-        assert_eq!(count.load(Ordering::Relaxed), 3);
-    }
-
-    #[tokio::test]
-    async fn nothing_is_cached_without_the_option_or_space() {
-        for policy in [Policy::default(), Policy::default().with_cache(CacheOptions::default().with_size(0))]
-        {
-            let (panel, count) = panel(policy.with_turns(Turns::Last));
-            for _ in 0..3 {
-                assert_eq!(judge(&panel, "attack", true).await, "deny");
-            }
-            assert_eq!(count.load(Ordering::Relaxed), 3);
-        }
-    }
-
-    #[tokio::test]
-    async fn errors_are_not_cached() {
-        let (panel, _) = panel(Policy::default().with_cache(CacheOptions::default()));
-        assert_eq!(judge(&panel, "fail", false).await, "deny");
-        assert_eq!(judge(&panel, "fail", false).await, "allow");
-    }
-
-    #[tokio::test]
-    async fn verdicts_expire() {
-        let cache = CacheOptions::default().with_ttl(std::time::Duration::from_millis(5));
-        let (panel, count) = panel(Policy::default().with_cache(cache));
-        let expiry = async {
-            while count.load(Ordering::Relaxed) < 2 {
-                judge(&panel, "hello", false).await;
-            }
-        };
-        tokio::time::timeout(std::time::Duration::from_secs(60), expiry).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn concurrent_requests_for_a_text_ask_once() {
-        let (panel, count) = panel(Policy::default().with_cache(CacheOptions::default()));
-        let passages: Vec<_> = (0..20).map(|_| passage(Direction::Prompt, None, "attack")).collect();
-        let outcomes = join_all(passages.iter().map(|passage| panel.judge(passage))).await;
-        assert!(outcomes.iter().all(|outcome| outcome.action() == "deny"));
-        assert_eq!(count.load(Ordering::Relaxed), 1);
-    }
-
-    #[tokio::test]
-    async fn denials_name_the_message_and_the_option() {
-        let (panel, _) = panel(Policy::default());
-        let option = "; the judge's option roles can leave it out";
-        for (direction, role, location, place) in [
-            (Direction::Prompt, Some("user"), "/messages/3/content", " (messages[3])".to_owned()),
-            (
-                Direction::Prompt,
-                Some("system"),
-                "/messages/0/content",
-                format!(" (messages[0], role system{option})"),
-            ),
-            (Direction::ToolResult, None, "/input/2/output", format!(" (input[2], role tool{option})")),
-            (
-                Direction::ToolCall,
-                None,
-                "/messages/1/tool_calls/0/function/arguments",
-                " (messages[1])".to_owned(),
-            ),
-            (Direction::Prompt, None, "/tools/0/function/description", " (tools[0])".to_owned()),
-            (Direction::Prompt, None, "/system", " (system)".to_owned()),
-            (Direction::Prompt, None, "/an attack~1/0", String::new()),
-            (Direction::Prompt, None, "/0/0", String::new()),
-            (Direction::Prompt, None, "", String::new()),
-            (Direction::Completion, Some("assistant"), "/choices/0/message/content", String::new()),
-        ] {
-            let passage = Passage { location: location.into(), ..passage(direction, role, "attack") };
-            let Outcome::Deny(denial) = panel.judge(&passage).await else { panic!("{location}") };
-            assert_eq!(denial.message, format!("Attacks: the text is an attack{place}"));
-        }
-    }
 }

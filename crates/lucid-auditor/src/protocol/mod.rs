@@ -228,8 +228,10 @@ impl Sent for NoEnd {
     }
 }
 
-/// Kind of refusals by a judge.
+/// Kinds of refusals: by a judge, by its failure, and of what cannot be judged.
 pub(crate) const BLOCKED: &str = "blocked";
+pub(crate) const JUDGE_FAILED: &str = "judge_failed";
+pub(crate) const UNREADABLE: &str = "unreadable";
 
 /// A refused request or answer.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::routing::any;
 use serde_json::{Value, json};
 
-use crate::{NOBODY, Phrase, auditor, auditor_with, chain, client, get, serve, wire::status_of};
+use crate::{NOBODY, Phrase, auditor, auditor_with, chain, client, get, serve, wire::status_of, within};
 
 #[tokio::test]
 async fn the_model_gets_the_request_as_it_was_sent() {
@@ -145,18 +145,27 @@ async fn an_answer_without_a_body_comes_back_so() {
 
 #[tokio::test]
 async fn health_is_the_auditors_but_for_the_probe_of_the_model() {
-    let probes = [("LUCID_AUDITOR_PORT", "8090"), ("LUCID_PROBE_PATHS", "/health")];
-    let without_model = auditor(NOBODY.parse().unwrap(), &probes).await;
-    let ask = |host: &'static str| {
-        client().get(format!("http://{without_model}/health")).header("host", host).send()
-    };
-    let own = ask("10.0.0.7:8090").await.unwrap();
-    assert_eq!((own.status().as_u16(), own.text().await.unwrap().as_str()), (200, r#"{"status":"ok"}"#));
-    assert_eq!(
-        ask("10.0.0.7:5000").await.unwrap().status(),
-        502,
-        "the model is not up, and its probe says so"
-    );
+    let variables = |paths| [("LUCID_AUDITOR_PORT", "8090"), ("LUCID_PROBE_PATHS", paths)];
+    let without_model = auditor(NOBODY.parse().unwrap(), &variables("/health,/ready?deep=1")).await;
+    for (host, method, path, status) in [
+        ("10.0.0.7:8090", Method::GET, "/health", 200),
+        ("model", Method::GET, "/health", 200),
+        ("10.0.0.7:5000", Method::HEAD, "/health", 200),
+        ("10.0.0.7:5000", Method::GET, "/health?deep=1", 200),
+        // The model is not up, and its probe says so.
+        ("10.0.0.7:5000", Method::GET, "/health", 502),
+        ("[fd00::7]:5000", Method::GET, "/health", 502),
+    ] {
+        let request = client().request(method.clone(), format!("http://{without_model}{path}"));
+        let answer = within(request.header("host", host).send()).await.unwrap();
+        assert_eq!(answer.status(), status, "{host} {method} {path}");
+        if (status, method) == (200, Method::GET) {
+            assert_eq!(answer.text().await.unwrap(), r#"{"status":"ok"}"#);
+        }
+    }
+    let other = auditor(NOBODY.parse().unwrap(), &variables("/ready")).await;
+    let answer = client().get(format!("http://{other}/health")).header("host", "10.0.0.7:5000").send();
+    assert_eq!(within(answer).await.unwrap().status(), 200, "not a path of a probe");
 }
 
 #[tokio::test]

@@ -1,5 +1,9 @@
 //! Arguments and results of tools: JSON in JSON strings.
 
+use std::convert::Infallible;
+
+use axum::{Router, body::Body};
+use futures::{StreamExt as _, stream};
 use lucid_auditor::{Auditor, Direction, Judge, JudgeError, Passage, Policy, Span, Verdict};
 use serde_json::{Value, json};
 
@@ -50,6 +54,8 @@ async fn masks_keep_arguments_and_results_valid() {
         (r#"{"n":4111222233334444,"m":1}"#, &["3333", "4444"], r#"{"n":"<X>","m":1}"#),
         (r#"{"card":-4111111111111111}"#, &[CARD], r#"{"card":"<X>"}"#),
         (r#"{"t":"password x","k":1}"#, &["password x\","], r#"{"t":"<X>","k":1}"#),
+        (r#"{"a":4155552671,"b":[1, -22 ,true]}"#, &["555"], r#"{"a":"<X>","b":[1, -22 ,true]}"#),
+        (r#"{"a":4155552671,"b":[1, -22 ,true]}"#, &["22"], r#"{"a":4155552671,"b":[1, "<X>" ,true]}"#),
         (r#"{"t":"a\"b","k":1}"#, &["\"b\",\"k"], r#"{"t":"a<X>","":1}"#),
         (r#"call 4155552671"#, &["4155552671"], "call <X>"),
     ] {
@@ -69,6 +75,21 @@ async fn masks_keep_arguments_and_results_valid() {
             assert_eq!(joined(&content, &event("SAMPLE")), masked, "{arguments} {size}");
         }
     }
+}
+
+#[tokio::test]
+async fn long_runs_in_arguments_are_no_numbers_and_do_not_wait() {
+    let arguments = format!("[{}", "a".repeat(1000));
+    let delta = json!({"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]});
+    let event = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}));
+    let model = Router::new().fallback(move || {
+        let open = stream::iter([Ok::<_, Infallible>(event.clone())]).chain(stream::pending());
+        async { ([("content-type", "text/event-stream")], Body::from_stream(open)) }
+    });
+    let address = auditor_with(serve(model).await, &[], |auditor| auditor.judge(Parts(&["secret"]))).await;
+    let request = client().post(format!("http://{address}/v1/chat/completions")).json(&json!({}));
+    let mut answer = within(request.send()).await.unwrap();
+    assert!(within(answer.chunk()).await.unwrap().is_some());
 }
 
 #[tokio::test]
