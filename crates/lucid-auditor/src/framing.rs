@@ -73,7 +73,8 @@ impl Nesting {
             }
             b'}' | b']' => {
                 self.depth = self.depth.saturating_sub(1);
-                return self.array == Some(self.depth);
+                // An element ends, or the array.
+                return self.array == Some(self.depth) || byte == b']' && self.array == Some(self.depth + 1);
             }
             _ => {}
         }

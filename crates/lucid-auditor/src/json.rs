@@ -234,6 +234,14 @@ impl<'a> Document<'a> {
         self.ancestors(node).find(|&node| self.nodes[node].depth <= depth).unwrap_or_default()
     }
 
+    /// Returns `true` if a member with this name, at any depth of a container, is a string that is not empty.
+    pub(crate) fn has_within(&self, container: usize, name: &str) -> bool {
+        let depth = self.nodes[container].depth;
+        let within = self.nodes[container + 1..].iter().take_while(|node| node.depth > depth);
+        let mut named = within.filter(|node| node.kind == Kind::String && node.step.name() == Some(name));
+        named.any(|node| !node.range.is_empty())
+    }
+
     /// Returns the last name on the way to a node.
     pub(crate) fn name(&self, node: usize) -> &str {
         self.ancestors(node).find_map(|node| self.nodes[node].step.name()).unwrap_or_default()

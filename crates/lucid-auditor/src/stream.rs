@@ -186,7 +186,7 @@ impl Stream {
         if start.is_empty() {
             // A comment.
             held.effect = Some(Effect::Ping);
-        } else if start.trim_end() == protocol::DONE {
+        } else if start.trim_end() == protocol::DONE || self.framing == Framing::Elements && start == "]" {
             held.effect = Some(Effect::EndsAll);
         } else if self.framing == Framing::Elements
             || Document::is_like(start) && self.framing != Framing::Text
@@ -361,8 +361,8 @@ impl Stream {
         hasher.finish()
     }
 
-    /// Notes the ids of elements. One with another id than before is another text: some servers give all calls of tools the
-    /// same index.
+    /// Notes the ids of elements that begin. One with another id than before is another text: some servers give all calls of
+    /// tools the same index. Others give each piece of a call another id.
     fn note_ids(&mut self, document: &Document<'_>, protocol: &Protocol) {
         let is_id = |&node: &usize| {
             let name = document.nodes[node].step.name();
@@ -371,7 +371,7 @@ impl Stream {
         for node in (1..document.nodes.len()).filter(is_id) {
             let element = document.nodes[node].parent;
             let is_new = self.ids.len() < MAX_TRACKS && !document.raw(node).is_empty();
-            if element > 0 && is_new {
+            if element > 0 && is_new && document.has_within(element, protocol.element.2) {
                 let id = self.hasher.hash_one(document.raw(node));
                 self.ids.insert(self.place(document, element, protocol), id);
             }

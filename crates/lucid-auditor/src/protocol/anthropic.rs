@@ -90,7 +90,7 @@ pub(super) static MESSAGES: Protocol = Protocol {
             "content/source/type=file",
             "content/source/type=url",
         ],
-        free: &["input"],
+        free: &["content/*/input", "content_block/input"],
         ..Media::NONE
     },
     refusal,

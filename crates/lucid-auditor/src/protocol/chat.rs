@@ -84,7 +84,7 @@ const COMMON: Protocol = Protocol {
     ],
     messages: "messages",
     choices: "choices",
-    element: ("index", "id"),
+    element: ("index", "id", "name"),
     effect: |document| {
         let is_reason = |node: &usize| {
             let node = &document.nodes[*node];

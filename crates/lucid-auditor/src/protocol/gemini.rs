@@ -6,11 +6,11 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    Effect, Event, Protocol, Refusal, Sent,
+    Event, Protocol, Refusal, Sent,
     media::Media,
     rule::{call, completion, prompt, result},
 };
-use crate::json::{Document, Kind, Node};
+use crate::json::Document;
 
 pub(super) static GENERATE: Protocol = Protocol {
     paths: &[":generateContent", ":streamGenerateContent", ":countTokens"],
@@ -34,15 +34,8 @@ pub(super) static GENERATE: Protocol = Protocol {
     events: &[completion("candidates/*/content/parts/*/text", 3)],
     messages: "contents",
     choices: "candidates",
-    element: ("index", ""),
-    effect: |document| {
-        let is_reason = |node: usize| {
-            let Node { kind, depth, step, .. } = &document.nodes[node];
-            let is_named = *kind == Kind::String && *depth == 3 && step.name() == Some("finishReason");
-            is_named && !matches!(document.raw(node), "" | "FINISH_REASON_UNSPECIFIED")
-        };
-        if (0..document.nodes.len()).any(is_reason) { Effect::EndsAll } else { Effect::None }
-    },
+    element: ("index", "", ""),
+    // Some models state the finish reason STOP in each event: texts end with the stream.
     elements: Some(b'['),
     joins_elements: true,
     echoes: &["logprobsResult"],

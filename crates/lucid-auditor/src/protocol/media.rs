@@ -63,10 +63,12 @@ fn media(document: &Document<'_>) -> Option<String> {
     let is_kind = |kind: &str| known.has(|it| it.kinds, |known| kind.eq_ignore_ascii_case(known));
     let ends = |node, pattern: &str| ends(document, node, pattern);
     let is_media = |node: usize| {
-        let Some(name) = document.nodes[node].step.name().map(str::to_ascii_lowercase) else { return false };
+        let Some(name) = document.nodes[node].step.name() else { return false };
+        let is_upper = name.bytes().any(|byte| byte.is_ascii_uppercase());
+        let name = if is_upper { Cow::Owned(name.to_ascii_lowercase()) } else { Cow::Borrowed(name) };
         let is_of_kind = || is_kind(&name) || name == "type" && is_kind(&short_value(document, node));
         let holder = document.nodes[node].parent;
-        known.names.contains(&name)
+        known.names.contains(&*name)
             && (is_of_kind() && known.has(|it| it.parts, |part| ends(holder, part))
                 || known.has(|it| it.members, |member| ends(node, member)))
     };

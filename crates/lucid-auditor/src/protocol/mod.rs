@@ -77,8 +77,9 @@ pub(crate) struct Protocol {
     pub(crate) choices: &'static str,
     /// Members of an event that tell which text it continues.
     pub(crate) indices: &'static [&'static str],
-    /// Members of an element of an array in an event that tell which one it is: its index, and its id.
-    pub(crate) element: (&'static str, &'static str),
+    /// Members of an element of an array in an event that tell which one it is: its index, its id, and the name by which a new
+    /// one begins.
+    pub(crate) element: (&'static str, &'static str, &'static str),
     /// Parts of an answer continue each other, wherever they are in their array.
     pub(crate) joins_elements: bool,
     /// What an event means for the texts of its stream.
@@ -113,7 +114,7 @@ impl Protocol {
         messages: "",
         choices: "",
         indices: &[],
-        element: ("", ""),
+        element: ("", "", ""),
         joins_elements: false,
         effect: |_| Effect::None,
         elements: None,

@@ -93,7 +93,7 @@ pub(super) static RESPONSES: Protocol = Protocol {
         ],
         kinds: &["computer_screenshot", "image_generation_call", "input_file", "input_image", "input_video"],
         members: &["^/partial_image_b64"],
-        free: &["arguments", "input"],
+        free: &["arguments", "input/*/input", "output/*/input", "item/input"],
         tokens: &["input"],
     },
     sent: || Box::new(Response::default()),

@@ -341,7 +341,12 @@ async fn a_text_goes_on_where_nothing_says_that_it_ends() {
         sse(&json!({"choices": [choice]}))
     };
     let gemini =
-        |parts: Value| sse(&json!({"candidates": [{"content": {"parts": parts}, "finishReason": null}]}));
+        |parts: Value| sse(&json!({"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}));
+    // The index tells which call a piece belongs to.
+    let call = |id: &str, function: Value| {
+        let delta = json!({"tool_calls": [{"index": 0, "id": id, "function": function}]});
+        sse(&json!({"choices": [{"index": 0, "delta": delta}]}))
+    };
     let block = |event: Value| sse(&event);
     let delta = |text: &str| {
         let delta = json!({"type": "text_delta", "text": text});
@@ -351,6 +356,13 @@ async fn a_text_goes_on_where_nothing_says_that_it_ends() {
         |text: &str| sse(&json!({"type": "response.output_text.delta", "output_index": 0, "delta": text}));
     for (path, pieces) in [
         ("/v1/chat/completions", vec![chat(Some(0), "41111111"), chat(None, "11111111")]),
+        (
+            "/v1/chat/completions",
+            vec![
+                call("a", json!({"name": "f", "arguments": "{\"n\":\"41111111"})),
+                call("b", json!({"arguments": "11111111\"}"})),
+            ],
+        ),
         (
             "/v1beta/models/g:streamGenerateContent",
             vec![

@@ -138,6 +138,11 @@ async fn images_sounds_and_files_of_a_request_cannot_be_judged() {
             message(json!([{"type": "tool_result", "content": [{"type": "image", "source": {}}]}])),
             "/messages/0/content/0/content/0/type",
         ),
+        (
+            "/v1/services/generation",
+            json!({"input": message(json!([{"type": "image_url", "image_url": {"url": "https://a.test/b.png"}}]))}),
+            "/input/messages/0/content/0/image_url",
+        ),
         ("/api/generate", json!({"prompt": "hello", "Images": [null, "aGk="]}), "/Images"),
         ("/api/chat", json!({"messages": [{"content": "hello", "images": ["aGk="]}]}), "/messages/0/images"),
         ("/generate", json!({"text": "hello", "image_data": "aGk="}), "/image_data"),
