@@ -63,12 +63,12 @@ fn check(json: &[u8], inputs: &Inputs<'_>) {
     // The API server denies JSON that nests too deeply or has numbers out of range.
     let Ok(pod) = serde_json::from_slice::<Value>(json) else { return };
     let mut patched = pod.clone();
-    json_patch::patch(&mut patched, &patch.operations).expect("the patch applies");
+    json_patch::patch(&mut patched, &patch.operations()).expect("the patch applies");
     check_untouched(&pod, &patched, &planned);
     for pod in [&pod, &patched] {
         let uninjection = uninject(pod);
         uninjection.warnings.iter().for_each(|warning| check_message(&warning.to_string()));
-        json_patch::patch(&mut pod.clone(), &uninjection.operations).expect("the patch applies");
+        json_patch::patch(&mut pod.clone(), &uninjection.operations()).expect("the patch applies");
     }
 
     // The API server refuses a pod with a name that comes twice.
@@ -82,7 +82,7 @@ fn check(json: &[u8], inputs: &Inputs<'_>) {
     let Decision::Planned(second) = plan(&view, inputs).decision else { panic!("no plan for {again}") };
     assert_eq!(second.containers, planned.containers, "{again}");
     let rest = second.patch(&view);
-    assert!(rest.operations.is_empty(), "{rest:?} {again}");
+    assert!(rest.is_empty(), "{rest:?} {again}");
 }
 
 /// It goes to terminals, logs and the API server, which drops a warning with a control character.

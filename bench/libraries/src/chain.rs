@@ -71,7 +71,7 @@ impl Case {
     fn work(&self) -> Outcome<usize> {
         let pod = PodView::from_json(&self.pod)?;
         let patch = planned(&pod, &self.configuration)?.patch(&pod);
-        Ok(serde_json::to_vec(&patch.operations)?.len())
+        Ok(patch.text.len())
     }
 }
 
@@ -87,6 +87,6 @@ fn injected(mut pod: Value, configuration: &Configuration) -> Outcome<Value> {
     let json = pod.to_string();
     let view = PodView::from_json(&json)?;
     let patch = planned(&view, configuration)?.patch(&view);
-    json_patch::patch(&mut pod, &patch.operations)?;
+    json_patch::patch(&mut pod, &patch.operations())?;
     Ok(pod)
 }

@@ -230,8 +230,8 @@ fn answer(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String])
             notices.extend(problems.iter().map(|problem| Notice::of_configuration(problem)));
             notices.extend(patch.warnings.iter().map(Notice::from));
             chain.extend(plan.containers.into_iter().map(|container| container.name));
-            let outcome = if patch.operations.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
-            (AdmissionResponse::patch(JsonPatch::from(patch.operations)), outcome)
+            let outcome = if patch.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
+            (AdmissionResponse::patch(JsonPatch::from(patch.operations())), outcome)
         }
         // In mode `enforce`, `/validate` denies the pod.
         Decision::Impossible { reason } => {

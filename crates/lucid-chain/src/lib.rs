@@ -41,17 +41,16 @@
 //! assert_eq!(plan.sidecar_mode.source.to_string(), "restartPolicy of the pod");
 //! assert_eq!(plan.intercept.value.to_string(), "redirect");
 //!
-//! // The operations are the JSON Patch of an AdmissionReview, before base64. Report the warnings too.
+//! // The text is the JSON Patch of an AdmissionReview, before base64. Report the warnings too.
 //! let patch = plan.patch(&view);
 //! assert!(patch.warnings.is_empty());
-//! let text = serde_json::to_string(&patch.operations)?;
-//! assert!(text.contains(r#"{"op":"add","path":"/spec/containers/-","value":{"#));
+//! assert!(patch.text.contains(r#"{"op":"add","path":"/spec/containers/-","value":{"#));
 //!
 //! // A pod that already follows its plan gets an empty patch.
 //! let mut injected: serde_json::Value = serde_json::from_str(pod)?;
-//! json_patch::patch(&mut injected, &patch.operations)?;
+//! json_patch::patch(&mut injected, &patch.operations())?;
 //! let injected = injected.to_string();
-//! assert!(plan.patch(&PodView::from_json(&injected)?).operations.is_empty());
+//! assert!(plan.patch(&PodView::from_json(&injected)?).is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -136,6 +135,7 @@ mod catalogue;
 mod chain;
 mod configuration;
 mod egress;
+mod json;
 pub mod keys;
 mod loopback;
 mod mode;
@@ -151,6 +151,7 @@ mod quantity;
 pub mod redirect;
 mod setting_source;
 mod skip;
+mod template;
 mod text;
 mod trigger;
 mod uid_range;

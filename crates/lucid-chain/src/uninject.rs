@@ -36,7 +36,7 @@ struct Status {
 ///
 /// ```
 /// let pod = serde_json::json!({"spec": {"containers": [{"name": "web"}]}});
-/// assert!(lucid_chain::uninject(&pod).operations.is_empty());
+/// assert!(lucid_chain::uninject(&pod).is_empty());
 /// ```
 ///
 /// [`Plan::patch`]: crate::Plan::patch

@@ -3,10 +3,7 @@
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json, value::RawValue};
 
-use crate::{
-    keys,
-    pod::{Object, Text},
-};
+use crate::pod::{Object, Text};
 
 /// Path at which the ServiceAccount admission plugin mounts the token, unless a container already has a mount there.
 pub(crate) const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -14,15 +11,12 @@ pub(crate) const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccou
 /// Maximum size of a source that is parsed, in bytes of JSON.
 const LONGEST_SOURCE: usize = 4096;
 
-/// Mount that hides the ServiceAccount token from a container.
-pub(crate) fn no_token_mount() -> Value {
-    json!({"name": keys::NO_TOKEN_VOLUME, "mountPath": TOKEN_PATH, "readOnly": true})
-}
+/// JSON of the mount that hides the ServiceAccount token, at [`TOKEN_PATH`], from a container.
+pub(crate) const NO_TOKEN_MOUNT: &str = "{\"mountPath\":\"/var/run/secrets/kubernetes.io/serviceaccount\",\
+                                         \"name\":\"lucid-no-token\",\"readOnly\":true}";
 
-/// Volume for [`no_token_mount`]: an empty `downwardAPI`, which containers cannot write to.
-pub(crate) fn no_token_volume() -> Value {
-    json!({"name": keys::NO_TOKEN_VOLUME, "downwardAPI": {}})
-}
+/// JSON of the volume for [`NO_TOKEN_MOUNT`]: an empty `downwardAPI`, which containers cannot write to.
+pub(crate) const NO_TOKEN_VOLUME: &str = "{\"downwardAPI\":{},\"name\":\"lucid-no-token\"}";
 
 /// One entry of `spec.volumes`.
 #[derive(Debug, Clone, Deserialize)]
@@ -82,9 +76,10 @@ impl VolumeView<'_> {
         Some(host_path.path.as_deref().unwrap_or_default())
     }
 
-    /// Returns `true` if the source is that of `planned`, a core/v1 volume. A `downwardAPI` is planned without items, and the
+    /// Returns `true` if the source is that of `planned`, the JSON of a core/v1 volume. A `downwardAPI` is planned without items, and the
     /// plugin AlwaysPullImages may have changed the pull policy of an image. The API server rejects several sources.
-    pub(crate) fn is_planned(&self, planned: &Value) -> bool {
+    pub(crate) fn is_planned(&self, planned: &str) -> bool {
+        let planned: Value = serde_json::from_str(planned).unwrap_or_default();
         let source = |key: &str| planned.get(key).filter(|source| !source.is_null());
         let is_same = |found: Option<&RawValue>, planned: &Value| {
             let json = found.map(RawValue::get).filter(|json| json.len() <= LONGEST_SOURCE);

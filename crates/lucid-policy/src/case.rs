@@ -132,8 +132,7 @@ impl<'a> Case<'a> {
 
     /// Returns `true` if the update leaves the container unchanged.
     pub(crate) fn is_unchanged(&self, list: ContainerList, container: &ContainerView<'_>) -> bool {
-        let json = container.json();
-        !json.is_empty() && self.before.contains(&(list, json))
+        self.before.contains(&(list, container.json()))
     }
 
     /// Returns `true` if a container of this name had the same image before the update.

@@ -165,7 +165,7 @@ impl Case<'_> {
             findings.add(&site, problem.warn_if(!self.is_created()));
         }
 
-        let patch = plan.patch(pod);
+        let patch = plan.difference(pod);
         let planned: BTreeMap<_, _> = planned.into_iter().collect();
         for warning in &patch.warnings {
             let (name, problem) = match warning {
@@ -207,7 +207,8 @@ impl Case<'_> {
             let problem = Problem::chain("LeftoverAuditor", message).warn_if(true);
             findings.add(&findings.container(list, found), starting(problem, list, found));
         }
-        let paths = patch.operations.iter().map(|operation| operation.path().as_str());
+        let operations = patch.operations();
+        let paths = operations.iter().map(|operation| operation.path().as_str());
         for path in paths.filter(|path| is_of_application(path)) {
             findings.add(&findings.pod(), not_as_injected(path));
         }

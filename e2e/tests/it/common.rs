@@ -213,7 +213,7 @@ pub(crate) fn unplanned(pod: &Pod) -> String {
     let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
     match plan(&view, &Inputs::new(&configuration)).decision {
         Decision::Planned(plan) => {
-            let operations = plan.patch(&view).operations;
+            let operations = plan.patch(&view).operations();
             if operations.is_empty() { String::new() } else { serde_json::to_string(&operations).unwrap() }
         }
         other => format!("{other:?}"),

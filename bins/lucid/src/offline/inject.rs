@@ -77,7 +77,7 @@ pub(crate) fn uninject(
     change(inputs, args.output, output, messages, &|template, part, place, messages| {
         let patch = lucid_chain::uninject(template.pod(part));
         patch.warnings.iter().for_each(|warning| messages.warn(place, warning));
-        Ok(patch.operations)
+        Ok(patch.operations())
     })
 }
 

@@ -95,7 +95,7 @@ impl Planner {
             (Decision::Planned(plan), _) => {
                 let patch = plan.patch(&pod);
                 warnings.extend(patch.warnings.iter().map(ToString::to_string));
-                Explanation::Planned { plan, patch: patch.operations }
+                Explanation::Planned { plan, patch: patch.operations() }
             }
         };
         Explained { explanation, warnings }

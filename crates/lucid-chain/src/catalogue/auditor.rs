@@ -1,14 +1,36 @@
 //! Catalogue entries.
 
-use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroU16,
+    sync::{Arc, OnceLock},
+};
 
 use lucid_notary::ImageReference;
 
 use super::{EnvValue, Files, Probes, Resources, SecurityContext};
+use crate::{
+    json::json,
+    plan::image_pull_policy,
+    template::{PLACE, Template},
+    volume,
+};
 
 /// An entry of a catalogue. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Auditor(Arc<Entry>);
+#[derive(Debug, Clone)]
+pub struct Auditor {
+    shared: Arc<(Entry, OnceLock<Template>)>,
+    /// Resources in place of those that are built in.
+    resources: Option<Arc<Resources>>,
+}
+
+impl PartialEq for Auditor {
+    fn eq(&self, other: &Self) -> bool {
+        self.entry() == other.entry() && self.resources == other.resources
+    }
+}
+
+impl Eq for Auditor {}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -33,113 +55,139 @@ pub(super) struct Entry {
 
 impl From<Entry> for Auditor {
     fn from(entry: Entry) -> Self {
-        Self(Arc::new(entry))
+        Self { shared: Arc::new((entry, OnceLock::new())), resources: None }
     }
 }
 
 impl Auditor {
+    fn entry(&self) -> &Entry {
+        &self.shared.0
+    }
+
     /// Returns `true` if both are clones of the same entry.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Returns the container of the auditor, rendered once. Its places, in order: variables of Lucid, the member
+    /// `livenessProbe`, name, ports, the member `readinessProbe`, resources, and the members `restartPolicy`,
+    /// `runAsUser` and `startupProbe`.
+    pub(crate) fn template(&self) -> &Template {
+        let (entry, template) = &*self.shared;
+        template.get_or_init(|| {
+            let env: String = entry.env.iter().map(|(name, value)| format!(",{}", value.variable(name))).collect();
+            let image = json(&entry.image);
+            let pull_policy = image_pull_policy(&entry.reference);
+            // A quote within a string would be escaped.
+            let security_context = json(&entry.security_context.manifest(Some(0)));
+            let security_context = security_context.replacen("\"runAsUser\":0,", &PLACE.to_string(), 1);
+            let no_token = (!entry.service_account_token).then(|| volume::NO_TOKEN_MOUNT.to_owned());
+            let mounts: Vec<_> = no_token.into_iter().chain(entry.files.iter().map(Files::mount)).collect();
+            let mounts = match mounts.is_empty() {
+                true => String::new(),
+                false => format!(",\"volumeMounts\":[{}]", mounts.join(",")),
+            };
+            Template::new(format!(
+                "{{\"env\":[{PLACE}{env}],\"image\":{image},\"imagePullPolicy\":\"{pull_policy}\",{PLACE}\"name\":{PLACE},\
+                 \"ports\":[{PLACE}],{PLACE}\"resources\":{PLACE},{PLACE}\"securityContext\":{security_context},{PLACE}\
+                 \"terminationMessagePath\":\"/dev/termination-log\",\"terminationMessagePolicy\":\"File\"{mounts}}}"
+            ))
+        })
     }
 
     /// Returns the full name, a DNS label (RFC 1123).
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.entry().name
     }
 
     /// Returns the description for users.
     pub fn description(&self) -> &str {
-        &self.0.description
+        &self.entry().description
     }
 
     /// Returns the image reference as written.
     pub fn image(&self) -> &str {
-        &self.0.image
+        &self.entry().image
     }
 
     /// Returns the parsed image reference.
     pub fn image_reference(&self) -> &ImageReference {
-        &self.0.reference
+        &self.entry().reference
     }
 
     /// Returns this auditor with another image.
     pub(super) fn with_image(&self, image: &ImageReference) -> Self {
-        Self::from(Entry { image: image.to_string(), reference: image.clone(), ..(*self.0).clone() })
+        Self::from(Entry { image: image.to_string(), reference: image.clone(), ..self.entry().clone() })
     }
 
     /// Returns the preferred port, which the auditor uses unless it is taken in the pod.
     pub fn port(&self) -> NonZeroU16 {
-        self.0.port
+        self.entry().port
     }
 
     /// Returns `true` if the entry specifies its port.
     pub(crate) fn has_own_port(&self) -> bool {
-        self.0.has_own_port
+        self.entry().has_own_port
     }
 
     /// Returns the environment variables that the catalogue sets, besides [`RESERVED_ENV`](super::RESERVED_ENV).
     pub fn env(&self) -> &BTreeMap<String, EnvValue> {
-        &self.0.env
+        &self.entry().env
     }
 
     /// Returns the files that the container mounts.
     pub fn files(&self) -> &[Files] {
-        &self.0.files
+        &self.entry().files
     }
 
     /// Returns the labels of the entry. They describe the auditor and are not added to pods.
     pub fn labels(&self) -> &BTreeMap<String, String> {
-        &self.0.labels
+        &self.entry().labels
     }
 
     /// Returns the resources of the container. If the entry has none of its own, they are built in, and
     /// [`Defaults`](super::Defaults) take precedence.
     pub fn resources(&self) -> &Resources {
-        &self.0.resources
+        self.resources.as_deref().unwrap_or(&self.entry().resources)
     }
 
     /// Returns `true` if the entry specifies its resources.
     pub(super) fn has_own_resources(&self) -> bool {
-        self.0.has_own_resources
+        self.entry().has_own_resources
     }
 
     /// Returns this auditor with these resources, unless it has its own.
     pub(crate) fn with_default_resources(&self, resources: Option<&Resources>) -> Self {
-        match resources {
-            Some(resources) if !self.has_own_resources() => {
-                Self::from(Entry { resources: resources.clone(), ..(*self.0).clone() })
-            }
-            _ => self.clone(),
-        }
+        let resources = resources.filter(|_| !self.has_own_resources()).cloned().map(Arc::new);
+        Self { shared: Arc::clone(&self.shared), resources: resources.or_else(|| self.resources.clone()) }
     }
 
     /// Returns the probes of the container.
     pub fn probes(&self) -> &Probes {
-        &self.0.probes
+        &self.entry().probes
     }
 
     /// Returns `true` if the container may read the pod's ServiceAccount token.
     pub fn service_account_token(&self) -> bool {
-        self.0.service_account_token
+        self.entry().service_account_token
     }
 
     /// Returns `true` if the program listens on one port for each of several model ports; see
     /// [`ROUTES_ENV`](crate::keys::ROUTES_ENV).
     pub fn serves_routes(&self) -> bool {
-        self.0.serves_routes
+        self.entry().serves_routes
     }
 
     /// Returns the security context of the container.
     pub fn security_context(&self) -> &SecurityContext {
-        &self.0.security_context
+        &self.entry().security_context
     }
 
     /// Returns the first of the keys `image`, `env`, `files` and `securityContext` whose value differs from that in `base`;
     /// `image` without a base.
     pub(crate) fn code_difference(&self, base: Option<&Self>) -> Option<&'static str> {
         let Some(base) = base else { return Some("image") };
-        let (own, base) = (&*self.0, &*base.0);
+        let (own, base) = (self.entry(), base.entry());
         [
             (own.image != base.image, "image"),
             (own.env != base.env, "env"),

@@ -7,6 +7,7 @@ use super::{
     scalars::{self, Found, KEY_ACCEPTED, OBJECT_ACCEPTED},
     schema::{Fields, Shape},
 };
+use crate::json::json;
 
 /// Value of an environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,14 +35,14 @@ pub enum EnvSource {
     ConfigMapKeyRef(KeyRef),
 }
 
-/// Key of an object.
+/// Key of an object. Serialized with sorted members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct KeyRef {
-    /// Name of the object.
-    pub name: String,
     /// Key in its data.
     pub key: String,
+    /// Name of the object.
+    pub name: String,
     /// `true` if the variable is absent without the object or the key. Otherwise the container does not start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
@@ -53,6 +54,18 @@ impl EnvValue {
         match self {
             Self::Value(text) => Some(text),
             Self::ValueFrom { .. } => None,
+        }
+    }
+
+    /// Returns the JSON of an environment variable as the API server stores it, which omits an empty value.
+    pub(crate) fn variable(&self, name: &str) -> String {
+        let name = json(name);
+        match self {
+            Self::Value(text) if text.is_empty() => format!("{{\"name\":{name}}}"),
+            Self::Value(text) => format!("{{\"name\":{name},\"value\":{}}}", json(text)),
+            Self::ValueFrom { value_from } => {
+                format!("{{\"name\":{name},\"valueFrom\":{}}}", json(value_from))
+            }
         }
     }
 

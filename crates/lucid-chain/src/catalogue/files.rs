@@ -11,7 +11,7 @@ use super::{
     scalars::{self, Found, IMAGE_ACCEPTED, OBJECT_ACCEPTED},
     schema::{Fields, Shape},
 };
-use crate::{keys, plan::image_pull_policy};
+use crate::{json::json, keys, plan::image_pull_policy};
 
 /// Maximum number of `files` of an entry, which bounds the mounts of a container.
 const MOST: usize = 16;
@@ -33,6 +33,8 @@ pub struct Files {
     /// Source of the files.
     pub source: FileSource,
     volume_name: String,
+    /// JSON of the volume.
+    volume: String,
 }
 
 #[derive(Deserialize)]
@@ -48,7 +50,8 @@ impl From<WrittenFiles> for Files {
         // Fields are serialized in their order.
         let digest = Sha256::digest(serde_json::to_vec(&source).unwrap_or_default());
         let digest = format!("{digest:x}");
-        Self { mount_path, source, volume_name: format!("{}{}", keys::FILES_VOLUME, &digest[..32]) }
+        let volume_name = format!("{}{}", keys::FILES_VOLUME, &digest[..32]);
+        Self { volume: json(&source.volume(&volume_name)), mount_path, source, volume_name }
     }
 }
 
@@ -96,17 +99,33 @@ impl Files {
 
     /// Returns the core/v1 volume, including API server defaults.
     pub fn volume(&self) -> Value {
+        self.source.volume(&self.volume_name)
+    }
+
+    /// Returns the JSON of the [volume](Self::volume).
+    pub(crate) fn volume_json(&self) -> &str {
+        &self.volume
+    }
+
+    /// Returns the JSON of the core/v1 mount of the [volume](Self::volume).
+    pub(crate) fn mount(&self) -> String {
+        let (path, name) = (json(&self.mount_path), &self.volume_name);
+        format!("{{\"mountPath\":{path},\"name\":\"{name}\",\"readOnly\":true}}")
+    }
+}
+
+impl FileSource {
+    fn volume(&self, name: &str) -> Value {
         // The API server's default, 0644.
         const MODE: u16 = 420;
-        let name = &self.volume_name;
-        match &self.source {
-            FileSource::ConfigMap { name: object } => {
+        match self {
+            Self::ConfigMap { name: object } => {
                 json!({"name": name, "configMap": {"name": object, "defaultMode": MODE}})
             }
-            FileSource::Secret { secret_name } => {
+            Self::Secret { secret_name } => {
                 json!({"name": name, "secret": {"secretName": secret_name, "defaultMode": MODE}})
             }
-            FileSource::Image { reference, pull_policy } => {
+            Self::Image { reference, pull_policy } => {
                 let default = || {
                     reference.parse::<ImageReference>().map_or("IfNotPresent", |it| image_pull_policy(&it))
                 };
@@ -114,11 +133,6 @@ impl Files {
                 json!({"name": name, "image": {"reference": reference, "pullPolicy": policy}})
             }
         }
-    }
-
-    /// Returns the core/v1 mount of the [volume](Self::volume).
-    pub(crate) fn mount(&self) -> Value {
-        json!({"name": self.volume_name, "mountPath": self.mount_path, "readOnly": true})
     }
 }
 

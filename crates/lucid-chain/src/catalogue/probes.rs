@@ -3,12 +3,13 @@
 use std::num::NonZeroU16;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     scalars::{self, Found},
     schema::{Fields, Parse, Shape},
 };
+use crate::json::json;
 
 /// Largest number in fields of the API (int32).
 const MOST: u32 = i32::MAX.unsigned_abs();
@@ -80,17 +81,21 @@ impl Probe {
     /// Returns the core/v1 probe for a container that listens on `port`, including API server defaults and without
     /// fields that the API server omits.
     pub fn manifest(&self, port: NonZeroU16) -> Value {
-        let mut manifest = json!({
-            "httpGet": {"path": self.path, "port": port, "scheme": "HTTP"},
-            "timeoutSeconds": self.timeout_seconds,
-            "periodSeconds": self.period_seconds,
-            "successThreshold": self.success_threshold,
-            "failureThreshold": self.failure_threshold,
-        });
-        if self.initial_delay_seconds > 0 {
-            manifest["initialDelaySeconds"] = self.initial_delay_seconds.into();
-        }
-        manifest
+        serde_json::from_str(&self.json(port)).unwrap_or_default()
+    }
+
+    /// Returns the JSON of the core/v1 probe for a container that listens on `port`.
+    pub(crate) fn json(&self, port: NonZeroU16) -> String {
+        let delay = match self.initial_delay_seconds {
+            0 => String::new(),
+            delay => format!("\"initialDelaySeconds\":{delay},"),
+        };
+        let (path, failures, successes) = (json(&self.path), self.failure_threshold, self.success_threshold);
+        let (period, timeout) = (self.period_seconds, self.timeout_seconds);
+        format!(
+            "{{\"failureThreshold\":{failures},\"httpGet\":{{\"path\":{path},\"port\":{port},\"scheme\":\"HTTP\"}},{delay}\
+             \"periodSeconds\":{period},\"successThreshold\":{successes},\"timeoutSeconds\":{timeout}}}"
+        )
     }
 }
 

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     scalars::{Found, is_dns_label},
@@ -53,11 +53,16 @@ impl Resources {
     }
 
     /// Returns the core/v1 `resources`, without empty lists.
-    pub(crate) fn manifest(&self) -> Value {
-        let lists = [("requests", json!(self.effective_requests())), ("limits", json!(self.limits))];
-        let written =
-            lists.into_iter().filter(|(_, list)| list.as_object().is_some_and(|list| !list.is_empty()));
-        written.map(|(key, list)| (key.to_owned(), list)).collect::<Map<_, _>>().into()
+    pub(crate) fn manifest(&self) -> impl Serialize {
+        #[derive(Serialize)]
+        struct Lists<'r> {
+            #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+            limits: &'r BTreeMap<String, String>,
+            #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+            requests: BTreeMap<&'r str, &'r str>,
+        }
+
+        Lists { limits: &self.limits, requests: self.effective_requests() }
     }
 
     /// Returns the bounds of the requests and limits of the resource `name`, as far as there are any. Resources that can

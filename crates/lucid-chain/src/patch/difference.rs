@@ -253,7 +253,7 @@ fn different_resource(planned: &Resources, found: &Value, before: Option<&Value>
     {
         return Some(format!("resources {}", Excerpt(key)));
     }
-    let manifest = planned.manifest();
+    let manifest = serde_json::to_value(planned.manifest()).unwrap_or_default();
     LISTS.into_iter().find_map(|list| {
         let (wanted, found) = (quantities(&manifest, list), quantities(found, list));
         let before = before.map(|before| quantities(before, list));

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::PodPatch;
 use crate::{
+    json::json,
     plan::Plan,
     pod::{ContainerView, PodView},
     privileges::{Privileges, is_dropped, without_prefix},
@@ -102,7 +103,7 @@ fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut PodPatch) -> Opt
         return None;
     }
     if context.is_null() {
-        patch.add(&path, hardened);
+        patch.add(&path, &json(&hardened));
         return Some(context);
     }
     change(&path, &context, &hardened, patch);
@@ -166,8 +167,8 @@ fn change_members(path: &[&str], keys: &[&str], from: &Value, to: &Value, patch:
         match (from.get(key), to.get(key)) {
             (before, after) if before == after => {}
             (_, None) => patch.remove(&path),
-            (None, Some(value)) => patch.add(&path, value.clone()),
-            (Some(_), Some(value)) => patch.replace(&path, value.clone()),
+            (None, Some(value)) => patch.add(&path, &json(value)),
+            (Some(_), Some(value)) => patch.replace(&path, &json(value)),
         }
     }
 }

@@ -4,25 +4,30 @@ mod added;
 mod difference;
 mod hardening;
 mod identity;
-mod member;
 mod status;
 
-use std::{borrow::Cow, collections::BTreeSet, num::NonZeroU16};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU16,
+};
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation};
-use serde_json::{Value, json};
+use json_patch::{Patch, jsonptr::PointerBuf};
+use serde_json::Value;
 
 use added::Added;
-use member::{Member, places};
+use difference::{difference, json_of};
 
 pub(crate) use hardening::{Originals, restore};
 pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV};
 
 use crate::{
+    catalogue::Resources,
+    json::json,
     keys::{self, ANNOTATIONS_SIZE},
     plan::{Plan, begins_with_any, local_url},
     pod::{ContainerView, PodView},
+    template::Filled,
     warning::Warning,
 };
 
@@ -33,24 +38,45 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PodPatch {
-    /// JSON Patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)); empty if the pod stays as it is.
-    pub operations: Patch,
+    /// JSON Patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)), with the escapes of Go; empty if the pod stays as it
+    /// is.
+    pub text: String,
     /// Warnings in addition to [`Outcome::warnings`](crate::Outcome::warnings): replaced parts of the pod, and
     /// obstacles that keep the plan from taking effect.
     pub warnings: Vec<Warning>,
 }
 
 impl PodPatch {
-    fn add(&mut self, path: &[&str], value: Value) {
-        self.operations.0.push(PatchOperation::Add(AddOperation { path: pointer(path), value }));
+    /// Returns `true` if the pod stays as it is.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
     }
 
-    fn replace(&mut self, path: &[&str], value: Value) {
-        self.operations.0.push(PatchOperation::Replace(ReplaceOperation { path: pointer(path), value }));
+    /// Returns the parsed operations.
+    pub fn operations(&self) -> Patch {
+        serde_json::from_str(&self.text).unwrap_or_default()
+    }
+
+    /// Adds an operation. `value` is JSON.
+    fn push(&mut self, operation: &str, path: &[&str], value: Option<&str>) {
+        self.text.pop();
+        self.text.push(if self.text.is_empty() { '[' } else { ',' });
+        let path = json(pointer(path).as_str());
+        self.text.extend(["{\"op\":\"", operation, "\",\"path\":", &path]);
+        self.text.extend(value.into_iter().flat_map(|value| [",\"value\":", value]));
+        self.text.push_str("}]");
+    }
+
+    fn add(&mut self, path: &[&str], value: &str) {
+        self.push("add", path, Some(value));
+    }
+
+    fn replace(&mut self, path: &[&str], value: &str) {
+        self.push("replace", path, Some(value));
     }
 
     pub(crate) fn remove(&mut self, path: &[&str]) {
-        self.operations.0.push(PatchOperation::Remove(RemoveOperation { path: pointer(path) }));
+        self.push("remove", path, None);
     }
 
     pub(crate) fn warn(&mut self, warning: Warning) {
@@ -61,13 +87,40 @@ impl PodPatch {
     fn replace_container(
         &mut self,
         path: &[&str],
-        planned: Member<'_>,
+        planned: &Member<'_>,
         found: &ContainerView<'_>,
         pod: &PodView<'_>,
     ) {
         let Some(warning) = planned.replacement_warning(found, pod) else { return };
-        self.replace(path, planned.manifest);
+        self.replace(path, &planned.filled.text());
         self.warnings.push(warning);
+    }
+}
+
+/// A planned container of either kind.
+struct Member<'p> {
+    name: &'p str,
+    resources: &'p Resources,
+    filled: Filled<'p>,
+    adapted: Box<Adapted<'p>>,
+}
+
+/// Returns the manifest of a container as an earlier plan from other inputs may have made it, given what is found and its
+/// JSON.
+type Adapted<'p> = dyn Fn(&ContainerView<'_>, &Value) -> Option<Value> + 'p;
+
+impl Member<'_> {
+    /// Returns the warning for replacing `found`, which has this container's name; `None` if it is this container.
+    fn replacement_warning(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<Warning> {
+        let json = json_of(found);
+        let difference_from = |manifest: &Value| difference(manifest, self.resources, &json, pod);
+        let difference = difference_from(&self.filled.value())?;
+        let before = (self.adapted)(found, &json);
+        let name = self.name.to_owned();
+        Some(match before.is_some_and(|before| difference_from(&before).is_none()) {
+            true => Warning::ContainerReplanned { name, difference },
+            false => Warning::ContainerReplaced { name, difference },
+        })
     }
 }
 
@@ -86,35 +139,64 @@ impl Plan {
     pub fn patch(&self, pod: &PodView<'_>) -> PodPatch {
         let mut patch = PodPatch::default();
         let mut added = Added::read(pod);
-        let auditors: Vec<_> = self.containers.iter().map(Member::auditor).collect();
-        let init = self.init.as_ref().map(Member::init);
-        let hash = self.hash_of(
-            auditors.iter().map(|member| &member.manifest),
-            init.as_ref().map(|init| &init.manifest),
-        );
-        // The rules are installed last. Otherwise they would redirect the kubelet's startup probes of later auditors
-        // to the first one.
-        let (containers, init_containers) = match self.is_native() {
-            true => (Vec::new(), auditors.into_iter().chain(init).collect()),
-            false => (auditors, Vec::from_iter(init)),
-        };
+        let members = self.members();
+        let hash = self.hash_of(members.iter().map(|member| &member.filled));
         // First, while indices of containers are those of the original pod.
         let originals = self.patch_privileges(pod, added.originals(), &mut patch);
-        self.patch_containers(pod, containers, &mut patch);
-        self.patch_init_containers(pod, init_containers, &mut patch, &mut added);
-        self.patch_volumes(pod, &mut patch, &mut added);
-        self.patch_applications(pod, &mut patch, &mut added);
-        self.patch_pull_secrets(pod, &mut patch, &mut added);
-        self.patch_profiles(pod, &mut patch);
+        self.patch_chain(pod, &members, &mut patch, &mut added);
         self.patch_status(pod, &hash, &mut patch, added, &originals);
         patch
     }
 
-    fn patch_containers(&self, pod: &PodView<'_>, members: Vec<Member<'_>>, patch: &mut PodPatch) {
+    /// Returns the part of [`patch`](Self::patch) that gives `pod` its chain, without hardening and status; empty if the pod
+    /// has the chain.
+    pub fn difference(&self, pod: &PodView<'_>) -> PodPatch {
+        let mut patch = PodPatch::default();
+        self.patch_chain(pod, &self.members(), &mut patch, &mut Added::default());
+        patch
+    }
+
+    /// Returns the auditors in chain order and the init container.
+    fn members(&self) -> Vec<Member<'_>> {
+        let auditors = self.containers.iter().map(|planned| Member {
+            name: &planned.name,
+            resources: planned.auditor.resources(),
+            filled: planned.filled(),
+            adapted: Box::new(|found, json| Some(planned.adapted_to(found, json)?.manifest())),
+        });
+        let init = self.init.iter().map(|planned| Member {
+            name: &planned.name,
+            resources: &planned.resources,
+            filled: planned.filled(),
+            adapted: Box::new(|found, _| Some(planned.adapted_to(found)?.manifest())),
+        });
+        auditors.chain(init).collect()
+    }
+
+    fn patch_chain(
+        &self,
+        pod: &PodView<'_>,
+        members: &[Member<'_>],
+        patch: &mut PodPatch,
+        added: &mut Added,
+    ) {
+        // The rules are installed last. Otherwise they would redirect the kubelet's startup probes of later auditors
+        // to the first one.
+        let plain = if self.is_native() { 0 } else { self.containers.len() };
+        let (containers, init_containers) = members.split_at(plain);
+        self.patch_containers(pod, containers, patch);
+        self.patch_init_containers(pod, init_containers, patch, added);
+        self.patch_volumes(pod, patch, added);
+        self.patch_applications(pod, patch, added);
+        self.patch_pull_secrets(pod, patch, added);
+        self.patch_profiles(pod, patch);
+    }
+
+    fn patch_containers(&self, pod: &PodView<'_>, members: &[Member<'_>], patch: &mut PodPatch) {
         let places = places(pod.containers());
         for member in members {
-            match places.get(member.name()) {
-                None => patch.add(&["spec", "containers", "-"], member.manifest),
+            match places.get(member.name) {
+                None => patch.add(&["spec", "containers", "-"], &member.filled.text()),
                 Some(&place) => {
                     let found = &pod.containers()[place];
                     patch.replace_container(&["spec", "containers", &place.to_string()], member, found, pod);
@@ -126,7 +208,7 @@ impl Plan {
     fn patch_init_containers(
         &self,
         pod: &PodView<'_>,
-        members: Vec<Member<'_>>,
+        members: &[Member<'_>],
         patch: &mut PodPatch,
         added: &mut Added,
     ) {
@@ -135,19 +217,19 @@ impl Plan {
             return;
         }
         if !pod.has_init_containers() {
-            patch.add(&LIST, members.into_iter().map(|member| member.manifest).collect());
+            patch.add(&LIST, &list_of(members.iter().map(|member| member.filled.text())));
             added.insert(&LIST);
             return;
         }
         added.keep(&LIST);
         let list = pod.init_containers();
         let by_name = places(list);
-        let present: Vec<_> = members.iter().map(|member| by_name.get(member.name()).copied()).collect();
+        let present: Vec<_> = members.iter().map(|member| by_name.get(member.name).copied()).collect();
         let mut places: Vec<_> = present.iter().copied().flatten().collect();
         let model = self.model_sidecar(pod);
         let in_order = places.iter().copied().chain([model.unwrap_or(usize::MAX)]).is_sorted();
         if in_order && places.len() == members.len() {
-            for (member, place) in members.into_iter().zip(places) {
+            for (member, place) in members.iter().zip(places) {
                 let place_text = place.to_string();
                 let path = [LIST[0], LIST[1], &place_text];
                 patch.replace_container(&path, member, &list[place], pod);
@@ -165,13 +247,13 @@ impl Plan {
             match member.replacement_warning(&list[place], pod) {
                 Some(warning) => patch.warn(warning),
                 None if in_order => {}
-                None => patch.warn(Warning::ContainerMoved { name: member.name().to_owned() }),
+                None => patch.warn(Warning::ContainerMoved { name: member.name.to_owned() }),
             }
         }
         let model = model.map(|model| model - places.iter().filter(|place| **place < model).count());
-        for (number, member) in members.into_iter().enumerate() {
+        for (number, member) in members.iter().enumerate() {
             let place = model.map_or_else(|| "-".to_owned(), |model| (model + number).to_string());
-            patch.add(&[&LIST[..], &[&place]].concat(), member.manifest);
+            patch.add(&[&LIST[..], &[&place]].concat(), &member.filled.text());
         }
     }
 
@@ -214,14 +296,14 @@ impl Plan {
             let mut has_env = container.has_env();
             for (name, url) in &variables {
                 let variable_by_name = [&by_name[..], &[name]].concat();
-                let variable = json!({"name": name, "value": url});
                 match container.variable(name) {
                     None => {
+                        let variable = format!("{{\"name\":\"{name}\",\"value\":{}}}", json(url));
                         if has_env {
-                            patch.add(&[&env[..], &["-"]].concat(), variable);
+                            patch.add(&[&env[..], &["-"]].concat(), &variable);
                             added.keep(&by_name);
                         } else {
-                            patch.add(&env, json!([variable]));
+                            patch.add(&env, &list_of([variable]));
                             added.insert(&by_name);
                             has_env = true;
                         }
@@ -230,7 +312,7 @@ impl Plan {
                     }
                     Some((_, Some(value))) if value == *url => {}
                     Some((place, Some(value))) if is_ours(&value) => {
-                        patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), json!(url));
+                        patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), &json(url));
                     }
                     Some((_, found)) => patch.warn(Warning::AuditorUrlKept {
                         container: container.name().to_owned(),
@@ -263,7 +345,7 @@ impl Plan {
         if !pod.has_volumes() {
             added.insert(&LIST);
             volumes.iter().for_each(|(name, _)| added.insert(&[LIST[0], LIST[1], name]));
-            patch.add(&LIST, volumes.into_iter().map(|(_, volume)| volume).collect());
+            patch.add(&LIST, &list_of(volumes.into_iter().map(|(_, volume)| volume.to_owned())));
             return;
         }
         added.keep(&LIST);
@@ -274,7 +356,7 @@ impl Plan {
                     patch.add(&[&LIST[..], &["-"]].concat(), volume);
                     added.insert(&by_name);
                 }
-                Some((_, found)) if found.is_planned(&volume) => added.keep(&by_name),
+                Some((_, found)) if found.is_planned(volume) => added.keep(&by_name),
                 Some((place, _)) => {
                     patch.replace(&[&LIST[..], &[&place.to_string()]].concat(), volume);
                     patch.warn(Warning::VolumeReplaced { name: name.to_owned() });
@@ -285,11 +367,11 @@ impl Plan {
 
     fn patch_pull_secrets(&self, pod: &PodView<'_>, patch: &mut PodPatch, added: &mut Added) {
         const LIST: [&str; 2] = ["spec", "imagePullSecrets"];
-        let reference = |name: &String| json!({"name": name});
+        let reference = |name: &String| format!("{{\"name\":{}}}", json(name));
         match pod.pull_secrets() {
             _ if self.image_pull_secrets.is_empty() => {}
             None => {
-                patch.add(&LIST, self.image_pull_secrets.iter().map(reference).collect());
+                patch.add(&LIST, &list_of(self.image_pull_secrets.iter().map(reference)));
                 added.insert(&LIST);
                 self.image_pull_secrets.iter().for_each(|name| added.insert(&[&LIST[..], &[name]].concat()));
             }
@@ -301,7 +383,7 @@ impl Plan {
                     if present.contains(&name.as_str()) {
                         added.keep(&by_name);
                     } else {
-                        patch.add(&[&LIST[..], &["-"]].concat(), reference(name));
+                        patch.add(&[&LIST[..], &["-"]].concat(), &reference(name));
                         added.insert(&by_name);
                     }
                 }
@@ -344,6 +426,7 @@ impl Plan {
         }
         let status = self.status(hash, &added, originals);
         let size = pod.annotations_size(keys::STATUS) + keys::STATUS.len() + status.len();
+        let annotations = || format!("{{\"{}\":{}}}", keys::STATUS, json(&status));
         if size > ANNOTATIONS_SIZE {
             patch.warn(Warning::StatusLeftOut { size });
             // A missing annotation is better than a forged or outdated one.
@@ -351,13 +434,24 @@ impl Plan {
                 patch.remove(&["metadata", "annotations", keys::STATUS]);
             }
         } else if !pod.has_metadata() {
-            patch.add(&["metadata"], json!({"annotations": {keys::STATUS: status}}));
+            patch.add(&["metadata"], &format!("{{\"annotations\":{}}}", annotations()));
         } else if !pod.has_annotations() {
-            patch.add(&ANNOTATIONS, json!({keys::STATUS: status}));
+            patch.add(&ANNOTATIONS, &annotations());
         } else if pod.annotation(keys::STATUS) != Some(&status) {
-            patch.add(&["metadata", "annotations", keys::STATUS], json!(status));
+            patch.add(&["metadata", "annotations", keys::STATUS], &json(&status));
         }
     }
+}
+
+/// Maps names to indices; the first container of each name counts.
+fn places<'v>(list: &'v [ContainerView<'_>]) -> BTreeMap<&'v str, usize> {
+    // The last of several equal keys remains.
+    list.iter().enumerate().rev().map(|(place, found)| (found.name(), place)).collect()
+}
+
+/// Returns the JSON of a list of these items.
+fn list_of(items: impl IntoIterator<Item = String>) -> String {
+    format!("[{}]", items.into_iter().collect::<Vec<_>>().join(","))
 }
 
 /// Returns the JSON pointer to a path.

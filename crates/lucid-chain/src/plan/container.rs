@@ -3,22 +3,23 @@
 use std::num::NonZeroU16;
 
 use lucid_notary::ImageReference;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     model_port::ModelPort,
     ports::{Listeners, PortReason},
 };
 use crate::{
-    catalogue::{Auditor, EnvValue, Files, Probe, Probes, Resources},
+    catalogue::{Auditor, EnvValue, Probe, Probes, Resources},
     chain::MAX_CHAIN,
     egress::Egress,
+    json::json,
     keys,
     mode::AuditMode,
     pod::ContainerView,
     port,
+    template::Filled,
     uid_range::UidRange,
-    volume,
 };
 
 /// User ID of the first auditor; each further auditor has the next one. Distinct user IDs let the kernel tell the
@@ -82,35 +83,33 @@ impl PlannedContainer {
     /// Returns the core/v1 container, including API server defaults, so that any other field found in a stored pod is
     /// a modification.
     pub fn manifest(&self) -> Value {
-        let mut manifest = json!({
-            "name": self.name,
-            "image": self.image(),
-            "imagePullPolicy": self.image_pull_policy,
-            "ports": self.ports(),
-            "terminationMessagePath": "/dev/termination-log",
-            "terminationMessagePolicy": "File",
-        });
-        // `json!` would copy these values.
-        manifest["env"] = self.env().map(|(name, value)| variable(name, value)).collect();
-        manifest["resources"] = self.auditor.resources().manifest();
-        manifest["securityContext"] = self.auditor.security_context().manifest(self.uid);
-        let no_token = (!self.auditor.service_account_token()).then(volume::no_token_mount);
-        let mounts: Vec<_> =
-            no_token.into_iter().chain(self.auditor.files().iter().map(Files::mount)).collect();
-        if !mounts.is_empty() {
-            manifest["volumeMounts"] = mounts.into();
-        }
-        if self.native {
-            manifest["restartPolicy"] = json!("Always");
-        }
+        self.filled().value()
+    }
+
+    /// Returns the container that the manifest is parsed from.
+    pub(crate) fn filled(&self) -> Filled<'_> {
         let Probes { readiness, liveness, startup } = self.probes();
-        let probes = [("readinessProbe", readiness), ("livenessProbe", liveness), ("startupProbe", startup)];
-        for (key, probe) in probes {
-            if let Some(probe) = probe {
-                manifest[key] = probe.manifest(self.port);
-            }
-        }
-        manifest
+        let probe = |key, probe: Option<Probe>| match probe {
+            Some(probe) => format!("\"{key}\":{},", probe.json(self.port)),
+            None => String::new(),
+        };
+        let env: Vec<_> = self.own_env.iter().map(|(name, value)| value.variable(name)).collect();
+        // The names of further ports keep monitors from looking for metrics beside each.
+        let further = self.further_routes.iter();
+        let further =
+            further.map(|(port, _)| format!(",{{\"containerPort\":{port},\"name\":\"route-{port}\"}}"));
+        let values = [
+            env.join(","),
+            probe("livenessProbe", liveness),
+            json(&self.name),
+            format!("{{\"containerPort\":{}}}{}", self.port, further.collect::<String>()),
+            probe("readinessProbe", readiness),
+            json(&self.auditor.resources().manifest()),
+            if self.native { "\"restartPolicy\":\"Always\",".to_owned() } else { String::new() },
+            self.uid.map(|uid| format!("\"runAsUser\":{uid},")).unwrap_or_default(),
+            probe("startupProbe", startup),
+        ];
+        self.auditor.template().fill(values.join("\0"))
     }
 
     /// Returns the probes of the catalogue entry. A native sidecar also gets a startup probe, which delays the
@@ -131,14 +130,6 @@ impl PlannedContainer {
             }
         }
         probes
-    }
-
-    /// Returns `ports`. The names of further ports keep monitors from looking for metrics beside each.
-    fn ports(&self) -> Vec<Value> {
-        let further = self.further_routes.iter();
-        let further =
-            further.map(|(port, _)| json!({"name": format!("route-{port}"), "containerPort": port}));
-        std::iter::once(json!({"containerPort": self.port})).chain(further).collect()
     }
 
     /// Sets the environment variables of Lucid, which precede those of the catalogue.
@@ -276,13 +267,4 @@ pub(crate) fn local_url(port: NonZeroU16) -> String {
 pub(crate) fn begins_with_any<'a>(value: &str, urls: impl IntoIterator<Item = &'a String>) -> bool {
     let mut rests = urls.into_iter().filter_map(|url| value.strip_prefix(url.as_str()));
     rests.any(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// Returns an environment variable as the API server stores it, which omits an empty value.
-fn variable(name: &str, value: &EnvValue) -> Value {
-    match value {
-        EnvValue::Value(text) if text.is_empty() => json!({"name": name}),
-        EnvValue::Value(text) => json!({"name": name, "value": text}),
-        EnvValue::ValueFrom { value_from } => json!({"name": name, "valueFrom": value_from}),
-    }
 }

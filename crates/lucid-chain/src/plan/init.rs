@@ -1,16 +1,18 @@
 //! The init container that installs the network rules.
 
-use std::num::NonZeroU16;
+use std::{num::NonZeroU16, sync::LazyLock};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{PlannedContainer, container::image_pull_policy, model_port::ModelPort};
 use crate::{
     catalogue::Resources,
     configuration::Configuration,
+    json::json,
     keys,
     pod::ContainerView,
     redirect::{Hop, Redirect, RedirectError},
+    template::{Filled, PLACE, Template},
     volume,
 };
 
@@ -73,25 +75,28 @@ impl PlannedInit {
     /// It runs as root, because the kernel grants an added capability to root only unless the program file carries
     /// it. NET_ADMIN is its only capability, and privilege escalation is disabled.
     pub fn manifest(&self) -> Value {
-        json!({
-            "name": self.name,
-            "image": self.image,
-            "imagePullPolicy": self.image_pull_policy,
-            "env": [{"name": keys::REDIRECT_ENV, "value": self.redirect.to_json()}],
-            "resources": self.resources.manifest(),
-            "securityContext": {
-                "runAsNonRoot": false,
-                "runAsUser": 0,
-                "runAsGroup": 0,
-                "privileged": false,
-                "allowPrivilegeEscalation": false,
-                "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]},
-                "readOnlyRootFilesystem": true,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "terminationMessagePath": "/dev/termination-log",
-            "terminationMessagePolicy": "File",
-            "volumeMounts": [volume::no_token_mount()],
-        })
+        self.filled().value()
+    }
+
+    /// Returns the container that the manifest is parsed from.
+    pub(crate) fn filled(&self) -> Filled<'_> {
+        let Self { name, image, image_pull_policy, redirect, resources } = self;
+        let (redirect, image, name) = (json(&redirect.to_json()), json(image), json(name));
+        let resources = json(&resources.manifest());
+        TEMPLATE.fill([&redirect, &image, *image_pull_policy, &name, &resources].join("\0"))
     }
 }
+
+/// The container, with places for the network rules, image, pull policy, name and resources.
+static TEMPLATE: LazyLock<Template> = LazyLock::new(|| {
+    Template::new(format!(
+        "{{\"env\":[{{\"name\":\"{}\",\"value\":{PLACE}}}],\"image\":{PLACE},\"imagePullPolicy\":\"{PLACE}\",\
+         \"name\":{PLACE},\"resources\":{PLACE},\"securityContext\":{{\"allowPrivilegeEscalation\":false,\
+         \"capabilities\":{{\"add\":[\"NET_ADMIN\"],\"drop\":[\"ALL\"]}},\"privileged\":false,\
+         \"readOnlyRootFilesystem\":true,\"runAsGroup\":0,\"runAsNonRoot\":false,\"runAsUser\":0,\
+         \"seccompProfile\":{{\"type\":\"RuntimeDefault\"}}}},\"terminationMessagePath\":\"/dev/termination-log\",\
+         \"terminationMessagePolicy\":\"File\",\"volumeMounts\":[{}]}}",
+        keys::REDIRECT_ENV,
+        volume::NO_TOKEN_MOUNT
+    ))
+});

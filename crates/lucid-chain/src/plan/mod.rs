@@ -19,8 +19,6 @@ use std::{
     num::NonZeroU16,
 };
 
-use serde_json::Value;
-
 use crate::{
     annotations::Annotations,
     catalogue::{Auditor, Catalogue},
@@ -164,15 +162,15 @@ impl Plan {
         auditor_url.into_iter().chain(base_urls.into_iter().flatten()).collect()
     }
 
-    /// Returns the name of each volume of the plan and the core/v1 volume, each volume once: that which replaces the
+    /// Returns the name of each volume of the plan and the JSON of the core/v1 volume, each volume once: that which replaces the
     /// ServiceAccount token, and the files of auditors.
-    pub(crate) fn volumes(&self) -> Vec<(&str, Value)> {
+    pub(crate) fn volumes(&self) -> Vec<(&str, &str)> {
         let hides_token =
             self.init.is_some() || self.containers.iter().any(|it| !it.auditor.service_account_token());
-        let no_token = hides_token.then(|| (keys::NO_TOKEN_VOLUME, volume::no_token_volume()));
+        let no_token = hides_token.then(|| (keys::NO_TOKEN_VOLUME, volume::NO_TOKEN_VOLUME));
         let files = self.containers.iter().flat_map(|planned| planned.auditor.files());
         let mut seen = BTreeSet::new();
-        let files = files.map(|files| (files.volume_name(), files.volume()));
+        let files = files.map(|files| (files.volume_name(), files.volume_json()));
         no_token.into_iter().chain(files).filter(|(name, _)| seen.insert(*name)).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Views of containers.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::{
     Deserialize, Deserializer,
@@ -19,7 +19,8 @@ use crate::{privileges::Privileges, volume::MountView};
 #[derive(Debug, Clone)]
 pub struct ContainerView<'a> {
     fields: RawContainer<'a>,
-    /// Text of the pod from the container's first key on, and from its beginning on once the list is complete.
+    /// Text of the pod from the container on, once it is [located](Containers::located). Before that the first key, empty if
+    /// it has escapes.
     rest: &'a str,
 }
 
@@ -117,18 +118,10 @@ impl<'a> ContainerView<'a> {
         Some((place, variable.value_from.is_none().then(value)))
     }
 
-    /// Returns the JSON of the container as written in the pod; empty if its first key is written with an escape, as the
-    /// API server never does.
+    /// Returns the JSON of the container as written in the pod.
     pub fn json(&self) -> &'a str {
         let mut rest = serde_json::Deserializer::from_str(self.rest);
         <&RawValue>::deserialize(&mut rest).map(RawValue::get).unwrap_or_default()
-    }
-
-    /// Finds the beginning of the container in `pod`, the text that the view borrows from.
-    pub(super) fn locate(&mut self, pod: &'a str) {
-        let key = self.rest.as_ptr().addr().checked_sub(pod.as_ptr().addr());
-        let start = key.and_then(|key| pod.get(..key)?.rfind('{'));
-        self.rest = start.map_or(self.rest, |start| &pod[start..]);
     }
 
     /// `requests` and `limits` of `resources`; empty if invalid.
@@ -252,7 +245,43 @@ impl<'de: 'a, 'a> Deserialize<'de> for ContainerView<'a> {
 }
 
 /// The containers of one list. Bounds their number and that of their contents.
-pub(super) struct Containers<'a>(pub(super) Vec<ContainerView<'a>>);
+pub(super) struct Containers<'a>(Vec<ContainerView<'a>>);
+
+impl<'a> Containers<'a> {
+    /// Finds the beginning of each container in `pod`, the text that the containers borrow from. `list` is the name of the
+    /// list.
+    pub(super) fn located(self, pod: &'a str, list: &str) -> Vec<ContainerView<'a>> {
+        let Self(mut containers) = self;
+        let mut raw = None;
+        for (index, container) in containers.iter_mut().enumerate() {
+            let key = container.rest.as_ptr().addr().checked_sub(pod.as_ptr().addr());
+            let start = key.and_then(|key| pod.get(..key)?.rfind('{'));
+            container.rest = match start {
+                // The API server writes no escapes in keys.
+                _ if container.rest.is_empty() => raw
+                    .get_or_insert_with(|| raw_list(pod, list))
+                    .get(index)
+                    .copied()
+                    .map_or("", RawValue::get),
+                Some(start) => &pod[start..],
+                None => container.rest,
+            };
+        }
+        containers
+    }
+}
+
+fn raw_list<'a>(pod: &'a str, list: &str) -> Vec<&'a RawValue> {
+    #[derive(Deserialize)]
+    struct RawPod<'a> {
+        #[serde(borrow)]
+        spec: BTreeMap<Text<'a>, &'a RawValue>,
+    }
+
+    let pod = serde_json::from_str::<RawPod<'a>>(pod).ok();
+    let list = pod.and_then(|pod| serde_json::from_str(pod.spec.get(list)?.get()).ok());
+    list.unwrap_or_default()
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Containers<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -67,11 +67,10 @@ impl<'a> PodView<'a> {
         if volumes.len() > MAX_ITEMS {
             return Err(PodError::new("spec.volumes", too_many(volumes.len(), MAX_ITEMS)));
         }
-        check_names("spec.volumes", volumes.iter().map(|Object(volume)| volume.name()))?;
-        let list = |list: Option<Containers<'a>>, path| {
-            let mut list = list.map(|Containers(list)| list).unwrap_or_default();
-            check_names(path, list.iter().map(ContainerView::name))?;
-            list.iter_mut().for_each(|container| container.locate(json));
+        check_names("volumes", volumes.iter().map(|Object(volume)| volume.name()))?;
+        let list = |list: Option<Containers<'a>>, name: &str| {
+            let list = list.map(|list| list.located(json, name)).unwrap_or_default();
+            check_names(name, list.iter().map(ContainerView::name))?;
             Ok(list)
         };
         Ok(Self {
@@ -96,9 +95,9 @@ impl<'a> PodView<'a> {
             resources: spec.resources.map(|Object(resources)| resources),
             has_volumes,
             volumes,
-            containers: list(spec.containers, "spec.containers")?,
-            init_containers: list(spec.init_containers, "spec.initContainers")?,
-            ephemeral_containers: list(spec.ephemeral_containers, "spec.ephemeralContainers")?,
+            containers: list(spec.containers, "containers")?,
+            init_containers: list(spec.init_containers, "initContainers")?,
+            ephemeral_containers: list(spec.ephemeral_containers, "ephemeralContainers")?,
         })
     }
 
@@ -396,7 +395,7 @@ fn check_names<'n>(list: &str, names: impl Iterator<Item = &'n str>) -> Result<(
         None => Ok(()),
         Some((index, name)) => {
             let problem = format_args!("found {} bytes, accepted at most {MAX_NAME}", name.len());
-            Err(PodError::new(format!("{list}[{index}].name"), problem))
+            Err(PodError::new(format!("spec.{list}[{index}].name"), problem))
         }
     }
 }

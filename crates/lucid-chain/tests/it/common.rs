@@ -91,7 +91,7 @@ pub(crate) fn patch_in(pod: &Value, configuration: &Configuration) -> PodPatch {
 
 pub(crate) fn apply(pod: &Value, patch: &PodPatch) -> Value {
     let mut patched = pod.clone();
-    json_patch::patch(&mut patched, &patch.operations).unwrap();
+    json_patch::patch(&mut patched, &patch.operations()).unwrap();
     patched
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn injected(pod: &Value) -> Value {
 /// Returns the patched pod, which planning again does not change.
 pub(crate) fn injected_with(pod: &Value, configuration: &Configuration) -> Value {
     let patched = apply(pod, &patch_in(pod, configuration));
-    assert!(patch_in(&patched, configuration).operations.is_empty(), "planning again changes {patched}");
+    assert!(patch_in(&patched, configuration).is_empty(), "planning again changes {patched}");
     patched
 }
 

@@ -135,7 +135,7 @@ fn document(input: &str) -> String {
     let patch = planned.patch(&view);
     write_warnings(&mut text, warnings.iter().chain(&patch.warnings));
     let patched = apply(&pod, &patch);
-    write!(text, "\npatch:\n{}\npod:\n{}", yaml(&json!(patch.operations)), yaml(&patched)).unwrap();
+    write!(text, "\npatch:\n{}\npod:\n{}", yaml(&json!(patch.operations())), yaml(&patched)).unwrap();
 
     // Replaced containers cannot be restored.
     if patch.warnings.is_empty() {
@@ -145,10 +145,7 @@ fn document(input: &str) -> String {
     let view = PodView::from_json(&json).unwrap();
     match plan(&view, &inputs).decision {
         Decision::Planned(again) => {
-            assert_eq!(
-                (again.containers == planned.containers, again.patch(&view).operations.is_empty()),
-                (true, true)
-            )
+            assert_eq!((again.containers == planned.containers, again.patch(&view).is_empty()), (true, true))
         }
         other => panic!("{other:?}"),
     }

@@ -282,7 +282,7 @@ fn several_ports_are_guarded_each_on_its_own_route() {
     assert_eq!((env("PORT"), env("LUCID_CHAIN_NEXT")), (Some("8090"), Some("http://localhost:8093")));
     // Planning again changes nothing; another port replans.
     let patched = injected(&pod);
-    assert!(patch_of(&patched).operations.is_empty());
+    assert!(patch_of(&patched).is_empty());
     let mut moved = patched;
     moved["metadata"]["annotations"][keys::TARGET_PORT] = json!("8080,8085,8091");
     let warnings = patch_of(&moved).warnings;
@@ -378,7 +378,7 @@ fn ports_of_another_injector_do_not_move_the_model_port() {
         assert!(outcome.warnings.is_empty(), "{outcome:?}");
         let plan = planned_by(outcome);
         assert_eq!((plan.model_port.port.get(), &plan.model_port.source), (9000, &kept), "{second}");
-        assert!(patch_of(&second).operations.is_empty(), "{second}");
+        assert!(patch_of(&second).is_empty(), "{second}");
     }
 
     // Undeclared ports, ports of forged auditors and pods with a port named `model` do not keep the end of the chain.

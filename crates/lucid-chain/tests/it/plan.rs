@@ -201,7 +201,7 @@ fn leftover_auditors_are_not_applications() {
     assert_eq!(patched["spec"]["containers"][1], copied["spec"]["containers"][1]);
     assert_eq!(patched["spec"]["containers"][2], copied["spec"]["containers"][2]);
     assert_eq!(patched["spec"]["containers"][3]["env"][0]["name"], "AUDITOR_URL");
-    assert!(patch_of(&patched).operations.is_empty());
+    assert!(patch_of(&patched).is_empty());
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn pods_that_cannot_hold_a_chain_are_impossible() {
         pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": 1}});
         pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         match (outcome(&pod).decision, reason) {
-            (Decision::Planned(_), None) => assert!(patch_of(&injected(&pod)).operations.is_empty(), "{pod}"),
+            (Decision::Planned(_), None) => assert!(patch_of(&injected(&pod)).is_empty(), "{pod}"),
             (Decision::Impossible { reason }, Some(expected)) => {
                 assert!(reason.to_string().starts_with(expected), "{reason}");
             }

@@ -182,3 +182,25 @@ fn a_view_has_privileges_and_image_volumes() {
     assert!(b.drops("SETUID") && !b.is_privileged() && b.added().next().is_none());
     assert!(c.privileges().is_none());
 }
+
+#[test]
+fn the_json_of_a_container_is_found() {
+    let containers = [
+        r#"{"name": "a", "stdin": {"name": "{"}}"#,
+        "{ }",
+        r#"{"\u006eame": "b", "env": []}"#,
+        "{\n\t\"image\": \"{\", \"name\": \"c\"}",
+        r#"{"": 1, "name": "d"}"#,
+    ];
+    for lists in [
+        r#"{"spec": {"containers": ["#,
+        r#"{"metadata": {"name": "{"}, "spec": {"nodeName": "{", "containers": ["#,
+    ] {
+        let pod = format!("{lists}{}]}}}}", containers.join(" ,"));
+        let pod = PodView::from_json(&pod).unwrap();
+        let found: Vec<_> = pod.containers().iter().map(ContainerView::json).collect();
+        let expected: Vec<_> =
+            containers.iter().map(|json| if *json == "{ }" { "{}" } else { *json }).collect();
+        assert_eq!(found, expected);
+    }
+}

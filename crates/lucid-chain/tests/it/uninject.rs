@@ -59,7 +59,7 @@ fn a_pod_that_was_never_injected_is_unchanged() {
     for pod in
         [json!({}), json!(null), json!({"spec": {"containers": [{"name": "lucid-injection-auditor"}]}})]
     {
-        assert!(uninject(&pod).operations.is_empty());
+        assert!(uninject(&pod).is_empty());
         assert!(uninject(&pod).warnings.is_empty());
     }
 }
@@ -76,7 +76,7 @@ fn a_forged_status_removes_no_application() {
         },
     });
     let patch = uninject(&pod);
-    assert_eq!(json!(patch.operations), json!([{"op": "remove", "path": "/metadata/annotations"}]));
+    assert_eq!(json!(patch.operations()), json!([{"op": "remove", "path": "/metadata/annotations"}]));
     let warnings = warnings_of(&pod);
     for (name, says) in [("web", "stays"), ("setup", "stays"), ("db", "is not in the pod")] {
         assert!(
@@ -87,7 +87,7 @@ fn a_forged_status_removes_no_application() {
 
     let mut unreadable = pod;
     unreadable["metadata"]["annotations"][keys::STATUS] = json!("{\u{7}");
-    assert!(uninject(&unreadable).operations.is_empty());
+    assert!(uninject(&unreadable).is_empty());
     assert!(warnings_of(&unreadable)[0].contains("cannot be read"));
 }
 

@@ -238,7 +238,7 @@ pub(crate) fn mutate(pod: &str) -> usize {
     let mut length = outcome.warnings.iter().map(|warning| warning.to_string().len()).sum();
     if let Decision::Planned(plan) = outcome.decision {
         let patch = plan.patch(&view);
-        length += serde_json::to_string(&patch.operations).map_or(0, |patch| patch.len());
+        length += patch.text.len();
         length += patch.warnings.iter().map(|warning| warning.to_string().len()).sum::<usize>();
     }
     length

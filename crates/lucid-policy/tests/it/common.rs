@@ -87,7 +87,7 @@ pub(crate) fn injected_within(
     let inputs = Inputs::new(configuration).with_uid_range(uid_range);
     let Decision::Planned(plan) = plan(&view, &inputs).decision else { panic!("no chain for {pod}") };
     let mut pod = pod.clone();
-    json_patch::patch(&mut pod, &plan.patch(&view).operations).unwrap();
+    json_patch::patch(&mut pod, &plan.patch(&view).operations()).unwrap();
     hardened(&pod)
 }
 

@@ -61,7 +61,7 @@ fn planned(pod: &Value, inputs: &Inputs<'_>) -> Result<Value, String> {
     match plan(&view, inputs).decision {
         Decision::Planned(plan) => {
             let mut pod = pod.clone();
-            json_patch::patch(&mut pod, &plan.patch(&view).operations).unwrap();
+            json_patch::patch(&mut pod, &plan.patch(&view).operations()).unwrap();
             Ok(pod)
         }
         other => Err(format!("{other:?}")),

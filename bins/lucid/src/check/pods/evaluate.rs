@@ -141,7 +141,7 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &PodMeta) -> (ChainState, Strin
     let injected = Injected::of(meta);
     let was_injected = |name: &str| injected.as_ref().is_some_and(|it| it.chain.iter().any(|it| it == name));
     let (mut stale, mut wrong) = (Vec::new(), Vec::new());
-    let patch = plan.patch(pod);
+    let patch = plan.difference(pod);
     for warning in &patch.warnings {
         match warning {
             Warning::ContainerReplaced { name, difference } => {
@@ -192,9 +192,9 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &PodMeta) -> (ChainState, Strin
     }
     stale.extend(plan.leftovers.iter().map(|name| format!("{name} is no longer part of the chain")));
     if stale.is_empty() && wrong.is_empty() {
-        // Hardening is left out: the exemptions from it are not known here.
-        let concerns = |path: &&str| !path.starts_with("/metadata") && !path.contains("/securityContext");
-        let operation = patch.operations.iter().map(|operation| operation.path().as_str()).find(concerns);
+        let operations = patch.operations();
+        let concerns = |path: &&str| !path.starts_with("/metadata");
+        let operation = operations.iter().map(|operation| operation.path().as_str()).find(concerns);
         stale.extend(operation.map(|path| format!("{path} differs")));
     }
     match (wrong.is_empty(), stale.is_empty()) {

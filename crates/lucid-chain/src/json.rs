@@ -1,0 +1,41 @@
+//! JSON text as the API server writes it.
+
+use std::io;
+
+use serde::Serialize;
+use serde_json::{Serializer, ser::Formatter};
+
+/// Serializes strings, lists and string-keyed maps, which cannot fail, with the escapes of Go: the API server compares
+/// the value of a `test` operation byte by byte with its own serialization.
+pub(crate) fn json(value: &(impl Serialize + ?Sized)) -> String {
+    let mut text = Vec::with_capacity(128);
+    let written = value.serialize(&mut Serializer::with_formatter(&mut text, GoEscapes));
+    written.ok().and_then(|()| String::from_utf8(text).ok()).unwrap_or_default()
+}
+
+struct GoEscapes;
+
+impl Formatter for GoEscapes {
+    fn write_string_fragment<W: io::Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        // The first bytes of the escaped characters.
+        while let Some(place) = rest.bytes().position(|byte| matches!(byte, b'<' | b'>' | b'&' | 0xe2)) {
+            let (plain, special) = rest.split_at(place);
+            let character = special.chars().next().unwrap_or_default();
+            let (special, after) = special.split_at(character.len_utf8());
+            writer.write_all(plain.as_bytes())?;
+            match character {
+                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                    write!(writer, "\\u{:04x}", u32::from(character))?;
+                }
+                _ => writer.write_all(special.as_bytes())?,
+            }
+            rest = after;
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}
