@@ -4,10 +4,7 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memchr2};
 
-use crate::{
-    protocol::is_identifier,
-    protocol::{DONE, Event},
-};
+use crate::protocol::{DONE, Event, is_identifier};
 
 /// Length from which a list of numbers, such as a vector, is several events: it has no text.
 const MAX_NUMBERS: usize = 64 << 10;
@@ -210,7 +207,7 @@ fn end_of_event(bytes: &[u8], searched: usize) -> Option<usize> {
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let end = rest.find(['\r', '\n']);
+        let end = memchr2(b'\r', b'\n', rest.as_bytes());
         let end = end.map_or(rest.len(), |end| end + if rest[end..].starts_with("\r\n") { 2 } else { 1 });
         let (line, following) = rest.split_at(end);
         rest = following;

@@ -100,12 +100,13 @@ impl<'a> Document<'a> {
             Node { parent: 0, depth: 0, step: Step::Index(0), kind: Kind::Container, range: 0..text.len() };
         let mut document = Self {
             text,
-            nodes: vec![root],
+            nodes: Vec::with_capacity(FEW / 4),
             names: Vec::new(),
             is_json: false,
             is_bare: false,
             index: OnceLock::new(),
         };
+        document.nodes.push(root);
         let mut syntax = Syntax::default();
         let mut open: Vec<Open<'a>> = vec![Open { node: 0, next: 0, name: None }];
         // Number of open containers without a node.
@@ -214,14 +215,13 @@ impl<'a> Document<'a> {
         outermost
     }
 
-    /// Returns `true` for a string, and for an integer that is long.
-    pub(crate) fn is_text(&self, node: usize) -> bool {
-        let Node { kind, range, .. } = &self.nodes[node];
-        match kind {
+    /// Returns the strings, and the integers that are long.
+    pub(crate) fn strings(&self) -> impl Iterator<Item = usize> {
+        (0..self.nodes.len()).filter(|&node| match self.nodes[node].kind {
             Kind::String => true,
-            Kind::Scalar => is_long_integer(&self.text[range.clone()]),
+            Kind::Scalar => is_long_integer(self.raw(node)),
             Kind::Container => false,
-        }
+        })
     }
 
     /// Returns a node and those that it is in, up to the root.

@@ -122,6 +122,12 @@ impl<'a> Passage<'a> {
         Self { text, direction, role, choice, has_more: false, location, is_history: false }
     }
 
+    /// Returns the passage with another text.
+    pub(crate) fn describe<'b>(&'b self, text: Cow<'b, str>) -> Passage<'b> {
+        let role = self.role.as_deref().map(Cow::Borrowed);
+        Passage { text, role, location: Cow::Borrowed(&self.location), ..*self }
+    }
+
     /// Returns a copy that borrows nothing.
     pub fn into_owned(self) -> Passage<'static> {
         Passage {

@@ -229,9 +229,9 @@ impl Stream {
         let track = &mut self.tracks[track];
         track.push(&ignored);
         track.judge(&self.panel, false).await?;
-        match track.rule_of_mask() {
-            Some(rule) => Err(Denial::irreplaceable(rule, MALFORMED)),
-            None => Ok(()),
+        match track.masks() {
+            [] => Ok(()),
+            masks => Err(Denial::irreplaceable(masks, MALFORMED)),
         }
     }
 
@@ -257,7 +257,7 @@ impl Stream {
         held.choice = choices.first().copied().filter(|_| choices.len() == 1);
         self.note_ids(&document, protocol);
         let (mut whole, mut kinds) = (Vec::new(), Vec::new());
-        for node in (0..document.nodes.len()).filter(|&node| document.is_text(node)) {
+        for node in document.strings() {
             let (source, text) = Source::of(&document, node, false);
             if text.is_empty() {
                 continue;
@@ -295,7 +295,7 @@ impl Stream {
                 Outcome::Mask(spans) if document.is_json => {
                     held.edits.extend(spans.iter().flat_map(|span| text.edits(span)));
                 }
-                Outcome::Mask(spans) => return Err(Denial::irreplaceable(&spans[0].rule, MALFORMED)),
+                Outcome::Mask(spans) => return Err(Denial::irreplaceable(&spans, MALFORMED)),
             }
         }
         held.echoes = document.outermost(protocol.echoes);

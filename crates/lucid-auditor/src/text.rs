@@ -206,8 +206,7 @@ enum Key {
 
 /// Returns the texts of a request.
 pub(crate) fn texts_of_request(document: &Document<'_>, protocol: &Protocol) -> Vec<Text> {
-    let strings = (0..document.nodes.len()).filter(|&node| document.is_text(node));
-    let mut texts = texts(document, strings, protocol, &[protocol.request], Direction::Prompt);
+    let mut texts = texts(document, document.strings(), protocol, &[protocol.request], Direction::Prompt);
     let last_answer = protocol.last_answer(document);
     for text in &mut texts {
         text.passage.is_history = text.message.is_some_and(|message| Some(message) < last_answer);

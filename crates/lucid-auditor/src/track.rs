@@ -198,7 +198,7 @@ impl Track {
         };
         Some(Window {
             start,
-            passage: Passage { text, has_more: !is_end, ..self.passage.clone() },
+            passage: Passage { has_more: !is_end, ..self.passage.describe(text) },
             offsets,
             is_cut,
         })
@@ -238,9 +238,8 @@ impl Track {
         edits.collect()
     }
 
-    /// Returns the rule of a part to replace, if there is one.
-    pub(crate) fn rule_of_mask(&self) -> Option<&str> {
-        self.masks.first().map(|mask| &*mask.rule)
+    pub(crate) fn masks(&self) -> &[Span] {
+        &self.masks
     }
 
     /// Forgets replacements in text that is released.

@@ -60,10 +60,11 @@ impl Denial {
         Self { kind, rule: Cow::Borrowed(kind), message }
     }
 
-    /// Denies a text in which what `rule` found cannot be replaced, because of its `place`.
-    pub(crate) fn irreplaceable(rule: &str, place: &str) -> Self {
+    /// Denies a text whose masks cannot be applied, because of its `place`.
+    pub(crate) fn irreplaceable(masks: &[Span], place: &str) -> Self {
+        let rule = masks.first().map(|mask| mask.rule.clone()).unwrap_or_default();
         let message = format!("{rule} cannot be replaced in {place}");
-        Self { kind: BLOCKED, rule: Cow::Owned(rule.to_owned()), message }
+        Self { kind: BLOCKED, rule, message }
     }
 
     /// Returns the status of the refusal. Clients retry most statuses from 500 on, which does not help what cannot be judged.
@@ -141,13 +142,17 @@ impl Panel {
     /// Asks one judge. Whole texts have a key.
     pub(crate) async fn ask(&self, member: &Member, passage: &Passage<'_>, key: Option<Key>) -> Outcome {
         let name = member.name.as_str();
-        let span = tracing::info_span!(
-            "verdict",
-            judge = name,
-            direction = passage.direction.as_str(),
-            bytes = passage.text.len(),
-            action = tracing::field::Empty,
-        );
+        // One for each window of a stream would cost more than the verdicts.
+        let span = match passage.has_more {
+            true => tracing::Span::none(),
+            false => tracing::info_span!(
+                "verdict",
+                judge = name,
+                direction = passage.direction.as_str(),
+                bytes = passage.text.len(),
+                action = tracing::field::Empty,
+            ),
+        };
         let begun = Instant::now();
         let verdict = member.judge(passage, key).instrument(span.clone()).await;
         self.telemetry.observe_duration(name, begun.elapsed());

@@ -91,8 +91,7 @@ pub(crate) async fn judge(
                 edits.extend(spans.iter().flat_map(|span| text.edits(span)).map(|edit| edit.moved(*offset)));
             }
             (Outcome::Mask(spans), Place::Ambiguous) => {
-                let rule = spans.first().map(|span| &*span.rule).unwrap_or_default();
-                return Err(Denial::irreplaceable(rule, "a body that is not well-formed"));
+                return Err(Denial::irreplaceable(&spans, "a body that is not well-formed"));
             }
         }
     }
@@ -103,8 +102,7 @@ fn texts_of(document: &Document<'_>, protocol: &Protocol, direction: Direction) 
     match direction {
         Direction::Prompt | Direction::ToolResult => texts_of_request(document, protocol),
         Direction::Completion | Direction::ToolCall => {
-            let strings = (0..document.nodes.len()).filter(|&node| document.is_text(node));
-            texts_of_answer(document, strings, protocol)
+            texts_of_answer(document, document.strings(), protocol)
         }
     }
 }
@@ -154,10 +152,7 @@ pub(crate) async fn judge_uri(panel: &Panel, path: &str, query: Option<&str>) ->
         match panel.judge(&Passage::new(Direction::Prompt, text)).await {
             Outcome::Allow => {}
             Outcome::Deny(denial) => return Err(denial),
-            Outcome::Mask(spans) => {
-                let rule = spans.first().map(|span| &*span.rule).unwrap_or_default();
-                return Err(Denial::irreplaceable(rule, "path and query"));
-            }
+            Outcome::Mask(spans) => return Err(Denial::irreplaceable(&spans, "path and query")),
         }
     }
     Ok(())

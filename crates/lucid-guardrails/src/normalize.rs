@@ -82,14 +82,10 @@ impl Normalized {
         let text = self.text.as_str();
         let mut words = Self { text: String::new(), segments: Vec::new(), original_len: text.len() };
         let mut copied = 0;
-        let mut chars = text.char_indices().peekable();
-        while let Some((start, c)) = chars.next() {
-            if c.is_alphanumeric() {
-                continue;
-            }
-            let is_joint = |c: &(usize, char)| !c.1.is_alphanumeric();
-            while chars.next_if(is_joint).is_some() {}
-            let end = chars.peek().map_or(text.len(), |(at, _)| *at);
+        let mut end = 0;
+        while let Some(length) = text[end..].find(|c: char| !c.is_alphanumeric()) {
+            let start = end + length;
+            end = text[start..].find(char::is_alphanumeric).map_or(text.len(), |length| start + length);
             let joint = &text[start..end];
             let is_split = joint.contains(' ') || start == 0 || (end == text.len() && !has_more);
             if is_split && joint.chars().all(|c| c == ' ' || ends_sentence(c))

@@ -61,7 +61,7 @@ impl Syntax {
     pub(super) fn string(&mut self, text: &str, content: &Range<usize>) {
         let raw = &text[content.clone()];
         self.is_wrong |= content.end >= text.len()
-            || raw.bytes().any(|byte| byte < 0x20)
+            || raw.bytes().fold(false, |is_wrong, byte| is_wrong | (byte < 0x20))
             || !(memchr(b'\\', raw.as_bytes()).is_none() || are_valid_escapes(raw));
         self.next = match self.next {
             Next::Value | Next::ValueOrEnd => Next::CommaOrEnd,

@@ -39,8 +39,9 @@ pub(crate) fn unjudged_answer(document: &Document<'_>) -> Option<String> {
 
 /// The media of all protocols.
 struct Known {
-    /// Names of members, in lower case.
+    /// Names of members, and of objects with any members, in lower case.
     names: HashSet<String>,
+    free: HashSet<String>,
     all: Vec<&'static Media>,
 }
 
@@ -48,7 +49,12 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
     let all: Vec<_> = PROTOCOLS.iter().map(|it| &it.media).collect();
     let last = |pattern: &&'static str| pattern.rsplit('/').next().and_then(|it| it.split('=').next());
     let named = all.iter().flat_map(|it| it.kinds.iter().copied().chain(it.members.iter().filter_map(last)));
-    Known { names: named.chain(["type"]).map(str::to_ascii_lowercase).collect(), all }
+    let free = all.iter().flat_map(|it| it.free.iter().filter_map(last));
+    Known {
+        names: named.chain(["type"]).map(str::to_ascii_lowercase).collect(),
+        free: free.map(str::to_ascii_lowercase).collect(),
+        all,
+    }
 });
 
 impl Known {
@@ -63,9 +69,7 @@ fn media(document: &Document<'_>) -> Option<String> {
     let is_kind = |kind: &str| known.has(|it| it.kinds, |known| kind.eq_ignore_ascii_case(known));
     let ends = |node, pattern: &str| ends(document, node, pattern);
     let is_media = |node: usize| {
-        let Some(name) = document.nodes[node].step.name() else { return false };
-        let is_upper = name.bytes().any(|byte| byte.is_ascii_uppercase());
-        let name = if is_upper { Cow::Owned(name.to_ascii_lowercase()) } else { Cow::Borrowed(name) };
+        let Some(name) = lower_name(document, node) else { return false };
         let is_of_kind = || is_kind(&name) || name == "type" && is_kind(&short_value(document, node));
         let holder = document.nodes[node].parent;
         known.names.contains(&*name)
@@ -84,8 +88,16 @@ fn media(document: &Document<'_>) -> Option<String> {
 /// Returns `true` for a node in an object with any members.
 pub(super) fn is_free(document: &Document<'_>, node: usize) -> bool {
     document.ancestors(node).skip(1).any(|node| {
-        document.raw(node).starts_with('{') && KNOWN.has(|it| it.free, |it| ends(document, node, it))
+        lower_name(document, node).is_some_and(|name| KNOWN.free.contains(&*name))
+            && document.raw(node).starts_with('{')
+            && KNOWN.has(|it| it.free, |it| ends(document, node, it))
     })
+}
+
+fn lower_name<'a>(document: &'a Document<'_>, node: usize) -> Option<Cow<'a, str>> {
+    let name = document.nodes[node].step.name()?;
+    let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
+    Some(if is_lower { Cow::Borrowed(name) } else { name.to_ascii_lowercase().into() })
 }
 
 /// Returns the value of a string that may be a kind, or nothing.

@@ -5,9 +5,6 @@ use crate::{
     json::{Document, Step},
 };
 
-/// Maximum length of a member that a rule depends on.
-const MAX_KIND: usize = 256;
-
 /// Strings of a JSON document that are texts of one kind.
 #[derive(Debug)]
 pub(crate) struct Rule {
@@ -89,9 +86,7 @@ impl Rule {
             at = document.nodes[at].parent;
         }
         if let Some((member, part)) = self.only {
-            let member = document.member(0, member)?;
-            let is_short = document.raw(member).len() <= MAX_KIND;
-            (is_short && document.value(member).contains(part)).then_some(())?;
+            document.member_value(0, member).filter(|value| value.contains(part))?;
         }
         Some(document.ancestor(node, self.message))
     }

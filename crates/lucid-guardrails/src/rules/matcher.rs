@@ -23,10 +23,36 @@ pub(super) struct Matcher {
     phrases: Phrases,
     folded: Option<Patterns>,
     exact: Option<Patterns>,
-    /// Length of the longest finding in folded text.
-    longest_folded: usize,
-    /// Length of the longest finding of an exact pattern.
-    longest_exact: usize,
+    /// Lengths of findings.
+    all: Longest,
+    /// Lengths of findings whose beginning is undecided: phrases, and patterns to mask.
+    withheld: Longest,
+}
+
+/// Lengths of the longest findings in folded text, and of exact patterns.
+struct Longest {
+    folded: usize,
+    exact: usize,
+}
+
+impl Longest {
+    /// Length of the end of `text` that may contain the beginning of a finding: few letters and digits become shorter or
+    /// disappear when they are folded; others may.
+    fn reach(&self, text: &str) -> usize {
+        let bytes = tail(text, self.overlap()).bytes().rev();
+        let mut kept = 0;
+        let folded = bytes.take_while(|byte| {
+            kept += usize::from(byte.is_ascii_alphanumeric());
+            kept <= self.folded
+        });
+        folded.count().max(self.exact) + char::MAX.len_utf8()
+    }
+
+    /// Length of the longest finding before it is folded, and of the character before it, which decides whether it is a
+    /// whole word.
+    fn overlap(&self) -> usize {
+        (self.folded * MAX_SHRINKAGE).max(self.exact) + char::MAX.len_utf8()
+    }
 }
 
 impl Matcher {
@@ -34,28 +60,21 @@ impl Matcher {
         let phrases = Phrases::new(rules)?;
         let folded = Patterns::new(rules, false)?;
         let exact = Patterns::new(rules, true)?;
-        let longest = |patterns: &Option<Patterns>| patterns.as_ref().map_or(0, Patterns::longest);
-        let longest_folded = phrases.longest().max(longest(&folded));
-        let longest_exact = longest(&exact);
-        Ok(Self { phrases, folded, exact, longest_folded, longest_exact })
+        let longest = |of: fn(&Patterns) -> usize| Longest {
+            folded: phrases.longest().max(folded.as_ref().map_or(0, of)),
+            exact: exact.as_ref().map_or(0, of),
+        };
+        let (all, withheld) = (longest(Patterns::longest), longest(Patterns::longest_mask));
+        Ok(Self { phrases, folded, exact, all, withheld })
     }
 
-    /// Length of the longest finding before it is folded, and of the character before it, which decides whether it is a
-    /// whole word.
     pub(super) fn overlap(&self) -> usize {
-        (self.longest_folded * MAX_SHRINKAGE).max(self.longest_exact) + char::MAX.len_utf8()
+        self.all.overlap()
     }
 
-    /// Length of the end of `before` that may contain the beginning of a finding: few letters and digits become shorter or
-    /// disappear when they are folded; others may.
+    /// Length of the end of `before` that may contain the beginning of a finding.
     pub(super) fn context(&self, before: &str) -> usize {
-        let bytes = tail(before, self.overlap()).bytes().rev();
-        let mut kept = 0;
-        let folded = bytes.take_while(|byte| {
-            kept += usize::from(byte.is_ascii_alphanumeric());
-            kept <= self.longest_folded
-        });
-        folded.count().max(self.longest_exact) + char::MAX.len_utf8()
+        self.all.reach(before)
     }
 
     /// Calls `found` for findings until it returns `false`. With `has_more`, other text may follow.
@@ -85,7 +104,7 @@ impl Matcher {
 
     /// Length of the longest end of `text` that may be the beginning of a phrase, or of a pattern to mask.
     pub(super) fn undecided(&self, text: &str) -> usize {
-        let tail = tail(text, self.context(text));
+        let tail = tail(text, self.withheld.reach(text));
         let normalized = Normalized::new(tail);
         let unfinished = |text: &str| {
             let in_patterns = self.folded.as_ref().and_then(|patterns| patterns.unfinished(text));

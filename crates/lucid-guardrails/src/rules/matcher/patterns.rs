@@ -77,6 +77,11 @@ impl Patterns {
         self.longest
     }
 
+    /// Length of the longest finding to mask.
+    pub(super) fn longest_mask(&self) -> usize {
+        if self.masks.is_some() { self.longest } else { 0 }
+    }
+
     /// Calls `found` until it returns `false`, and returns what it returned last.
     pub(super) fn find(&self, text: &str, mut found: impl FnMut(usize, Range<usize>) -> bool) -> bool {
         let mut hits = PatternSet::new(self.patterns.len());
@@ -97,6 +102,8 @@ impl Patterns {
 fn regex(hirs: &[Hir], kind: MatchKind, size: usize) -> Result<meta::Regex, String> {
     let config = meta::Config::new()
         .match_kind(kind)
+        // Words that patterns begin with are frequent: a search for them first takes longer.
+        .auto_prefilter(false)
         .nfa_size_limit(Some(size))
         .hybrid_cache_capacity(CACHE_SIZE)
         .which_captures(WhichCaptures::Implicit);

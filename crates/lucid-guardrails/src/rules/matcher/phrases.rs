@@ -17,6 +17,8 @@ pub(super) struct Phrases {
     /// Bytes that phrases begin with.
     first: [bool; 256],
     longest: usize,
+    /// All phrases are whole words.
+    whole_words: bool,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +57,8 @@ impl Phrases {
             .iter()
             .filter_map(|phrase| phrase.text.bytes().next())
             .for_each(|byte| first[usize::from(byte)] = true);
-        Ok(Self { phrases, automaton, first, longest })
+        let whole_words = phrases.iter().all(|phrase| phrase.whole_words);
+        Ok(Self { phrases, automaton, first, longest, whole_words })
     }
 
     pub(super) fn longest(&self) -> usize {
@@ -89,6 +92,9 @@ impl Phrases {
         (from..text.len()).filter(|at| self.first[usize::from(text.as_bytes()[*at])]).find(|at| {
             let Some(end) = text.get(*at..) else { return false };
             let is_boundary = is_boundary(text, *at);
+            if self.whole_words && !is_boundary {
+                return false;
+            }
             let from = self.phrases.partition_point(|phrase| phrase.text.as_str() < end);
             let mut longer = self.phrases[from..].iter().take_while(|phrase| phrase.text.starts_with(end));
             longer.any(|phrase| match phrase.whole_words {
