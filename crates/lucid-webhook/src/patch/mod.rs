@@ -79,7 +79,7 @@ impl JsonPatch {
         serde_json::from_slice::<json_patch::Patch>(text).map(Self::from).map_err(operations_error)
     }
 
-    /// Takes the JSON text of a patch as it is. The caller guarantees that it is a list of RFC 6902 operations, with Go's
+    /// Takes the JSON text of a patch as it is; an empty text is an empty patch. The caller guarantees that it is a list of RFC 6902 operations, with Go's
     /// escapes (`\u003c` for `<`), that applies to the object of the request and changes allowed fields only.
     ///
     /// Only debug builds check this, for which a property test of the caller is the place, and any build checks the
@@ -232,7 +232,7 @@ impl JsonPatch {
     pub fn is_empty(&self) -> bool {
         match &self.0 {
             Form::Operations(operations) => operations.is_empty(),
-            Form::Checked { text, .. } => text.trim_ascii() == b"[]",
+            Form::Checked { text, .. } => matches!(text.trim_ascii(), b"" | b"[]"),
         }
     }
 
