@@ -8,7 +8,7 @@ use std::{
 
 use lucid_notary::ImageReference;
 
-use super::{EnvValue, Files, Probes, Resources, SecurityContext};
+use super::{EnvValue, Files, OWN_ENV, Probes, RESERVED_ENV, Resources, SecurityContext};
 use crate::{
     json::json,
     plan::image_pull_policy,
@@ -69,13 +69,15 @@ impl Auditor {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Returns the container of the auditor, rendered once. Its places, in order: variables of Lucid, the member
-    /// `livenessProbe`, name, ports, the member `readinessProbe`, resources, and the members `restartPolicy`,
-    /// `runAsUser` and `startupProbe`.
+    /// Returns the container of the auditor, rendered once. Its places, in order: the values of the first
+    /// [`OWN_ENV`] of [`RESERVED_ENV`], further variables, the member `livenessProbe`, name, port, further ports, the member
+    /// `readinessProbe`, resources, and the members `restartPolicy`, `runAsUser` and `startupProbe`.
     pub(crate) fn template(&self) -> &Template {
         let (entry, template) = &*self.shared;
         template.get_or_init(|| {
             let env: String = entry.env.iter().map(|(name, value)| format!(",{}", value.variable(name))).collect();
+            let own = RESERVED_ENV.iter().take(OWN_ENV);
+            let own = own.map(|name| format!("{{\"name\":\"{name}\",\"value\":{PLACE}}}")).collect::<Vec<_>>().join(",");
             let image = json(&entry.image);
             let pull_policy = image_pull_policy(&entry.reference);
             // A quote within a string would be escaped.
@@ -88,8 +90,8 @@ impl Auditor {
                 false => format!(",\"volumeMounts\":[{}]", mounts.join(",")),
             };
             Template::new(format!(
-                "{{\"env\":[{PLACE}{env}],\"image\":{image},\"imagePullPolicy\":\"{pull_policy}\",{PLACE}\"name\":{PLACE},\
-                 \"ports\":[{PLACE}],{PLACE}\"resources\":{PLACE},{PLACE}\"securityContext\":{security_context},{PLACE}\
+                "{{\"env\":[{own}{PLACE}{env}],\"image\":{image},\"imagePullPolicy\":\"{pull_policy}\",{PLACE}\"name\":{PLACE},\
+                 \"ports\":[{{\"containerPort\":{PLACE}}}{PLACE}],{PLACE}\"resources\":{PLACE},{PLACE}\"securityContext\":{security_context},{PLACE}\
                  \"terminationMessagePath\":\"/dev/termination-log\",\"terminationMessagePolicy\":\"File\"{mounts}}}"
             ))
         })

@@ -57,6 +57,9 @@ pub const RESERVED_ENV: [&str; 9] = [
     crate::keys::EGRESS_ENV,
 ];
 
+/// Number of the first of [`RESERVED_ENV`] that every auditor has.
+pub(crate) const OWN_ENV: usize = 6;
+
 /// An ordered list of auditors with unique names. Cheap to clone, with indexed lookups.
 ///
 /// Names are equivalent if they differ only in the optional prefix `lucid-` and the optional suffix `-auditor`:

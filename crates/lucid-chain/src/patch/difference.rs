@@ -1,15 +1,18 @@
 //! Comparison of planned and found containers.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use lucid_notary::ImageReference;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 
 use super::identity;
 use crate::{
     catalogue::Resources,
     plan::{PlannedContainer, PlannedInit},
-    pod::{ContainerView, PodView},
+    pod::{ContainerView, PodView, Text},
     quantity::Quantity,
     text::{Excerpt, Name},
 };
@@ -45,7 +48,7 @@ impl PlannedContainer {
     /// - What the SecurityContextConstraints of OpenShift set: a uid above 1000 if none is planned, the pod's own SELinux
     ///   options, and further dropped capabilities.
     pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
-        difference(&self.manifest(), self.auditor.resources(), &json_of(found), pod)
+        difference(&self.filled().text(), self.auditor.resources(), found, pod)
     }
 
     /// Returns the first of the resources in which `found` differs from the plan as in [`difference`](Self::difference).
@@ -73,7 +76,7 @@ impl PlannedInit {
 impl ContainerView<'_> {
     /// Returns `true` if the container has at least the resources of `other`.
     pub fn is_as_large_as(&self, other: &ContainerView<'_>) -> bool {
-        let (before, found) = (&json_of(other)["resources"], &json_of(self)["resources"]);
+        let (before, found) = (&resources_of(other), &resources_of(self));
         let is_known =
             found.as_object().is_none_or(|found| found.keys().all(|key| LISTS.contains(&key.as_str())));
         is_known
@@ -101,47 +104,53 @@ fn quantities<'v>(resources: &'v Value, list: &str) -> Cow<'v, Map<String, Value
 /// character escaped.
 const LONGEST: usize = 256 * 1024;
 
-/// Parses the container; `null` if it is too long to match a planned one.
-pub(super) fn json_of(found: &ContainerView<'_>) -> Value {
-    let json = Some(found.json()).filter(|json| json.len() <= LONGEST);
-    json.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default()
-}
+/// The members of a container, with the JSON of their values.
+type Members<'j> = BTreeMap<Text<'j>, &'j RawValue>;
 
-/// See [`PlannedContainer::difference`].
+/// See [`PlannedContainer::difference`]. `planned` is the JSON of a planned container.
 pub(super) fn difference(
-    planned: &Value,
+    planned: &str,
     resources: &Resources,
-    found: &Value,
+    found: &ContainerView<'_>,
     pod: &PodView<'_>,
 ) -> Option<String> {
-    let (Some(planned), Some(found)) = (planned.as_object(), found.as_object()) else {
-        return Some("json".to_owned());
-    };
-    let extra = found.iter().filter(|(key, _)| !planned.contains_key(*key)).find(|(key, value)| {
-        !(is_absent(value) || *key == "volumeMounts" && identity::are_tokens(&Value::Null, value, pod))
+    let members = |json| serde_json::from_str::<Members<'_>>(json).ok();
+    let image = found.image().unwrap_or_default();
+    let found = Some(found.json()).filter(|json| json.len() <= LONGEST).and_then(members);
+    let (Some(planned), Some(found)) = (members(planned), found) else { return Some("json".to_owned()) };
+    let extra = found.iter().filter(|(key, _)| !planned.contains_key(*key)).find(|(key, json)| {
+        let value = parse(json);
+        !(is_absent(&value) || &***key == "volumeMounts" && identity::are_tokens(&Value::Null, &value, pod))
     });
     if let Some((key, _)) = extra {
         return Some(Name(key).to_string());
     }
-    let image =
-        found.get("image").and_then(Value::as_str).and_then(|image| image.parse::<ImageReference>().ok());
     planned.iter().find_map(|(key, planned)| {
-        let found = found.get(key).unwrap_or(&Value::Null);
-        let same = match key.as_str() {
-            "ports" => same_ports(planned, found, pod.host_network()),
-            "resources" => return different_resource(resources, found, None),
-            "volumeMounts" => identity::are_tokens(planned, found, pod),
-            "image" => planned == found || image.as_ref().is_some_and(|found| is_image(planned, found)),
+        let found = found.get(key).copied();
+        if found.is_some_and(|found| found.get() == planned.get()) {
+            return None;
+        }
+        let (planned, found) = (parse(planned), found.map(parse).unwrap_or_default());
+        let image = || image.parse::<ImageReference>();
+        let same = match &**key {
+            "ports" => same_ports(&planned, &found, pod.host_network()),
+            "resources" => return different_resource(resources, &found, None),
+            "volumeMounts" => identity::are_tokens(&planned, &found, pod),
+            "image" => planned == found || image().is_ok_and(|found| is_image(&planned, &found)),
             "imagePullPolicy" => {
-                let has_digest = || image.as_ref().is_some_and(|image| image.digest().is_some());
+                let has_digest = || image().is_ok_and(|image| image.digest().is_some());
                 planned == found || found == "Always" || found == "IfNotPresent" && has_digest()
             }
-            "env" => return different_variable(planned, found),
-            "securityContext" => same_security_context(planned, found, pod),
+            "env" => return different_variable(&planned, &found),
+            "securityContext" => same_security_context(&planned, &found, pod),
             _ => planned == found,
         };
-        (!same).then(|| key.clone())
+        (!same).then(|| key.to_string())
     })
+}
+
+fn parse(json: &RawValue) -> Value {
+    serde_json::from_str(json.get()).unwrap_or_default()
 }
 
 /// Returns `true` if the API server treats the value as absent.
@@ -241,8 +250,13 @@ fn resource_difference(
     found: &ContainerView<'_>,
     before: Option<&ContainerView<'_>>,
 ) -> Option<String> {
-    let before = before.map(json_of).map(|before| before["resources"].clone());
-    different_resource(planned, &json_of(found)["resources"], before.as_ref())
+    different_resource(planned, &resources_of(found), before.map(resources_of).as_ref())
+}
+
+/// Parses the resources of the container; `null` if they are too long to match planned ones.
+fn resources_of(found: &ContainerView<'_>) -> Value {
+    let json = found.resources_json().filter(|json| json.get().len() <= LONGEST);
+    json.map(parse).unwrap_or_default()
 }
 
 /// Returns the first of `resources` that is neither within the bounds of the plan nor between them and `before`, with what is

@@ -13,10 +13,9 @@ use std::{
 };
 
 use json_patch::{Patch, jsonptr::PointerBuf};
-use serde_json::Value;
 
 use added::Added;
-use difference::{difference, json_of};
+use difference::difference;
 
 pub(crate) use hardening::{Originals, restore};
 pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV};
@@ -105,17 +104,15 @@ struct Member<'p> {
     adapted: Box<Adapted<'p>>,
 }
 
-/// Returns the manifest of a container as an earlier plan from other inputs may have made it, given what is found and its
-/// JSON.
-type Adapted<'p> = dyn Fn(&ContainerView<'_>, &Value) -> Option<Value> + 'p;
+/// Returns the JSON of the container as an earlier plan from other inputs may have made it, given what is found.
+type Adapted<'p> = dyn Fn(&ContainerView<'_>) -> Option<String> + 'p;
 
 impl Member<'_> {
     /// Returns the warning for replacing `found`, which has this container's name; `None` if it is this container.
     fn replacement_warning(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<Warning> {
-        let json = json_of(found);
-        let difference_from = |manifest: &Value| difference(manifest, self.resources, &json, pod);
-        let difference = difference_from(&self.filled.value())?;
-        let before = (self.adapted)(found, &json);
+        let difference_from = |planned: &str| difference(planned, self.resources, found, pod);
+        let difference = difference_from(&self.filled.text())?;
+        let before = (self.adapted)(found);
         let name = self.name.to_owned();
         Some(match before.is_some_and(|before| difference_from(&before).is_none()) {
             true => Warning::ContainerReplanned { name, difference },
@@ -162,13 +159,13 @@ impl Plan {
             name: &planned.name,
             resources: planned.auditor.resources(),
             filled: planned.filled(),
-            adapted: Box::new(|found, json| Some(planned.adapted_to(found, json)?.manifest())),
+            adapted: Box::new(|found| Some(planned.adapted_to(found)?.filled().text())),
         });
         let init = self.init.iter().map(|planned| Member {
             name: &planned.name,
             resources: &planned.resources,
             filled: planned.filled(),
-            adapted: Box::new(|found, _| Some(planned.adapted_to(found)?.manifest())),
+            adapted: Box::new(|found| Some(planned.adapted_to(found)?.filled().text())),
         });
         auditors.chain(init).collect()
     }

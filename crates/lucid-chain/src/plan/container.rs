@@ -10,7 +10,7 @@ use super::{
     ports::{Listeners, PortReason},
 };
 use crate::{
-    catalogue::{Auditor, EnvValue, Probe, Probes, Resources},
+    catalogue::{Auditor, EnvValue, OWN_ENV, Probe, Probes, Resources},
     chain::MAX_CHAIN,
     egress::Egress,
     json::json,
@@ -18,6 +18,7 @@ use crate::{
     mode::AuditMode,
     pod::ContainerView,
     port,
+    privileges::Privileges,
     template::Filled,
     uid_range::UidRange,
 };
@@ -93,22 +94,24 @@ impl PlannedContainer {
             Some(probe) => format!("\"{key}\":{},", probe.json(self.port)),
             None => String::new(),
         };
-        let env: Vec<_> = self.own_env.iter().map(|(name, value)| value.variable(name)).collect();
+        let (own, further): (Vec<_>, Vec<_>) =
+            self.own_env.iter().enumerate().partition(|(it, _)| *it < OWN_ENV);
+        let mut values: Vec<_> = own.into_iter().map(|(_, (_, value))| json(value)).collect();
         // The names of further ports keep monitors from looking for metrics beside each.
-        let further = self.further_routes.iter();
-        let further =
-            further.map(|(port, _)| format!(",{{\"containerPort\":{port},\"name\":\"route-{port}\"}}"));
-        let values = [
-            env.join(","),
+        let ports = self.further_routes.iter();
+        let ports = ports.map(|(port, _)| format!(",{{\"containerPort\":{port},\"name\":\"route-{port}\"}}"));
+        values.extend([
+            further.into_iter().map(|(_, (name, value))| format!(",{}", value.variable(name))).collect(),
             probe("livenessProbe", liveness),
             json(&self.name),
-            format!("{{\"containerPort\":{}}}{}", self.port, further.collect::<String>()),
+            self.port.to_string(),
+            ports.collect(),
             probe("readinessProbe", readiness),
             json(&self.auditor.resources().manifest()),
             if self.native { "\"restartPolicy\":\"Always\",".to_owned() } else { String::new() },
             self.uid.map(|uid| format!("\"runAsUser\":{uid},")).unwrap_or_default(),
             probe("startupProbe", startup),
-        ];
+        ]);
         self.auditor.template().fill(values.join("\0"))
     }
 
@@ -156,17 +159,15 @@ impl PlannedContainer {
     }
 
     /// Returns this auditor with the ports, the mode and the position in the chain of `found`. If its manifest
-    /// matches `found`, an earlier plan from other inputs created `found`. `json` is the whole of `found`.
-    pub(crate) fn adapted_to(&self, found: &ContainerView<'_>, json: &Value) -> Option<Self> {
+    /// matches `found`, an earlier plan from other inputs created `found`.
+    pub(crate) fn adapted_to(&self, found: &ContainerView<'_>) -> Option<Self> {
         let port = port::parse(&found.env("LUCID_AUDITOR_PORT")?)?;
         let next_port = local_port(&found.env("LUCID_CHAIN_NEXT")?)?;
         let further_routes = further_routes(&found.env(keys::ROUTES_ENV).unwrap_or_default())?;
         let audit_mode = found.env("LUCID_AUDIT_MODE")?.parse().ok()?;
         let probe_paths = found.env(PROBE_PATHS).unwrap_or_default();
-        let uid = match &json["securityContext"]["runAsUser"] {
-            Value::Null => None,
-            found => Some(u32::try_from(found.as_u64()?).ok()?),
-        };
+        let uid = found.privileges().and_then(Privileges::run_as_user);
+        let uid = uid.map(u32::try_from).transpose().ok()?;
         let egress = match self.egress {
             Some(_) => Some(Egress::from_json(&found.env(keys::EGRESS_ENV)?).ok()?),
             None => None,

@@ -167,7 +167,7 @@ impl Plan {
     pub(crate) fn volumes(&self) -> Vec<(&str, &str)> {
         let hides_token =
             self.init.is_some() || self.containers.iter().any(|it| !it.auditor.service_account_token());
-        let no_token = hides_token.then(|| (keys::NO_TOKEN_VOLUME, volume::NO_TOKEN_VOLUME));
+        let no_token = hides_token.then_some((keys::NO_TOKEN_VOLUME, volume::NO_TOKEN_VOLUME));
         let files = self.containers.iter().flat_map(|planned| planned.auditor.files());
         let mut seen = BTreeSet::new();
         let files = files.map(|files| (files.volume_name(), files.volume_json()));

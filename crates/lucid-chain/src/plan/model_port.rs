@@ -52,18 +52,103 @@ const INFRASTRUCTURE: [&str; 20] = [
 ];
 
 /// Words in names of ports for metrics, health, profiling or administration, or for other protocols.
-const AUXILIARY: &str = "metrics metric prom prometheus health healthz healthcheck live liveness livez ready readiness readyz \
-                         probe probes status stats statsd pprof prof profile profiler profiling debug debugger jmx jolokia \
-                         admin administration adm queueadm management mgmt manage dashboard dash monitor monitoring telemetry \
-                         otlp otel tracing zipkin actuator autometric usermetric console webhook gitsync system gcs redis \
-                         nixl nccl ucx zmq kv dist master rdzv ssh smtp dns lmcache postgres mysql";
+const AUXILIARY: [&str; 66] = [
+    "metrics",
+    "metric",
+    "prom",
+    "prometheus",
+    "health",
+    "healthz",
+    "healthcheck",
+    "live",
+    "liveness",
+    "livez",
+    "ready",
+    "readiness",
+    "readyz",
+    "probe",
+    "probes",
+    "status",
+    "stats",
+    "statsd",
+    "pprof",
+    "prof",
+    "profile",
+    "profiler",
+    "profiling",
+    "debug",
+    "debugger",
+    "jmx",
+    "jolokia",
+    "admin",
+    "administration",
+    "adm",
+    "queueadm",
+    "management",
+    "mgmt",
+    "manage",
+    "dashboard",
+    "dash",
+    "monitor",
+    "monitoring",
+    "telemetry",
+    "otlp",
+    "otel",
+    "tracing",
+    "zipkin",
+    "actuator",
+    "autometric",
+    "usermetric",
+    "console",
+    "webhook",
+    "gitsync",
+    "system",
+    "gcs",
+    "redis",
+    "nixl",
+    "nccl",
+    "ucx",
+    "zmq",
+    "kv",
+    "dist",
+    "master",
+    "rdzv",
+    "ssh",
+    "smtp",
+    "dns",
+    "lmcache",
+    "postgres",
+    "mysql",
+];
 
 /// Ports of well-known protocols other than HTTP: SSH, SMTP, DNS, MySQL, PostgreSQL, Redis.
 const OTHER_PROTOCOLS: [u16; 6] = [22, 25, 53, 3306, 5432, 6379];
 
 /// Words in names of ports for HTTP or inference.
-const SERVING: &str = "http h2c rest api openai model inference infer predict predictor prediction serve serving \
-                       generate completion completions chat llm vllm tgi triton ollama";
+const SERVING: [&str; 22] = [
+    "http",
+    "h2c",
+    "rest",
+    "api",
+    "openai",
+    "model",
+    "inference",
+    "infer",
+    "predict",
+    "predictor",
+    "prediction",
+    "serve",
+    "serving",
+    "generate",
+    "completion",
+    "completions",
+    "chat",
+    "llm",
+    "vllm",
+    "tgi",
+    "triton",
+    "ollama",
+];
 
 /// Ports that the model listens on, and their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,8 +287,8 @@ impl ModelPort {
 
     /// Returns `true` if a native sidecar of `pod` declares one of the ports.
     pub(super) fn is_native(&self, pod: &PodView<'_>, auditors: &Catalogue) -> bool {
-        let mut sidecars = running(pod, auditors).filter(|found| found.is_native_sidecar());
-        sidecars.any(|found| self.is_declared_by(found))
+        let mut sidecars = running(pod).filter(|found| found.is_native_sidecar());
+        sidecars.any(|found| self.is_declared_by(found) && may_be_model(found, auditors))
     }
 
     /// Returns `true` if the container declares one of the ports for TCP.
@@ -235,7 +320,7 @@ struct Declared<'v> {
 }
 
 fn infer(clues: &ModelClues<'_, '_>) -> (NonZeroU16, ModelPortSource) {
-    let containers: Vec<_> = running(clues.pod, clues.auditors).collect();
+    let containers: Vec<_> = running(clues.pod).filter(|found| may_be_model(found, clues.auditors)).collect();
     let declared: Vec<_> = containers.iter().copied().flat_map(candidates).collect();
     if let Some(found) = only(declared.iter().filter(|it| it.name == "model")) {
         return (found.port, found.named());
@@ -279,19 +364,19 @@ fn infer(clues: &ModelClues<'_, '_>) -> (NonZeroU16, ModelPortSource) {
     }
 }
 
-/// Iterates over the containers that run beside the auditors and may be the model or in front of it.
-fn running<'v, 'a>(
-    pod: &'v PodView<'a>,
-    auditors: &'v Catalogue,
-) -> impl Iterator<Item = &'v ContainerView<'a>> {
+/// Iterates over the containers that run.
+fn running<'v, 'a>(pod: &'v PodView<'a>) -> impl Iterator<Item = &'v ContainerView<'a>> {
     let sidecars = pod.native_sidecars().map(|(_, found)| found);
-    let sidecars = sidecars.filter(|found| !is_init_name(found.name()));
-    pod.containers().iter().chain(sidecars).filter(|found| {
-        let name = found.name();
-        auditors.auditor_of_container(name).is_none()
-            && !before::is_auditor(found, auditors)
-            && !INFRASTRUCTURE.iter().any(|part| name.contains(part))
-    })
+    pod.containers().iter().chain(sidecars.filter(|found| !is_init_name(found.name())))
+}
+
+/// Returns `true` if the container, which runs, may be the model or in front of it: neither an auditor nor infrastructure.
+fn may_be_model(found: &ContainerView<'_>, auditors: &Catalogue) -> bool {
+    let name = found.name();
+    let mut rests = (0..name.len()).filter_map(|start| name.get(start..));
+    auditors.auditor_of_container(name).is_none()
+        && !before::is_auditor(found, auditors)
+        && !rests.any(|rest| INFRASTRUCTURE.iter().any(|part| rest.starts_with(part)))
 }
 
 /// Iterates over the declared TCP ports of a container, except those for metrics, health, profiling, administration or
@@ -303,7 +388,7 @@ fn candidates<'v>(container: &'v ContainerView<'_>) -> impl Iterator<Item = Decl
         let is_probed = serving == Some(port);
         let mut probes = container.probes().filter(|probe| probe.port(container) == Some(port.get().into()));
         let is_for_health = |path: &str| serving.is_some() && !is_probed && is_health_path(path);
-        let is_auxiliary = has_word(name, AUXILIARY)
+        let is_auxiliary = has_word(name, &AUXILIARY)
             || (name.is_empty() && OTHER_PROTOCOLS.contains(&port.get()))
             || probes.any(|probe| is_auxiliary_path(probe.path()) || is_for_health(probe.path()));
         (!is_auxiliary).then(|| Declared { container: container.name(), name, port, is_probed })
@@ -335,7 +420,7 @@ fn is_contradicted(port: NonZeroU16, source: &ModelPortSource, containers: &[&Co
 fn single_out(declared: &[Declared<'_>]) -> Option<(NonZeroU16, ModelPortSource)> {
     type Evidence = (fn(&Declared<'_>) -> bool, fn(&Declared<'_>) -> ModelPortSource);
     let evidence: [Evidence; 2] = [
-        (|it| has_word(it.name, SERVING) && !has_word(it.name, "grpc"), |it| it.named()),
+        (|it| has_word(it.name, &SERVING) && !has_word(it.name, &["grpc"]), |it| it.named()),
         (|it| it.is_probed, |it| ModelPortSource::ReadinessProbe { container: it.container.to_owned() }),
     ];
     let of_proxy = SERVING_PROXIES.iter().map(|(container, port)| {
@@ -431,8 +516,8 @@ fn is_health_path(path: &str) -> bool {
 }
 
 /// Returns `true` if one of the parts of `name`, which hyphens separate, is one of `words`, with or without a number.
-fn has_word(name: &str, words: &str) -> bool {
-    let digits = |byte: char| byte.is_ascii_digit();
+fn has_word(name: &str, words: &[&str]) -> bool {
+    let is_word = |part: &str| words.contains(&part);
     name.split('-')
-        .any(|part| words.split(' ').any(|word| part == word || part.trim_end_matches(digits) == word))
+        .any(|part| is_word(part) || is_word(part.trim_end_matches(|it: char| it.is_ascii_digit())))
 }

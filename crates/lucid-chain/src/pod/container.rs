@@ -124,6 +124,11 @@ impl<'a> ContainerView<'a> {
         <&RawValue>::deserialize(&mut rest).map(RawValue::get).unwrap_or_default()
     }
 
+    /// JSON of `resources`.
+    pub(crate) fn resources_json(&self) -> Option<&'a RawValue> {
+        self.fields.resources
+    }
+
     /// `requests` and `limits` of `resources`; empty if invalid.
     pub(crate) fn resources(&self) -> (Quantities<'a>, Quantities<'a>) {
         let resources = self.fields.resources.and_then(|raw| serde_json::from_str(raw.get()).ok());

@@ -661,5 +661,5 @@ fn the_status_names_the_injection_and_the_plan_hash() {
 #[test]
 fn the_chain_hash_changes_only_with_the_injected_parts() {
     let hash = planned(&pod(json!({}), &[5000])).hash();
-    assert_eq!(hash, "sha256:64cfcdb1ffae5a207ed1db5b947d6b8991ac0f3378d629b633cf60620c50d649");
+    assert_eq!(hash, "sha256:f3ad93ca1075f436e7add428dd86c07d414b4fae22f1a31270f94dbdc38d4c5d");
 }
