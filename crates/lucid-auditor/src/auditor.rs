@@ -136,7 +136,8 @@ impl Auditor {
         #[cfg(feature = "opentelemetry")]
         continue_trace(&span, request.headers());
         let origin = request.headers().get(ORIGIN).cloned();
-        let response = self.dispatch(peer, next, request).instrument(span).await;
+        // Connections keep the memory of this future, and answers may be long: boxed, it ends with the head of the answer.
+        let response = Box::pin(self.dispatch(peer, next, request)).instrument(span).await;
         let response = response.unwrap_or_else(|mut refusal| {
             self.cors.add(next, origin.as_ref(), refusal.headers_mut());
             refusal

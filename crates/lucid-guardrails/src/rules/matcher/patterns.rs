@@ -84,6 +84,10 @@ impl Patterns {
 
     /// Calls `found` until it returns `false`, and returns what it returned last.
     pub(super) fn find(&self, text: &str, mut found: impl FnMut(usize, Range<usize>) -> bool) -> bool {
+        // Much faster than a search for all of them, and mostly enough.
+        if !self.set.is_match(text) {
+            return true;
+        }
         let mut hits = PatternSet::new(self.patterns.len());
         self.set.which_overlapping_matches(&Input::new(text), &mut hits);
         hits.iter().all(|hit| match &self.patterns[hit.as_usize()] {
