@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use crate::review::{Review, UID_LENGTH};
+use crate::review::{Review, UID_LENGTH, pod_of};
 use crate::{Outcome, Target};
 
 /// Default `timeoutSeconds` of kube-apiserver, which includes the time to connect.
@@ -89,7 +89,10 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(crate) fn new(target: Target) -> Outcome<Self> {
-        let review = Review::new(target.body, target.auditor.as_deref()).ok_or("the review has no uid")?;
+        let pod = target.pod.map(std::fs::read_to_string).transpose()?;
+        let pod = pod.map(|pod| serde_json::from_str(&pod)).transpose()?;
+        let review = Review::new(pod.unwrap_or_else(|| pod_of(target.body)), target.body);
+        let review = review.ok_or("the review has no uid")?;
         Ok(Self {
             tls: target.ca.map(|ca| tls(&ca)).transpose()?,
             name: ServerName::try_from(target.name)?,

@@ -47,9 +47,9 @@ struct Target {
     /// Bytes of the AdmissionReview.
     #[arg(long)]
     body: usize,
-    /// Image of an auditor that the pod has besides its containers.
+    /// Pod of the review, JSON. By default one of containers that fit into `--body`. An annotation fills it up.
     #[arg(long)]
-    auditor: Option<String>,
+    pod: Option<PathBuf>,
     /// Expect the uid of the request in its answer.
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     check_uid: bool,
@@ -88,6 +88,14 @@ enum Load {
     Hold {
         #[arg(long)]
         connections: usize,
+    },
+    /// Prints the pod of the review.
+    Pod,
+    /// Sends this number of requests on one connection and prints `sent`; again for each line on standard input until the line
+    /// `end`.
+    Count {
+        #[arg(long)]
+        requests: usize,
     },
     /// Opens streamed chat completions of bench-model and prints `connected`. Each event is a call, which begins when the model
     /// sends it.
@@ -142,7 +150,12 @@ const OPEN: usize = 25;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome<()> {
-    let summary = LocalSet::new().run_until(run(Program::parse())).await?;
+    let program = Program::parse();
+    if matches!(program.load, Load::Pod) {
+        println!("{}", review::pod_of(program.target.body));
+        return Ok(());
+    }
+    let summary = LocalSet::new().run_until(run(program)).await?;
     println!("{}", serde_json::to_string(&summary)?);
     Ok(())
 }
@@ -205,6 +218,23 @@ async fn run(Program { target, load }: Program) -> Outcome<Summary> {
                 calls.spawn_local(async move { vec![caller.call_within(begin, HOLD).await] });
             }
             (begin, begin + HOLD, 0.0)
+        }
+        Load::Pod => return Err("a pod is not sent".into()),
+        Load::Count { requests } => {
+            caller.connect(1).await?;
+            let begin = Instant::now();
+            let mut outcomes = Vec::new();
+            loop {
+                for _ in 0..requests {
+                    outcomes.push(caller.call(Instant::now()).await);
+                }
+                println!("sent");
+                if orders.next_line().await?.is_none_or(|order| order == "end") {
+                    break;
+                }
+            }
+            calls.spawn_local(async { outcomes });
+            (begin, Instant::now(), 0.0)
         }
         Load::Stream { connections, time } => {
             let mut streams = Vec::new();

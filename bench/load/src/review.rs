@@ -20,9 +20,10 @@ struct Text {
 }
 
 impl Review {
-    /// A review of `size` bytes, or the least that a pod takes.
-    pub(crate) fn new(size: usize, auditor: Option<&str>) -> Option<Self> {
-        let bytes = review(size, auditor).into_bytes();
+    /// The review of the creation of a pod, of `size` bytes unless the pod takes more.
+    pub(crate) fn new(mut pod: Value, size: usize) -> Option<Self> {
+        fill(&mut pod, size);
+        let bytes = review(&pod).into_bytes();
         let uid = memchr::memmem::find(&bytes, UID.as_bytes())?;
         Some(Self(RefCell::new(Text { bytes, uid, number: 0 })))
     }
@@ -39,15 +40,25 @@ impl Review {
     }
 }
 
-/// The CREATE of a pod with as many containers as fit, filled up with an annotation to the byte.
-fn review(size: usize, auditor: Option<&str>) -> String {
-    let (first, second) = (text(1, 0, auditor).len(), text(2, 0, auditor).len());
-    let containers = 1 + size.saturating_sub(first) / (second - first);
-    let padding = size.saturating_sub(text(containers, 0, auditor).len());
-    text(containers, padding, auditor)
+/// A pod with as many containers as fit into a review of `size` bytes, but at least one.
+pub(crate) fn pod_of(size: usize) -> Value {
+    let (first, second) = (review(&pod(1)).len(), review(&pod(2)).len());
+    let mut pod = pod(1 + size.saturating_sub(first) / (second - first));
+    fill(&mut pod, size);
+    pod
 }
 
-fn text(containers: usize, padding: usize, auditor: Option<&str>) -> String {
+/// Sets an annotation with which the review has `size` bytes.
+fn fill(pod: &mut Value, size: usize) {
+    let mut set = |notes: String| {
+        pod["metadata"]["annotations"]["example.com/notes"] = notes.into();
+        review(pod).len()
+    };
+    let missing = size.saturating_sub(set(String::new()));
+    set("n".repeat(missing));
+}
+
+fn review(pod: &Value) -> String {
     json!({
         "kind": "AdmissionReview",
         "apiVersion": "admission.k8s.io/v1",
@@ -65,7 +76,7 @@ fn text(containers: usize, padding: usize, auditor: Option<&str>) -> String {
                 "uid": "5e3f0c0e-6f0f-4a53-b8ed-4e7c0a3a1c55",
                 "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
             },
-            "object": pod(containers, padding, auditor),
+            "object": pod,
             "oldObject": null,
             "dryRun": false,
             "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
@@ -74,9 +85,7 @@ fn text(containers: usize, padding: usize, auditor: Option<&str>) -> String {
     .to_string()
 }
 
-fn pod(containers: usize, padding: usize, auditor: Option<&str>) -> Value {
-    let auditor =
-        auditor.map(|image| json!({"name": "lucid-guardrails-auditor", "image": image, "resources": {}}));
+fn pod(containers: usize) -> Value {
     let fields: Map<String, Value> = (0..containers).map(managed).collect();
     json!({
         "kind": "Pod",
@@ -89,7 +98,7 @@ fn pod(containers: usize, padding: usize, auditor: Option<&str>) -> Value {
                 "app": "orders", "example-validation": "true", "lucid.io/secured": "true",
                 "pod-template-hash": "7d4b9c6f5",
             },
-            "annotations": {"example.com/notes": "n".repeat(padding)},
+            "annotations": {"example.com/notes": "", "lucid.computing/target-port": "8080"},
             "managedFields": [{
                 "manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
                 "time": "2026-01-05T08:00:00Z", "fieldsType": "FieldsV1",
@@ -97,7 +106,8 @@ fn pod(containers: usize, padding: usize, auditor: Option<&str>) -> Value {
             }],
         },
         "spec": {
-            "containers": (0..containers).map(container).chain(auditor).collect::<Vec<_>>(),
+            "containers": (0..containers).map(container).collect::<Vec<_>>(),
+            "volumes": [{"name": "settings", "configMap": {"name": "orders"}}],
             "restartPolicy": "Always",
             "serviceAccountName": "orders",
         },
@@ -124,7 +134,7 @@ fn container(number: usize) -> Value {
         "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
         "env": variables.collect::<Vec<_>>(),
         "resources": {"limits": {"cpu": "500m", "memory": "256Mi"}, "requests": {"cpu": "100m", "memory": "128Mi"}},
-        "volumeMounts": [{"name": "kube-api-access-5x9zd", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}],
+        "volumeMounts": [{"name": "settings", "readOnly": true, "mountPath": "/etc/orders/settings"}],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": 8080, "scheme": "HTTP"}, "periodSeconds": 10, "failureThreshold": 3},
         "terminationMessagePath": "/dev/termination-log",
         "imagePullPolicy": "IfNotPresent",
@@ -143,17 +153,8 @@ mod tests {
 
     #[test]
     fn a_review_has_the_size_that_was_asked_for_and_parses() {
-        let auditor = format!("ghcr.io/lucid/lucid-guardrails-auditor@{DIGEST}");
-        let auditor = Some(auditor.as_str());
-        for (size, auditor) in [
-            (2 << 10, None),
-            (2 << 10, auditor),
-            (10 << 10, None),
-            (10 << 10, auditor),
-            (100 << 10, None),
-            (3 << 19, None),
-        ] {
-            let review = review(size, auditor);
+        for size in [2 << 10, 10 << 10, 100 << 10, 3 << 19] {
+            let review = review(&pod_of(size));
             assert_eq!(review.len(), size);
             let value: Value = serde_json::from_str(&review).unwrap();
             let padding = value["request"]["object"]["metadata"]["annotations"]["example.com/notes"].as_str();
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn uids_differ_and_keep_their_place() {
-        let review = Review::new(2048, None).unwrap();
+        let review = Review::new(pod_of(2048), 2048).unwrap();
         let ((one, first), (two, second)) = (review.next(), review.next());
         assert_ne!(one, two);
         assert_eq!(two, *b"00000000-0000-4000-8000-000000000002");

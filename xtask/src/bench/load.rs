@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use lucid_e2e::Error;
 use serde::Deserialize;
 
 use super::programs::{self, LOAD_CORE, Pinned};
+use crate::command::output;
 use crate::report::Percentiles;
 
 /// Result of a run; bench/load documents the fields.
@@ -59,6 +61,18 @@ pub(super) struct Generator(PathBuf);
 impl Generator {
     pub(super) fn build() -> Result<Self, Error> {
         programs::build("bench-load").map(Self)
+    }
+
+    /// Builds it without optimization, for counts, which do not depend on its speed.
+    pub(super) fn build_for_counts() -> Result<Self, Error> {
+        programs::build_as("dev", programs::BENCH, "bench-load").map(Self)
+    }
+
+    /// Returns the pod of a review of `body` bytes, JSON.
+    pub(super) fn pod(&self, body: u64) -> Result<String, Error> {
+        let mut command = Command::new(&self.0);
+        command.args(["--endpoint", "127.0.0.1:0", "--path", "/", "--body", &body.to_string(), "pod"]);
+        output(&mut command)
     }
 
     /// Starts the generator with reviews of `body` bytes; `load` is the end of its command line.

@@ -2,6 +2,7 @@
 //! and of auditors. See docs/benchmarks.md for methods and reasons.
 
 mod auditor;
+mod instructions;
 mod libraries;
 mod load;
 mod operator;
@@ -34,6 +35,8 @@ enum Task {
     Webhook(webhook::Webhook),
     /// Calls of the released lucid-operator and lucid-validator, and of webhooks on controller-runtime. Needs the test bed.
     Operator(operator::Webhooks),
+    /// Instructions per request of lucid-operator and lucid-validator, by function. Needs the test bed and valgrind.
+    Instructions(instructions::Instructions),
     /// Rolling restarts of three replicas behind one address under load: number of failed calls.
     Restart(restart::Restart),
     /// Injection: planning and patching of pods, and lucid-init.
@@ -52,13 +55,14 @@ enum Task {
 
 pub(crate) fn run(bench: &Bench) -> Result<(), Error> {
     let lock = match bench.task {
-        Task::Operator(_) | Task::Scale(_) => "Cargo.lock",
+        Task::Operator(_) | Task::Instructions(_) | Task::Scale(_) => "Cargo.lock",
         _ => "bench/Cargo.lock",
     };
     let mut report = Report::new(lock)?;
     match &bench.task {
         Task::Webhook(options) => webhook::run(options, &mut report),
         Task::Operator(options) => operator::run(options, &mut report),
+        Task::Instructions(options) => instructions::run(options, &mut report),
         Task::Restart(options) => restart::run(options, &mut report),
         Task::Chain(options) => libraries::chain(options, &mut report),
         Task::Trust(options) => libraries::trust(options, &mut report),

@@ -1,22 +1,24 @@
 //! `cargo xtask bench operator`: the released lucid-operator and lucid-validator beside a real API server and a Verifier, and
 //! webhooks on controller-runtime.
 
+use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use kube::Api;
-use lucid_e2e::{Error, Operator, Verifier, create_pod};
+use lucid_e2e::{Error, Operator, OperatorBuilder, Verifier, create_pod};
 use lucid_testbed::Cluster;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::load::{Generator, Summary, Target, median};
 use super::programs::{self, Certificate, SERVER_CORE};
 use super::server::{Kind, Server};
 use crate::report::{Report, bytes, time};
+use crate::testbed::apply_config_map;
 
 #[derive(Args)]
 pub(crate) struct Webhooks {
@@ -33,8 +35,12 @@ pub(crate) struct Webhooks {
 
 /// Goals by review size: requests per CPU second of `/mutate` and of `/validate`, relative to controller-runtime.
 const GOALS: [(u64, f64, f64); 3] = [(2 << 10, 4.0, 2.0), (10 << 10, 8.0, 5.0), (100 << 10, 20.0, 10.0)];
-/// Repository of the auditor.
-const REPOSITORY: &str = "ghcr.io/lucid/lucid-guardrails-auditor";
+/// Name of the auditor in the built-in catalogue.
+const AUDITOR: &str = "lucid-guardrails-auditor";
+/// Defaults, a chain and the owners of fields make at most so many times of a large pod.
+const GROWTH: u64 = 2;
+/// Size of the reviews that are denied.
+const DENIED: u64 = 11 << 10;
 /// Namespace of the pods of bench/load.
 const NAMESPACE: &str = "shop";
 /// Connections with a call in flight at all times.
@@ -44,28 +50,32 @@ const DIGEST: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01
 const UNKNOWN_DIGEST: &str = "sha256:7b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 
 pub(super) fn run(webhooks: &Webhooks, report: &mut Report) -> Result<(), Error> {
-    let programs = ["lucid-operator", "lucid-validator"].map(programs::build_own);
+    let programs = [programs::build_own("lucid-operator")?, programs::build_own("lucid-validator")?];
     let generator = Generator::build()?;
     let program = Kind::ControllerRuntime.build()?;
     let certificate = Certificate::generate()?;
     let peer = Server::start(Kind::ControllerRuntime, &program, &certificate, &["--digests", DIGEST])?;
     let runtime = tokio::runtime::Runtime::new()?;
     eprintln!("bench: starting a Kubernetes control plane, a Verifier, lucid-operator and lucid-validator");
-    let mut scene = runtime.block_on(Scene::start(programs))?;
+    let mut scene = runtime.block_on(Scene::start(programs, &Setup::default()))?;
+    let pods = runtime.block_on(scene.pods(&generator, &webhooks.body))?;
     for path in ["/mutate", "/validate"] {
-        let own = scene.target(path, DIGEST)?;
-        let target = Target::new(path, &certificate.cert, &[peer.address]);
-        let target = with_auditor(target.with("--server", peer.process.pid().to_string()), path, DIGEST);
-        for &body in &webhooks.body {
-            measure(webhooks, &generator, path, body, [&own, &target], report)?;
+        for (body, pod) in &pods {
+            let own = scene.target(path, pod)?;
+            let target = Target::new(path, &certificate.cert, &[peer.address]);
+            let target = with_pod(target.with("--server", peer.process.pid().to_string()), path, pod);
+            measure(webhooks, &generator, path, *body, [&own, &target], report)?;
         }
     }
     eprintln!("bench: denials with the circuit breaker open");
+    let pods = runtime.block_on(scene.pods(&generator, &[DENIED]))?;
+    let [(_, pod)] = &pods[..] else { return Err("no pod to deny".into()) };
+    fs::write(pod, fs::read_to_string(pod)?.replace(DIGEST, UNKNOWN_DIGEST))?;
+    let denials = scene.target("/validate", pod)?.with("--allowed", "false");
     scene.verifier.stop();
     let seconds = webhooks.seconds.to_string();
-    let denials = scene.target("/validate", UNKNOWN_DIGEST)?.with("--allowed", "false");
     let load = ["saturate", "--connections", "1", "--warm-up", "5", "--seconds", &seconds];
-    let Summary { latency_us, failed, .. } = generator.run(&denials, 10 << 10, &load)?;
+    let Summary { latency_us, failed, .. } = generator.run(&denials, DENIED, &load)?;
     report.row([
         ("webhook", "/validate, strict denial, circuit breaker open".to_owned()),
         ("server", "lucid-validator".to_owned()),
@@ -120,8 +130,27 @@ fn measure(
     Ok(())
 }
 
-/// Lucid's programs with the default settings, on the core of the servers. They end before the cluster does.
-struct Scene {
+/// Settings of a scene. By default Lucid's own.
+#[derive(Default)]
+pub(super) struct Setup {
+    /// Command line to which that of a program is appended.
+    pub(super) under: Vec<OsString>,
+    pub(super) chain: Chain,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Chain {
+    /// One auditor.
+    One,
+    /// The default chain: two auditors.
+    #[default]
+    Two,
+    /// The default chain, and a sealed log of decisions.
+    TwoSealed,
+}
+
+/// Lucid's programs on the core of the servers. They end before the cluster does.
+pub(super) struct Scene {
     operator: Operator,
     validator: Operator,
     verifier: Verifier,
@@ -129,16 +158,28 @@ struct Scene {
 }
 
 impl Scene {
-    async fn start([operator, validator]: [Result<PathBuf, Error>; 2]) -> Result<Self, Error> {
-        let words = |program: PathBuf| {
-            ["taskset".into(), "--cpu-list".into(), SERVER_CORE.into(), program.into_os_string()]
+    pub(super) async fn start([operator, validator]: [PathBuf; 2], setup: &Setup) -> Result<Self, Error> {
+        let configure = |builder: OperatorBuilder, program: PathBuf, log: PathBuf| {
+            let words = ["taskset", "--cpu-list", SERVER_CORE].map(OsString::from);
+            let words = words.into_iter().chain(setup.under.iter().cloned()).chain([program.into()]);
+            let builder = builder.command(words).env("LUCID_INIT_IMAGE", image("lucid-init", DIGEST));
+            match setup.chain {
+                Chain::One => builder.env("LUCID_CHAIN", AUDITOR),
+                Chain::Two => builder,
+                Chain::TwoSealed => builder.env("LUCID_DECISION_LOG", log.to_string_lossy()),
+            }
         };
         let cluster = Cluster::builder().start().await?;
         cluster.create_namespace("lucid-system", &[]).await?;
         cluster.create_namespace(NAMESPACE, &[("lucid.computing/enabled", "true")]).await?;
+        let catalogue = json!({"chain": [{"name": AUDITOR, "image": image(AUDITOR, DIGEST), "port": 8090}]});
+        let catalogue = catalogue.to_string();
+        apply_config_map(&cluster.client(), "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue)
+            .await?;
         let verifier = Verifier::start(cluster.folder(), &[DIGEST]).await?;
-        let operator = Operator::builder(&cluster).command(words(operator?)).env("LUCID_VALIDATE", "false");
-        let operator = operator.start().await?;
+        let log = |name| cluster.folder().join(name);
+        let operator = configure(Operator::builder(&cluster), operator, log("operator-log"));
+        let operator = operator.env("LUCID_VALIDATE", "false").start().await?;
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "orders", "labels": {"lucid.io/secured": "true"}},
@@ -146,11 +187,11 @@ impl Scene {
         });
         let stored = create_pod(&cluster.client(), NAMESPACE, &pod).await?.stored()?;
         let containers = stored.spec.map_or(0, |spec| spec.containers.len());
-        if containers != 3 {
-            return Err(format!("the pod got {containers} containers, not 3").into());
+        let expected = if setup.chain == Chain::One { 2 } else { 3 };
+        if containers != expected {
+            return Err(format!("the pod got {containers} containers, not {expected}").into());
         }
-        let validator = Operator::validator(&cluster)
-            .command(words(validator?))
+        let validator = configure(Operator::validator(&cluster), validator, log("validator-log"))
             .env("LUCID_VERIFIER_URL", verifier.url())
             .env("LUCID_ADMISSION_MODE", "enforce")
             .env("LUCID_TIER_LABEL", "")
@@ -159,10 +200,9 @@ impl Scene {
         let scene = Self { operator, validator, verifier, cluster };
         scene.write_trust().await?;
         for (name, digest, admitted) in [("good", DIGEST, true), ("bad", UNKNOWN_DIGEST, false)] {
-            let image = format!("{REPOSITORY}@{digest}");
             let pod = json!({
                 "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
-                "spec": {"containers": [{"name": "lucid-guardrails-auditor", "image": image}]},
+                "spec": {"containers": [{"name": AUDITOR, "image": image(AUDITOR, digest)}]},
             });
             let stored = create_pod(&scene.cluster.client(), NAMESPACE, &pod).await?.stored();
             if stored.is_ok() != admitted {
@@ -191,20 +231,49 @@ impl Scene {
         self.cluster.folder().join(format!("{}.crt", path.trim_start_matches('/')))
     }
 
-    /// The webhook at this path; the digest is that of an auditor.
-    fn target(&self, path: &str, digest: &str) -> Result<Target, Error> {
+    /// Creates pods, and returns the files with the stored ones. Their reviews have these sizes, or the least that an injected
+    /// pod takes.
+    pub(super) async fn pods(
+        &self,
+        generator: &Generator,
+        sizes: &[u64],
+    ) -> Result<Vec<(u64, PathBuf)>, Error> {
+        let mut pods = Vec::new();
+        for &size in sizes {
+            let mut pod: Value = serde_json::from_str(&generator.pod(size / GROWTH)?)?;
+            let name = format!("orders-{size}");
+            let file = self.cluster.folder().join(format!("{name}.json"));
+            pod["metadata"]["name"] = name.into();
+            let stored = create_pod(&self.cluster.client(), NAMESPACE, &pod).await?.stored()?;
+            fs::write(&file, serde_json::to_vec(&stored)?)?;
+            pods.push((size, file));
+        }
+        Ok(pods)
+    }
+
+    /// The webhook at this path. The pod is an injected one, for `/validate`.
+    pub(super) fn target(&self, path: &str, pod: &Path) -> Result<Target, Error> {
         let (server, name) = match path {
             "/mutate" => (&self.operator, "lucid-operator-webhook.lucid-system.svc"),
             _ => (&self.validator, "lucid-validator-webhook.lucid-system.svc"),
         };
         let address = server.url().trim_start_matches("https://").parse()?;
-        let pid = server.pid().ok_or("a server has ended")?;
         let target = Target::new(path, &self.authority(path), &[address]).with("--name", name);
-        Ok(with_auditor(target.with("--server", pid.to_string()), path, digest))
+        Ok(with_pod(target.with("--server", self.pid(path)?.to_string()), path, pod))
+    }
+
+    /// Process that serves this path.
+    pub(super) fn pid(&self, path: &str) -> Result<u32, Error> {
+        let server = if path == "/mutate" { &self.operator } else { &self.validator };
+        server.pid().ok_or("a server has ended".into())
     }
 }
 
-/// Calls `/validate` with pods that have an auditor. `/mutate` injects it.
-fn with_auditor(target: Target, path: &str, digest: &str) -> Target {
-    if path == "/mutate" { target } else { target.with("--auditor", format!("{REPOSITORY}@{digest}")) }
+fn image(name: &str, digest: &str) -> String {
+    format!("ghcr.io/lucid/{name}@{digest}")
+}
+
+/// Calls `/validate` with an injected pod.
+fn with_pod(target: Target, path: &str, pod: &Path) -> Target {
+    if path == "/mutate" { target } else { target.with("--pod", pod) }
 }

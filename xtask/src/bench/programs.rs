@@ -13,23 +13,37 @@ use crate::command::{ROOT, cargo, succeed};
 pub(super) const SERVER_CORE: &str = "0";
 pub(super) const LOAD_CORE: &str = "1";
 
+/// Manifest of the workspace of bench/.
+pub(super) const BENCH: &str = "bench/Cargo.toml";
+/// Manifest of Lucid's workspace.
+pub(super) const OWN: &str = "Cargo.toml";
+
 /// Builds one package of bench/ alone, so that feature unification does not change it, and returns the path of its program.
 pub(super) fn build(package: &str) -> Result<PathBuf, Error> {
-    build_in("bench/Cargo.toml", &folder(), package)
+    build_in(BENCH, &folder(), "release", package)
 }
 
 /// Builds one of Lucid's programs with the release settings.
 pub(crate) fn build_own(package: &str) -> Result<PathBuf, Error> {
-    build_in("Cargo.toml", &Path::new(ROOT).join("target"), package)
+    build_in(OWN, &target(), "release", package)
 }
 
-fn build_in(workspace: &str, folder: &Path, package: &str) -> Result<PathBuf, Error> {
+/// Builds a package with another profile, beside Lucid's programs, whose compiled dependencies it shares.
+pub(super) fn build_as(profile: &str, workspace: &str, package: &str) -> Result<PathBuf, Error> {
+    build_in(workspace, &target(), profile, package)
+}
+
+fn build_in(workspace: &str, folder: &Path, profile: &str, package: &str) -> Result<PathBuf, Error> {
     eprintln!("bench: building {package}");
     let mut cargo = cargo();
-    cargo.args(["build", "--quiet", "--release", "--locked", "--package", package]);
+    cargo.args(["build", "--quiet", "--locked", "--profile", profile, "--package", package]);
     cargo.args(["--manifest-path", workspace, "--target-dir"]).arg(folder);
     succeed(&mut cargo)?;
-    Ok(folder.join("release").join(package))
+    Ok(folder.join(if profile == "dev" { "debug" } else { profile }).join(package))
+}
+
+fn target() -> PathBuf {
+    Path::new(ROOT).join("target")
 }
 
 /// Builds the webhook server on controller-runtime, and returns the path of its program.

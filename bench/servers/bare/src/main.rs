@@ -16,8 +16,6 @@ use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-const ANSWER: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"00000000-0000-4000-8000-000000000000","allowed":true}}"#;
-
 #[derive(Parser)]
 struct Program {
     #[command(flatten)]
@@ -30,7 +28,7 @@ async fn answer(request: Request<Incoming>, hold: Duration) -> Result<Response<F
         tokio::time::sleep(hold).await;
     }
     drop(body);
-    let mut response = Response::new(Full::new(Bytes::from_static(ANSWER.as_bytes())));
+    let mut response = Response::new(Full::new(Bytes::from_static(bench_common::ANSWER.as_bytes())));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }

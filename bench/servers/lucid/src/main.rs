@@ -1,22 +1,29 @@
-//! lucid-webhook, as its documentation shows it: one handler that reads a view, one that decodes the whole pod.
+//! lucid-webhook, as its documentation shows it: one handler that reads a view, one that decodes the whole pod. Or its server
+//! alone, with a constant answer.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::error::Error;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bench_common::Arguments;
+use bytes::Bytes;
 use clap::Parser;
+use http_body_util::{BodyExt, Full};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response};
 use k8s_openapi::api::core::v1::Pod;
 use lucid_webhook::{
-    AdminServer, AdmissionResponse, DecodeError, Object, RawObject, Readiness, Router, Server, State,
-    Webhook, WithState,
+    AdminServer, AdmissionResponse, DecodeError, Object, RawObject, Readiness, RequestBody, Router, Server,
+    State, Webhook, WithState,
 };
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use tokio::signal::unix::{SignalKind, signal};
+use tower::service_fn;
 
 #[derive(Parser)]
 struct Program {
@@ -25,6 +32,9 @@ struct Program {
     /// Address of /readyz and /metrics.
     #[arg(long, default_value = "127.0.0.1:0")]
     admin: SocketAddr,
+    /// Send the same answer to each request.
+    #[arg(long)]
+    constant: bool,
 }
 
 #[derive(Deserialize)]
@@ -66,9 +76,17 @@ async fn wait(hold: Duration) {
     }
 }
 
+async fn constant(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {
+    // A broken body ends the connection.
+    let _body = request.into_body().collect().await;
+    let mut response = Response::new(Full::new(Bytes::from_static(bench_common::ANSWER.as_bytes())));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let Program { arguments, admin } = Program::parse();
+    let Program { arguments, admin, constant: is_constant } = Program::parse();
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).init();
     let hold = arguments.hold;
     let mut registry = Registry::default();
@@ -89,8 +107,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
         terminate.recv().await;
         serving.set(false);
     };
+    let tls = arguments.tls()?;
+    let serve = async move {
+        match is_constant {
+            true => server.serve(tls, service_fn(constant), shutdown).await,
+            false => server.serve(tls, router, shutdown).await,
+        }
+    };
     tokio::select! {
         never = admin.serve(readiness, registry) => match never {},
-        () = server.serve(arguments.tls()?, router, shutdown) => Ok(()),
+        () = serve => Ok(()),
     }
 }
