@@ -125,7 +125,10 @@ impl Answered<'_> {
             Ok(codings) => codings,
             Err(found) => {
                 let message = format!("the answer is {found} and cannot be judged");
-                return self.pass_or_refuse(parts, body, &message);
+                if self.settings.refuses_unjudged() {
+                    return Err(self.unjudged(&parts, &message));
+                }
+                return Ok(Response::from_parts(parts, body));
             }
         };
         match self.panel.mode {
@@ -154,10 +157,11 @@ impl Answered<'_> {
         let kind = Kind::of(&content_type, &beginning, self.asked.protocol);
         let body = with_first(first, body);
         match kind {
-            Kind::Unjudged => {
+            Kind::Unjudged if self.settings.refuses_unjudged() => {
                 let message = format!("the answer has the type {content_type:?}, which cannot be judged");
-                self.pass_or_refuse(parts, body, &message)
+                Err(self.unjudged(&parts, &message))
             }
+            Kind::Unjudged => Ok(Response::from_parts(parts, body)),
             // Answers of a known length are not streamed.
             Kind::Stream(Framing::Text | Framing::Elements)
                 if length.is_some_and(|length| length <= self.settings.max_bytes as u64) =>
@@ -195,8 +199,10 @@ impl Answered<'_> {
         let buffered = self.collect(&parts, &mut body).await?;
         self.panel.telemetry.count_bytes("answer", buffered.data.len());
         let Some(text) = as_text(&buffered.data) else {
-            let message = "the answer is not UTF-8 text, which cannot be judged";
-            return self.pass_or_refuse(parts, buffered.into_body(), message);
+            if self.settings.refuses_unjudged() {
+                return Err(self.unjudged(&parts, "the answer is not UTF-8 text, which cannot be judged"));
+            }
+            return Ok(Response::from_parts(parts, buffered.into_body()));
         };
         let document = Document::scan(text);
         if self.settings.unjudged == Unjudged::Refuse
@@ -282,13 +288,6 @@ impl Answered<'_> {
 
     fn denied(&self, denial: &Denial) -> Response {
         self.asked.deny(&self.settings.id, denial, Direction::Completion)
-    }
-
-    fn pass_or_refuse(&self, parts: Parts, body: Body, message: &str) -> Result<Response, Response> {
-        match self.settings.refuses_unjudged() {
-            true => Err(self.unjudged(&parts, message)),
-            false => Ok(Response::from_parts(parts, body)),
-        }
     }
 
     /// Refuses an answer that cannot be judged. Clients retry most statuses from 500 on, which would have the model answer

@@ -129,7 +129,7 @@ impl Auditor {
         // Log lines of a request identify it.
         let span = tracing::info_span!(
             "request",
-            method = %request.method(),
+            method = request.method().as_str(),
             path = request.uri().path(),
             traceparent = trace_parent,
         );
