@@ -73,8 +73,9 @@
 //! # Telemetry
 //!
 //! `GET /metrics` on [`Settings::metrics_port`] has the metrics `lucid_auditor_…`. Each denial and each replacement is one log
-//! line with judge, rule and an HMAC of the text, under the key of the variable `LUCID_HASH_KEY`. The spans `request` and `verdict` are those of
-//! `tracing`; with feature `opentelemetry` they continue the trace of the header `traceparent`, which is forwarded.
+//! line with judge, rule and an HMAC of the text, under the key of the variable `LUCID_HASH_KEY`. The spans `request` and
+//! `verdict` are those of `tracing`; verdicts on text in the middle of a stream have none. With feature `opentelemetry` they
+//! continue the trace of the header `traceparent`, which is forwarded.
 
 mod answer;
 mod auditor;
