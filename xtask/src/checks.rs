@@ -114,6 +114,8 @@ const TESTS: &[Check] = &[
     check("unit, documentation and end-to-end tests", "test --workspace --locked -- --test-threads 4"),
     // The first command of the README.
     check("demo", "xtask demo --once"),
+    // Compares with the committed counts. Time would depend on the machine.
+    check("instructions per request", "xtask bench instructions --check").needing(&["valgrind"]),
     // A build of the smallest image from scratch at two paths.
     check("an image comes out the same twice", "xtask images example-model --twice")
         .needing(&["buildah", "git"]),

@@ -1,5 +1,6 @@
 //! `cargo xtask bench instructions`: instructions per request of lucid-operator and lucid-validator, counted by valgrind.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,93 +11,197 @@ use lucid_e2e::Error;
 
 use super::load::{Generator, Target};
 use super::operator::{Chain, Scene, Setup};
-use super::programs;
-use crate::command::output;
-use crate::report::{Report, bytes};
+use super::programs::{self, BENCH, Certificate, OWN, Pinned, SERVER_CORE};
+use crate::command::{ROOT, output};
+use crate::report::Report;
 
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct Instructions {
-    /// Number of requests that count for each figure. As many precede them.
-    #[arg(long, default_value_t = 40)]
-    requests: u32,
-    /// Folder with built programs. By default those of the checkout are built, without link-time optimization.
+    /// Compare with the committed counts, and count nothing else.
+    #[arg(long, conflicts_with = "write")]
+    check: bool,
+    /// Write the counts to bench/instructions.json.
+    #[arg(long)]
+    write: bool,
+    /// Folder of the programs. By default those of the checkout are built with the profile `instructions`.
     #[arg(long)]
     programs: Option<PathBuf>,
-    #[arg(long)]
-    path: Option<String>,
-    #[arg(long)]
-    two: bool,
-    #[arg(long, value_delimiter = ',', default_values_t = [2 << 10, 10 << 10, 100 << 10])]
-    body: Vec<u64>,
-    /// Number of functions to list by their share.
+    /// Number of functions to list for each review, by the instructions of the function and those that it calls.
     #[arg(long, default_value_t = 0)]
     top: usize,
 }
 
+/// Sizes of reviews. The least of an injected pod, for `/validate`, is 6 KB.
+const SIZES: [(&str, u64); 3] = [("2 KB", 2 << 10), ("10 KB", 10 << 10), ("100 KB", 100 << 10)];
+/// Goals by path and size, with a chain of one auditor.
+const GOALS: [(&str, [u64; 3]); 2] =
+    [("/mutate", [400_000, 560_000, 2_800_000]), ("/validate", [480_000, 620_000, 2_600_000])];
+/// Goal for two auditors and a sealed log, relative to one auditor.
+const SEALED: f64 = 1.3;
+/// Committed counts by path, with a chain of one auditor. With a sealed log, counts depend on time: it is sealed by the clock.
+const COMMITTED: &str = "bench/instructions.json";
+/// Highest count relative to the committed one.
+const TOLERANCE: f64 = 1.03;
+/// Requests in a round. The round with the fewest instructions counts: background tasks disturbed it least.
+const REQUESTS: u64 = 40;
+const ROUNDS: u32 = 5;
+
+/// Functions whose share is shown, by parts of their names: the largest that matches counts. Functions call each other, so
+/// that shares overlap.
+const FUNCTIONS: [(&str, &[&str]); 13] = [
+    ("TLS and socket: reading", &["TlsStream<IO> as tokio::io::async_read::AsyncRead>::poll_read"]),
+    ("TLS and socket: writing", &["TlsStream<IO> as tokio::io::async_write::AsyncWrite>::poll_write"]),
+    ("HTTP: reading", &["hyper::proto::h1::conn::Conn<I,B,T>::poll_read_head"]),
+    ("review", &["review::AdmissionRequest::from_json", "review::Review::from_json"]),
+    ("pod", &["PodView::from_json"]),
+    ("plan", &["lucid_chain::plan::plan"]),
+    ("patch", &["lucid_chain::plan::Plan>::patch", "Plan::patch"]),
+    ("policy", &["lucid_policy::policy::Policy::evaluate"]),
+    ("hash", &["sha256::compress256"]),
+    ("check of the patch", &["CheckLayer::check", "answer::check"]),
+    ("record and log line", &["lucid_admission::record::record"]),
+    ("span", &["TraceLayer::span", "lucid_webhook::trace::span"]),
+    ("response", &["lucid_webhook::answer::write"]),
+];
+
+/// Returns `true` if valgrind is installed.
+pub(super) fn can_run() -> bool {
+    lucid_testbed::has_program("valgrind")
+}
+
 pub(super) fn run(options: &Instructions, report: &mut Report) -> Result<(), Error> {
     let generator = Generator::build_for_counts()?;
-    let program = |name: &str| match &options.programs {
+    let program = |name| match &options.programs {
         Some(folder) => Ok(folder.join(name)),
-        None => programs::build_as("instructions", programs::OWN, name),
+        None => programs::build_as("instructions", OWN, name),
     };
     let programs = [program("lucid-operator")?, program("lucid-validator")?];
-    let folder = programs::folder().join("instructions");
-    fs::create_dir_all(&folder)?;
-    let runtime = tokio::runtime::Runtime::new()?;
-    let under = valgrind(&folder);
-    let setup = Setup { under, chain: if options.two { Chain::TwoSealed } else { Chain::One } };
-    let scene = runtime.block_on(Scene::start(programs, &setup))?;
-    let bodies: Vec<u64> = options.body.clone();
-    let pods = runtime.block_on(scene.pods(&generator, &bodies))?;
-    for path in ["/mutate", "/validate"] {
-        if !options.path.as_deref().is_none_or(|it| it == path) {
-            continue;
+    let mut counts = BTreeMap::new();
+    for (path, profiles) in webhooks(programs.clone(), Chain::One, &generator)? {
+        show(path, &profiles, options.top, report);
+        counts.insert(path.to_owned(), profiles.map(|profile| profile.total / REQUESTS));
+    }
+    for (path, goals) in GOALS {
+        for (((size, _), goal), count) in SIZES.iter().zip(goals).zip(counts[path]) {
+            report.goal(format!("{path}, {size}: at most {goal} instructions"), count, count <= goal);
         }
-
-        let mut counted = Counted::start(scene.pid(path)?, &folder)?;
-        for (body, pod) in &pods {
-            let body = *body;
-            let target = scene.target(path, pod)?;
-            let profile = counted.measure(options.requests, &generator, &target, body)?;
-            let n = u64::from(options.requests);
-            println!("== {path} {} : {} instructions per request", bytes(body), profile.total / n);
-            for (count, name) in profile.functions.iter().take(options.top) {
-                println!("{:9} {:5.1} % {name}", count / n, 100.0 * *count as f64 / profile.total as f64);
+    }
+    if !options.check {
+        for (path, profiles) in webhooks(programs, Chain::TwoSealed, &generator)? {
+            show(&format!("{path}, two auditors, sealed log"), &profiles, options.top, report);
+            for (((size, _), profile), one) in SIZES.iter().zip(&profiles).zip(counts[path]) {
+                let ratio = profile.total as f64 / (one * REQUESTS) as f64;
+                let goal =
+                    format!("{path}, {size}: at most {SEALED} times that with two auditors and a sealed log");
+                report.goal(goal, format!("{ratio:.2} times"), ratio <= SEALED);
             }
-            report.row([
-                ("webhook", path.to_owned()),
-                ("review", bytes(body)),
-                ("instructions", (profile.total / n).to_string()),
-            ]);
+        }
+        show("constant answer", &constant(&generator)?, options.top, report);
+    }
+    let file = Path::new(ROOT).join(COMMITTED);
+    if options.write {
+        return Ok(fs::write(file, serde_json::to_string_pretty(&counts)? + "\n")?);
+    }
+    let committed: BTreeMap<String, [u64; 3]> = serde_json::from_slice(&fs::read(file)?)?;
+    for (name, counts) in counts {
+        let committed = committed.get(&name).ok_or_else(|| format!("{COMMITTED} lacks {name}"))?;
+        for ((size, _), (count, committed)) in SIZES.iter().zip(counts.iter().zip(committed)) {
+            let goal =
+                format!("{name}, {size}: at most 3 % more than {committed} instructions of {COMMITTED}");
+            report.require(goal, count, *count as f64 <= *committed as f64 * TOLERANCE);
         }
     }
     Ok(())
 }
 
-const ROUNDS: u32 = 5;
+/// Counts requests of both paths for all sizes.
+fn webhooks(
+    programs: [PathBuf; 2],
+    chain: Chain,
+    generator: &Generator,
+) -> Result<[(&'static str, [Profile; 3]); 2], Error> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let folder = programs::folder().join("instructions");
+    let scene = runtime.block_on(Scene::start(programs, &Setup { under: valgrind(&folder)?, chain }))?;
+    let pods = runtime.block_on(scene.pods(generator, &SIZES.map(|(_, size)| size)))?;
+    let count = |path| {
+        let mut counted = Counted::start(scene.pid(path)?, &folder)?;
+        let mut profiles = Vec::new();
+        for (size, pod) in &pods {
+            profiles.push(counted.profile(generator, &scene.target(path, pod)?, *size)?);
+        }
+        let profiles = profiles.try_into().map_err(|_| "not a profile for each size")?;
+        Ok::<_, Error>((path, profiles))
+    };
+    Ok([count("/mutate")?, count("/validate")?])
+}
 
-/// Command line under which a program starts. It does not count until it is asked to.
-fn valgrind(folder: &Path) -> Vec<OsString> {
-    let mut output = OsString::from("--callgrind-out-file=");
-    output.push(folder.join("%p"));
-    ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no"]
-        .map(OsString::from)
-        .into_iter()
-        .chain([output])
-        .collect()
+/// Counts requests of a constant answer behind lucid-webhook's server.
+fn constant(generator: &Generator) -> Result<[Profile; 3], Error> {
+    let program = programs::build_as("instructions", BENCH, "bench-lucid")?;
+    let folder = programs::folder().join("instructions");
+    let certificate = Certificate::generate()?;
+    let mut words = valgrind(&folder)?;
+    let valgrind = PathBuf::from(words.remove(0));
+    let mut server = Pinned::start(SERVER_CORE, &valgrind, |command| {
+        command.args(words).arg(program).arg("--constant");
+        command.arg("--cert").arg(&certificate.cert).arg("--key").arg(&certificate.key)
+    })?;
+    let address = loop {
+        if let Some(address) = server.line()?.strip_prefix("listening on ") {
+            break address.parse()?;
+        }
+    };
+    let target = Target::new("/", &certificate.cert, &[address]).with("--check-uid", "false");
+    let mut counted = Counted::start(server.pid(), &folder)?;
+    let mut profile = |(_, size)| counted.profile(generator, &target, size);
+    let [small, medium, large] = SIZES;
+    Ok([profile(small)?, profile(medium)?, profile(large)?])
+}
+
+/// Adds the counts and the shares of functions to the report, and prints the largest functions.
+fn show(name: &str, profiles: &[Profile; 3], top: usize, report: &mut Report) {
+    let mut row = |what: &str, cells: [String; 3]| {
+        let cells = SIZES.map(|(size, _)| size).into_iter().zip(cells);
+        let names = [("webhook", name.to_owned()), ("instructions", what.to_owned())];
+        report.row(names.into_iter().chain(cells));
+    };
+    row("per request", profiles.each_ref().map(|profile| (profile.total / REQUESTS).to_string()));
+    for (what, patterns) in FUNCTIONS {
+        let shares = profiles.each_ref().map(|profile| profile.share(patterns));
+        if shares.iter().any(Option::is_some) {
+            let cell = |share| format!("{:.1} %", 100.0 * share);
+            row(what, shares.map(|share| share.map(cell).unwrap_or_default()));
+        }
+    }
+    for ((size, _), profile) in SIZES.iter().zip(profiles).filter(|_| top > 0) {
+        println!("\n{name}, {size}: {} instructions per request\n", profile.total / REQUESTS);
+        for (count, function) in profile.functions.iter().take(top) {
+            println!("{:10} {:5.1} % {function}", count / REQUESTS, 100.0 * profile.part(*count));
+        }
+    }
+}
+
+/// Command line under which a program starts. It does not count before it is told to.
+fn valgrind(folder: &Path) -> Result<Vec<OsString>, Error> {
+    fs::create_dir_all(folder)?;
+    let mut profiles = OsString::from("--callgrind-out-file=");
+    profiles.push(folder.join("%p"));
+    let words = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no"];
+    Ok(words.into_iter().map(OsString::from).chain([profiles]).collect())
 }
 
 /// A process whose instructions are counted.
 struct Counted {
     pid: u32,
-    /// Path of the profiles without their numbers.
-    profiles: PathBuf,
+    folder: PathBuf,
+    /// Number of profiles that it has written.
     written: u32,
 }
 
 impl Counted {
     fn start(pid: u32, folder: &Path) -> Result<Self, Error> {
-        let counted = Self { pid, profiles: folder.join(pid.to_string()), written: 0 };
+        let counted = Self { pid, folder: folder.to_owned(), written: 0 };
         counted.order(&["instrumentation", "on"])?;
         Ok(counted)
     }
@@ -106,70 +211,90 @@ impl Counted {
         output(Command::new("vgdb").arg(pid).args(words)).map(drop)
     }
 
-    /// Counts several rounds and returns the least, which background tasks have disturbed least.
-    fn measure(
-        &mut self,
-        requests: u32,
-        generator: &Generator,
-        target: &Target,
-        body: u64,
-    ) -> Result<Profile, Error> {
-        let requests = requests.to_string();
-        let mut load = generator.start(target, body, &["count", "--requests", &requests])?;
+    /// Returns the profile of the round with the fewest instructions. A round before them warms up.
+    fn profile(&mut self, generator: &Generator, target: &Target, size: u64) -> Result<Profile, Error> {
+        let mut load = generator.start(target, size, &["count", "--requests", &REQUESTS.to_string()])?;
         load.0.line()?;
-        let mut least = None;
+        let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
             self.order(&["zero"])?;
             load.0.order("")?;
             load.0.line()?;
             self.order(&["dump"])?;
             self.written += 1;
-            let mut path = self.profiles.clone().into_os_string();
-            path.push(format!(".{}", self.written));
-            let path = PathBuf::from(path);
-            let text = fs::read_to_string(&path)?;
-            let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.parse::<u64>().ok());
-            let total = total.ok_or("no totals")?;
-            eprintln!("{total}");
-            if least.as_ref().is_none_or(|(least, _)| total < *least) {
-                least = Some((total, path));
-            }
+            let file = self.folder.join(format!("{}.{}", self.pid, self.written));
+            rounds.push((total(&file)?, file));
         }
         load.0.order("end")?;
         let summary = load.summary()?;
         if summary.failed > 0 {
             return Err(format!("{} calls failed: {:?}", summary.failed, summary.failures).into());
         }
-        let (_, path) = least.ok_or("no round")?;
-        Profile::read(&path)
+        let (total, file) = rounds.into_iter().min().ok_or("no round")?;
+        Profile::read(total, &file)
     }
 }
 
-/// Instructions of a process, and of each function with those that it calls.
+/// Returns the number of instructions in a file of callgrind.
+fn total(file: &Path) -> Result<u64, Error> {
+    let text = fs::read_to_string(file)?;
+    let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
+    Ok(total.ok_or("a profile without totals")?.parse()?)
+}
+
+/// Instructions of the requests of a round.
 struct Profile {
     total: u64,
+    /// Count of each function with those that it calls, and its name; the largest first.
     functions: Vec<(u64, String)>,
 }
 
 impl Profile {
-    fn read(path: &Path) -> Result<Self, Error> {
-        let text = output(
-            Command::new("callgrind_annotate").args(["--inclusive=yes", "--threshold=100"]).arg(path),
-        )?;
-        let mut profile = Self { total: 0, functions: Vec::new() };
-        for line in text.lines() {
-            // `1,234 (5.6%)  FILE:FUNCTION [PROGRAM]`
-            let Some((count, rest)) = line.trim_start().split_once(" (") else { continue };
-            let Ok(count) = count.replace(',', "").parse() else { continue };
-            match rest.split_once(")  ").map(|(_, name)| name) {
-                Some("PROGRAM TOTALS") => profile.total = count,
-                Some(name) => {
-                    let name = name.split_once(':').map_or(name, |(_, name)| name);
-                    profile.functions.push((count, name.to_owned()));
-                }
-                None => {}
-            }
-        }
-        Ok(profile)
+    fn read(total: u64, file: &Path) -> Result<Self, Error> {
+        let mut annotate = Command::new("callgrind_annotate");
+        let text = output(annotate.args(["--inclusive=yes", "--threshold=100"]).arg(file))?;
+        Ok(Self { total, functions: text.lines().filter_map(function).collect() })
+    }
+
+    fn part(&self, count: u64) -> f64 {
+        count as f64 / self.total as f64
+    }
+
+    /// Share of the largest function whose name contains one of these patterns.
+    fn share(&self, patterns: &[&str]) -> Option<f64> {
+        let matches = |name: &str| patterns.iter().any(|pattern| name.contains(pattern));
+        self.functions.iter().find(|(_, name)| matches(name)).map(|(count, _)| self.part(*count))
+    }
+}
+
+/// Reads a line of callgrind_annotate, such as `1,234 ( 5.6%)  FILE:NAME [PROGRAM]`.
+fn function(line: &str) -> Option<(u64, String)> {
+    let (count, rest) = line.trim_start().split_once(" (")?;
+    let (_, name) = rest.split_once(")  ")?.1.split_once(':')?;
+    let name = name.rsplit_once(" [").map_or(name, |(name, _)| name);
+    Some((count.replace(',', "").parse().ok()?, name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_that_of_the_largest_function_that_matches() {
+        let text = "\
+--------------------------------------------------------------------------------
+Ir                  
+40,000 (100.0%)  PROGRAM TOTALS
+
+39,000 (97.50%)  ???:lucid_webhook::exchange::admit::{{closure}} [/target/lucid-operator]
+12,000 (30.00%)  ???:lucid_chain::patch::<impl lucid_chain::plan::Plan>::patch [/target/lucid-operator]
+ 4,000 ( 9.84%)  ???:lucid_chain::plan::plan
+ 1,000 ( 2.50%)  /rustc/library/alloc/src/string.rs:lucid_chain::plan::plan'2 [/target/lucid-operator]
+";
+        let profile = Profile { total: 40_000, functions: text.lines().filter_map(function).collect() };
+        assert_eq!(profile.functions.len(), 4);
+        assert_eq!(profile.share(&["lucid_chain::plan::plan"]), Some(0.1));
+        assert_eq!(profile.share(&["Plan::patch", "Plan>::patch"]), Some(0.3));
+        assert_eq!(profile.share(&["renamed"]), None);
     }
 }

@@ -25,6 +25,8 @@ pub(super) enum Kind {
     LucidTyped,
     AxumKube,
     ControllerRuntime,
+    /// lucid-webhook's server with a constant answer.
+    Constant,
 }
 
 impl Kind {
@@ -38,6 +40,7 @@ impl Kind {
             Self::LucidTyped => "lucid-webhook, Pod",
             Self::AxumKube => "axum + kube",
             Self::ControllerRuntime => "controller-runtime",
+            Self::Constant => "constant answer",
         }
     }
 
@@ -45,20 +48,20 @@ impl Kind {
         match self {
             Self::LucidView => "/view",
             Self::LucidTyped => "/typed",
-            Self::Bare | Self::AxumKube => "/validate",
+            Self::Bare | Self::AxumKube | Self::Constant => "/validate",
             Self::ControllerRuntime => "/labels",
         }
     }
 
     /// Returns `true` if the server parses the review, so that its answer has the right uid.
     const fn reads(self) -> bool {
-        !matches!(self, Self::Bare)
+        !matches!(self, Self::Bare | Self::Constant)
     }
 
     pub(super) fn build(self) -> Result<PathBuf, Error> {
         match self {
             Self::Bare => programs::build("bench-bare"),
-            Self::LucidView | Self::LucidTyped => programs::build("bench-lucid"),
+            Self::LucidView | Self::LucidTyped | Self::Constant => programs::build("bench-lucid"),
             Self::AxumKube => programs::build("bench-axum-kube"),
             Self::ControllerRuntime => programs::build_controller_runtime(),
         }
