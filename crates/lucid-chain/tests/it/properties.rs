@@ -360,7 +360,8 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
     }
     let model = i64::from(plan.model_port.port.get());
     let is_model = |found: &Value| {
-        let listens = list(found, "ports").iter().any(|port| port["containerPort"] == model);
+        let is_tcp = |port: &Value| matches!(port["protocol"].as_str(), None | Some("" | "TCP"));
+        let listens = list(found, "ports").iter().any(|port| port["containerPort"] == model && is_tcp(port));
         let said = |warning: &str| plan.leftovers.iter().any(|name| name == warning);
         found["restartPolicy"] == "Always" && listens && foreign(&found) && !said(name(found))
     };
