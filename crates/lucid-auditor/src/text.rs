@@ -33,26 +33,38 @@ struct Piece {
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     range: Range<usize>,
+    form: Form,
+}
+
+#[derive(Debug, Clone)]
+enum Form {
+    /// Text that is no JSON.
+    Plain,
+    /// A number of the document, which is replaced by a string as a whole.
+    Scalar,
+    /// A string, with the escapes that it has. Most have none, and a body may have many strings.
+    String(Option<Arc<Escapes>>),
+}
+
+#[derive(Debug)]
+struct Escapes {
     /// Decoded escapes, the outermost first.
     levels: Vec<Offsets>,
     /// Strings and scalars of the innermost JSON.
-    values: Option<Arc<Values>>,
-    /// The source is a number of the document, which is replaced by a string as a whole.
-    is_scalar: bool,
+    values: Option<Values>,
 }
 
 impl Source {
     /// Returns a text that is no JSON.
     pub(crate) fn plain(text: &str) -> Self {
-        Self { range: 0..text.len(), levels: Vec::new(), values: None, is_scalar: false }
+        Self { range: 0..text.len(), form: Form::Plain }
     }
 
     /// Decodes a string or number of a document.
     pub(crate) fn of<'a>(document: &Document<'a>, node: usize, is_nested: bool) -> (Self, Cow<'a, str>) {
         let range = document.nodes[node].range.clone();
         if document.nodes[node].kind == Kind::Scalar {
-            let text = document.raw(node);
-            return (Self { range, is_scalar: true, ..Self::plain("") }, text.into());
+            return (Self { range, form: Form::Scalar }, document.raw(node).into());
         }
         Self::decode(document.text, range, is_nested)
     }
@@ -60,44 +72,55 @@ impl Source {
     /// Decodes the string at `range` of a document.
     fn decode<'a>(text: &'a str, range: Range<usize>, is_nested: bool) -> (Self, Cow<'a, str>) {
         let decoded = decode(&text[range.clone()]);
-        let (mut text, mut levels, mut values) = (decoded.text, vec![decoded.offsets], None);
+        let (mut text, mut escapes) = (decoded.text, None);
         let is_json = text.trim_start().starts_with(['{', '[']);
         if is_nested && (is_json || text.contains('\\')) {
             // Results of tools may begin like JSON.
-            if is_json && Document::scan(&text).is_json {
-                values = Some(Arc::new(Values::of(&text)));
-            }
+            let values = (is_json && Document::scan(&text).is_json).then(|| Values::of(&text));
             let inner = decode(&text);
-            levels.push(inner.offsets);
+            escapes = Some(Escapes { levels: vec![decoded.offsets, inner.offsets], values });
             // An incomplete escape at the end is judged as it is.
             let rest = &text[inner.complete..];
             text = Cow::Owned(format!("{}{rest}", inner.text));
+        } else if decoded.offsets != Offsets::default() {
+            escapes = Some(Escapes { levels: vec![decoded.offsets], values: None });
         }
-        (Self { range, levels, values, is_scalar: false }, text)
+        (Self { range, form: Form::String(escapes.map(Arc::new)) }, text)
     }
 
     /// Returns the replacement of a part of the string, as edits of the document.
     pub(crate) fn edits(&self, part: Range<usize>, replacement: &str) -> Vec<Edit> {
-        let parts = match self.levels.last() {
-            Some(level) => {
-                let part = level.escaped(part.start)..level.escaped(part.end);
-                match &self.values {
-                    Some(values) => values.replace(part, replacement),
-                    None => vec![(part, encode(replacement))],
-                }
-            }
-            None if self.is_scalar => vec![(0..self.range.len(), format!("\"{}\"", encode(replacement)))],
-            None => vec![(part, replacement.to_owned())],
+        let parts = match &self.form {
+            Form::Plain => vec![(part, replacement.to_owned())],
+            Form::Scalar => vec![(0..self.range.len(), format!("\"{}\"", encode(replacement)))],
+            Form::String(None) => vec![(part, encode(replacement))],
+            Form::String(Some(escapes)) => escapes.replace(part, replacement),
         };
-        let outer = || self.levels.iter().rev().skip(1);
         let place = |offset: usize| (self.range.start + offset).min(self.range.end);
-        let edits = parts.into_iter().map(|part| {
-            let (range, replacement) = outer().fold(part, |(range, replacement), level| {
-                (level.escaped(range.start)..level.escaped(range.end), encode(&replacement))
-            });
-            Edit { range: place(range.start)..place(range.end), replacement }
-        });
-        edits.collect()
+        let edits = parts.into_iter();
+        edits
+            .map(|(part, replacement)| Edit { range: place(part.start)..place(part.end), replacement })
+            .collect()
+    }
+}
+
+impl Escapes {
+    /// Returns the parts of the escaped string to replace at `part`, with their encoded replacements.
+    fn replace(&self, part: Range<usize>, replacement: &str) -> Vec<(Range<usize>, String)> {
+        let escaped =
+            |part: Range<usize>, level: &Offsets| level.escaped(part.start)..level.escaped(part.end);
+        let mut levels = self.levels.iter().rev();
+        let part = levels.next().map_or(part.clone(), |innermost| escaped(part, innermost));
+        let parts = match &self.values {
+            Some(values) => values.replace(part, replacement),
+            None => vec![(part, encode(replacement))],
+        };
+        let outer = |(part, replacement): (_, String)| {
+            levels.clone().fold((part, replacement), |(part, replacement), level| {
+                (escaped(part, level), encode(&replacement))
+            })
+        };
+        parts.into_iter().map(outer).collect()
     }
 }
 
