@@ -52,16 +52,16 @@ const FUNCTIONS: [(&str, &[&str]); 13] = [
     ("TLS and socket: reading", &["TlsStream<IO> as tokio::io::async_read::AsyncRead>::poll_read"]),
     ("TLS and socket: writing", &["TlsStream<IO> as tokio::io::async_write::AsyncWrite>::poll_write"]),
     ("HTTP: reading", &["hyper::proto::h1::conn::Conn<I,B,T>::poll_read_head"]),
-    ("review", &["review::AdmissionRequest::from_json", "review::Review::from_json"]),
+    ("review", &["review::AdmissionRequest::from_json"]),
     ("pod", &["PodView::from_json"]),
     ("plan", &["lucid_chain::plan::plan"]),
-    ("patch", &["lucid_chain::plan::Plan>::patch", "Plan::patch"]),
+    ("patch", &["lucid_chain::plan::Plan>::patch"]),
     ("policy", &["lucid_policy::policy::Policy::evaluate"]),
     ("hash", &["sha256::compress256"]),
-    ("check of the patch", &["CheckLayer::check", "answer::check"]),
+    ("check of the response", &["lucid_webhook::check::check"]),
     ("record and log line", &["lucid_admission::record::record"]),
-    ("span", &["TraceLayer::span", "lucid_webhook::trace::span"]),
-    ("response", &["lucid_webhook::answer::write"]),
+    ("span", &["lucid_webhook::webhook::Webhook>::span"]),
+    ("response", &["lucid_webhook::reply::write"]),
 ];
 
 /// Returns `true` if valgrind is installed.
