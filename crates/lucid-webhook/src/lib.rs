@@ -278,8 +278,8 @@
 //!
 //! Responses other than 200 and 431 are a `v1` `Status`, whose message kube-apiserver shows to the user.
 //!
-//! A request passes through `server` → `router` → `exchange` (→ `body`, `review`) → the `layers` around the handler →
-//! `answer`.
+//! A request passes through `server` → `router` → `exchange` (→ `body`, `review`) → `answer` (→ `guard`, the handler,
+//! `check`) → `reply`.
 
 mod admin;
 mod answer;
