@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 
 use crate::{
     Mode, Passage, Span,
@@ -115,7 +115,7 @@ impl Track {
             Some((index, member, *seat, self.window(panel, member, *seat, is_end)?))
         });
         let windows: Vec<_> = windows.collect();
-        let asked = windows.iter().map(|(_, member, _, window)| ask(panel, member, window));
+        let asked = windows.iter().map(|(_, member, _, window)| panel.ask(member, &window.passage, None));
         let outcomes = join_all(asked.collect::<Vec<_>>()).await;
         let end = self.end();
         let mut denied = None;
@@ -246,16 +246,6 @@ impl Track {
     pub(crate) fn release(&mut self, end: usize) {
         self.masks.retain(|mask| mask.range.end > end);
     }
-}
-
-fn ask<'a>(panel: &'a Panel, member: &'a Arc<Member>, window: &'a Window<'_>) -> BoxFuture<'a, Outcome> {
-    Box::pin(async move {
-        if panel.observes_aside(member) {
-            panel.observe(member, &window.passage, None);
-            return Outcome::Allow;
-        }
-        panel.ask(member, &window.passage, None).await
-    })
 }
 
 impl Window<'_> {

@@ -9,7 +9,7 @@ use std::{
 
 use futures::{
     FutureExt as _,
-    future::{BoxFuture, join_all},
+    future::{BoxFuture, join_all, ready},
 };
 use hyper::StatusCode;
 use tokio::sync::Semaphore;
@@ -91,27 +91,14 @@ impl Panel {
     pub(crate) fn judge<'a>(&'a self, passage: &'a Passage<'_>) -> BoxFuture<'a, Outcome> {
         let concerned: Vec<_> = self.judges.iter().filter(|member| member.concerns(passage)).collect();
         let key = concerned.iter().any(|member| member.cache.is_some()).then(|| Key::of(passage));
-        let asked: Vec<_> =
-            concerned.iter().map(|member| self.ask_and_report(member, passage, key)).collect();
-        Box::pin(join_all(asked).map(Outcome::join))
-    }
-
-    /// Returns the consequence of one judge's verdict.
-    fn ask_and_report<'a>(
-        &'a self,
-        member: &'a Arc<Member>,
-        passage: &'a Passage<'_>,
-        key: Option<Key>,
-    ) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move {
-            if self.observes_aside(member) {
-                self.observe(member, passage, key);
-                return Outcome::Allow;
-            }
+        let asked = concerned.into_iter().map(move |member| async move {
             let outcome = self.ask(member, passage, key).await;
-            self.report(member, passage, &outcome);
+            if !self.observes_aside(member) {
+                self.report(member, passage, &outcome);
+            }
             if self.enforces(member) { outcome } else { Outcome::Allow }
-        })
+        });
+        Box::pin(join_all(asked).map(Outcome::join))
     }
 
     /// Returns `true` if verdicts of this judge have consequences.
@@ -124,23 +111,34 @@ impl Panel {
         self.mode == Mode::Enforce && member.policy.mode == Mode::Observe
     }
 
-    /// Asks a judge that nothing waits for, and reports its verdict.
-    pub(crate) fn observe(&self, member: &Arc<Member>, passage: &Passage<'_>, key: Option<Key>) {
-        let Ok(permit) = Arc::clone(&OBSERVED).try_acquire_owned() else {
-            self.telemetry.count_failure(&member.name);
-            return;
-        };
-        let (panel, member, passage) = (self.clone(), Arc::clone(member), passage.clone().into_owned());
-        let asked = async move {
-            let outcome = panel.ask(&member, &passage, key).await;
-            panel.report(&member, &passage, &outcome);
-            drop(permit);
-        };
-        tokio::spawn(asked.in_current_span());
+    /// Asks one judge. Nothing waits for one that observes aside: its verdict is reported later. Whole texts have a key.
+    pub(crate) fn ask<'a>(
+        &'a self,
+        member: &'a Arc<Member>,
+        passage: &'a Passage<'_>,
+        key: Option<Key>,
+    ) -> BoxFuture<'a, Outcome> {
+        if !self.observes_aside(member) {
+            return Box::pin(self.outcome(member, passage, key));
+        }
+        match Arc::clone(&OBSERVED).try_acquire_owned() {
+            Ok(permit) => {
+                let (panel, member, passage) =
+                    (self.clone(), Arc::clone(member), passage.clone().into_owned());
+                let asked = async move {
+                    let outcome = panel.outcome(&member, &passage, key).await;
+                    panel.report(&member, &passage, &outcome);
+                    drop(permit);
+                };
+                tokio::spawn(asked.in_current_span());
+            }
+            Err(_) => self.telemetry.count_failure(&member.name),
+        }
+        Box::pin(ready(Outcome::Allow))
     }
 
-    /// Asks one judge. Whole texts have a key.
-    pub(crate) async fn ask(&self, member: &Member, passage: &Passage<'_>, key: Option<Key>) -> Outcome {
+    /// Returns the consequence of one judge's verdict.
+    async fn outcome(&self, member: &Member, passage: &Passage<'_>, key: Option<Key>) -> Outcome {
         let name = member.name.as_str();
         // One for each window of a stream would cost more than the verdicts.
         let span = match passage.has_more {
