@@ -3,7 +3,7 @@
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json, value::RawValue};
 
-use crate::pod::{Object, Text};
+use crate::pod::{Object, PodError, Reader, Text};
 
 /// Path at which the ServiceAccount admission plugin mounts the token, unless a container already has a mount there.
 pub(crate) const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -123,16 +123,23 @@ impl VolumeView<'_> {
 }
 
 /// One entry of a container's `volumeMounts`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default)]
 pub struct MountView<'a> {
-    #[serde(borrow)]
     name: Option<Text<'a>>,
-    #[serde(borrow)]
     mount_path: Option<Text<'a>>,
 }
 
-impl MountView<'_> {
+impl<'a> MountView<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut view = Self::default();
+        reader.object(|reader, key| match key {
+            "name" => reader.member(&mut view.name, Reader::text),
+            "mountPath" => reader.member(&mut view.mount_path, Reader::text),
+            _ => reader.skip(),
+        })?;
+        Ok(view)
+    }
+
     /// `name` of the mounted volume; empty when absent.
     pub fn volume(&self) -> &str {
         self.name.as_deref().unwrap_or_default()

@@ -1,53 +1,103 @@
 //! Views of containers.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::borrow::Cow;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
-};
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{
-    MAX_ITEMS, Quantities, RawResources,
-    json::{FirstKey, LONGEST_LIST, LazyText, List, Object, Text, too_many},
+    MAX_ITEMS, MAX_NAME, Quantities, RawResources, check_count,
+    json::{LONGEST_LIST, LazyText, Object, PodError, Text},
     probe::RawProbe,
+    reader::Reader,
+    too_long,
 };
 use crate::{privileges::Privileges, volume::MountView};
 
 /// A container, init container or ephemeral container of a pod.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ContainerView<'a> {
-    fields: RawContainer<'a>,
-    /// Text of the pod from the container on, once it is [located](Containers::located). Before that the first key, empty if
-    /// it has escapes.
-    rest: &'a str,
+    json: &'a str,
+    name: Option<Text<'a>>,
+    image: Option<Text<'a>>,
+    ports: Option<Vec<PortView<'a>>>,
+    env: Option<Vec<Variable<'a>>>,
+    restart_policy: Option<Text<'a>>,
+    security_context: Option<Object<Privileges<'a>>>,
+    resources: Option<&'a RawValue>,
+    mounts: Option<Vec<MountView<'a>>>,
+    target: Option<Text<'a>>,
+    startup_probe: Option<Object<RawProbe<'a>>>,
+    readiness_probe: Option<Object<RawProbe<'a>>>,
+    liveness_probe: Option<Object<RawProbe<'a>>>,
+    lifecycle: Option<Object<RawLifecycle<'a>>>,
 }
 
 impl<'a> ContainerView<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut view = Self::default();
+        let read = |reader: &mut Reader<'a>| {
+            reader.object(|reader, key| match key {
+                "name" => reader.member(&mut view.name, Reader::text),
+                "image" => reader.member(&mut view.image, Reader::text),
+                "ports" => reader.member(&mut view.ports, |reader| reader.list(PortView::read)),
+                "env" => reader.member(&mut view.env, |reader| reader.list(Variable::read)),
+                "restartPolicy" => reader.member(&mut view.restart_policy, Reader::text),
+                "securityContext" => reader.member(&mut view.security_context, Reader::value),
+                "resources" => reader.member(&mut view.resources, Reader::value),
+                "volumeMounts" => reader.member(&mut view.mounts, |reader| reader.list(MountView::read)),
+                "targetContainerName" => reader.member(&mut view.target, Reader::text),
+                "startupProbe" => reader.member(&mut view.startup_probe, Reader::value),
+                "readinessProbe" => reader.member(&mut view.readiness_probe, Reader::value),
+                "livenessProbe" => reader.member(&mut view.liveness_probe, Reader::value),
+                "lifecycle" => reader.member(&mut view.lifecycle, Reader::value),
+                _ => reader.skip(),
+            })
+        };
+        let ((), json) = reader.with_text(read)?;
+        Ok(Self { json, ..view })
+    }
+
+    /// Reads the containers of one list. Bounds their number and that of their contents.
+    pub(super) fn read_list(reader: &mut Reader<'a>) -> Result<Vec<Self>, PodError> {
+        let (mut containers, mut found, mut items) = (Vec::new(), 0, 0);
+        reader.items(|reader, index| {
+            found = index + 1;
+            if found > MAX_ITEMS || items > LONGEST_LIST {
+                return reader.skip();
+            }
+            let container = Self::read(reader)?;
+            items += container.items();
+            containers.push(container);
+            Ok(())
+        })?;
+        check_count(found, MAX_ITEMS)?;
+        check_count(items, LONGEST_LIST)?;
+        match containers.iter().position(|container| container.name().len() > MAX_NAME) {
+            Some(index) => Err(too_long(index, containers[index].name())),
+            None => Ok(containers),
+        }
+    }
+
     /// Returns the number of ports, variables, mounts and capabilities.
     fn items(&self) -> usize {
-        let RawContainer { ports, env, volume_mounts, .. } = &self.fields;
         let capabilities = self.privileges().map_or(0, Privileges::capabilities);
-        ports.iter().flatten().count()
-            + env.iter().flatten().count()
-            + volume_mounts.iter().flatten().count()
-            + capabilities
+        self.ports().count() + self.env.iter().flatten().count() + self.mounts().count() + capabilities
     }
 
     /// `name`; empty when absent.
     pub fn name(&self) -> &str {
-        self.fields.name.as_deref().unwrap_or_default()
+        self.name.as_deref().unwrap_or_default()
     }
 
     /// `image`.
     pub fn image(&self) -> Option<&str> {
-        self.fields.image.as_deref()
+        self.image.as_deref()
     }
 
     /// `ports`.
     pub fn ports(&self) -> impl Iterator<Item = &PortView<'a>> {
-        self.fields.ports.iter().flatten().map(|Object(port)| port)
+        self.ports.iter().flatten()
     }
 
     /// Returns `containerPort` of the first port with this name.
@@ -57,28 +107,27 @@ impl<'a> ContainerView<'a> {
 
     /// Returns `true` for a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
     pub fn is_native_sidecar(&self) -> bool {
-        self.fields.restart_policy.as_deref() == Some("Always")
+        self.restart_policy.as_deref() == Some("Always")
     }
 
     /// `securityContext`.
     pub fn privileges(&self) -> Option<&Privileges<'a>> {
-        self.fields.security_context.as_ref().map(|Object(privileges)| privileges)
+        self.security_context.as_ref().map(|Object(privileges)| privileges)
     }
 
     /// `volumeMounts`.
     pub fn mounts(&self) -> impl Iterator<Item = &MountView<'a>> {
-        self.fields.volume_mounts.iter().flatten().map(|Object(mount)| mount)
+        self.mounts.iter().flatten()
     }
 
     /// `targetContainerName`: the container whose process namespace an ephemeral container joins.
     pub fn target(&self) -> Option<&str> {
-        self.fields.target_container_name.as_deref().filter(|name| !name.is_empty())
+        self.target.as_deref().filter(|name| !name.is_empty())
     }
 
     /// Iterates over the startup, readiness and liveness probes that are set.
     pub(crate) fn probes(&self) -> impl Iterator<Item = &RawProbe<'a>> {
-        let fields = &self.fields;
-        [&fields.startup_probe, &fields.readiness_probe, &fields.liveness_probe]
+        [&self.startup_probe, &self.readiness_probe, &self.liveness_probe]
             .into_iter()
             .flatten()
             .map(|Object(probe)| probe)
@@ -86,17 +135,17 @@ impl<'a> ContainerView<'a> {
 
     /// `startupProbe`.
     pub(crate) fn startup_probe(&self) -> Option<&RawProbe<'a>> {
-        self.fields.startup_probe.as_ref().map(|Object(probe)| probe)
+        self.startup_probe.as_ref().map(|Object(probe)| probe)
     }
 
     /// `readinessProbe`.
     pub(crate) fn readiness_probe(&self) -> Option<&RawProbe<'a>> {
-        self.fields.readiness_probe.as_ref().map(|Object(probe)| probe)
+        self.readiness_probe.as_ref().map(|Object(probe)| probe)
     }
 
     /// Returns the ports of the pod that the kubelet calls for probes and lifecycle hooks, as written.
     pub(crate) fn kubelet_ports(&self) -> impl Iterator<Item = i64> {
-        let hooks = self.fields.lifecycle.iter().flat_map(|Object(lifecycle)| {
+        let hooks = self.lifecycle.iter().flat_map(|Object(lifecycle)| {
             [&lifecycle.post_start, &lifecycle.pre_stop].into_iter().flatten().map(|Object(hook)| hook)
         });
         self.probes().chain(hooks).filter_map(|handler| handler.port(self))
@@ -111,50 +160,58 @@ impl<'a> ContainerView<'a> {
     /// Returns the index and the value of an environment variable; the value is `None` for a `valueFrom`. The last of
     /// several variables with the same name counts.
     pub(crate) fn variable(&self, name: &str) -> Option<(usize, Option<Cow<'a, str>>)> {
-        let variables = self.fields.env.as_deref().unwrap_or_default();
-        let place = variables.iter().rposition(|Object(variable)| variable.name.as_deref() == Some(name))?;
-        let Object(variable) = &variables[place];
+        let variables = self.env.as_deref().unwrap_or_default();
+        let place = variables.iter().rposition(|variable| variable.name.as_deref() == Some(name))?;
+        let variable = &variables[place];
         let value = || variable.value.map(LazyText::decode).unwrap_or_default();
         Some((place, variable.value_from.is_none().then(value)))
     }
 
     /// Returns the JSON of the container as written in the pod.
     pub fn json(&self) -> &'a str {
-        let mut rest = serde_json::Deserializer::from_str(self.rest);
-        <&RawValue>::deserialize(&mut rest).map(RawValue::get).unwrap_or_default()
+        self.json
     }
 
     /// JSON of `resources`.
     pub(crate) fn resources_json(&self) -> Option<&'a RawValue> {
-        self.fields.resources
+        self.resources
     }
 
     /// `requests` and `limits` of `resources`; empty if invalid.
     pub(crate) fn resources(&self) -> (Quantities<'a>, Quantities<'a>) {
-        let resources = self.fields.resources.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let resources = self.resources.and_then(|raw| serde_json::from_str(raw.get()).ok());
         let RawResources { requests, limits } = resources.unwrap_or_default();
         (requests.unwrap_or_default(), limits.unwrap_or_default())
     }
 
     pub(crate) fn has_env(&self) -> bool {
-        self.fields.env.is_some()
+        self.env.is_some()
     }
 }
 
 /// An entry of a container's `ports`. Numbers are as written: the API server validates them only after the mutating
 /// webhooks.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default)]
 pub struct PortView<'a> {
-    #[serde(borrow)]
     name: Option<Text<'a>>,
     container_port: Option<i32>,
     host_port: Option<i32>,
-    #[serde(borrow)]
     protocol: Option<Text<'a>>,
 }
 
-impl PortView<'_> {
+impl<'a> PortView<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut view = Self::default();
+        reader.object(|reader, key| match key {
+            "name" => reader.member(&mut view.name, Reader::text),
+            "containerPort" => reader.member(&mut view.container_port, Reader::value),
+            "hostPort" => reader.member(&mut view.host_port, Reader::value),
+            "protocol" => reader.member(&mut view.protocol, Reader::text),
+            _ => reader.skip(),
+        })?;
+        Ok(view)
+    }
+
     /// `name`.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -176,37 +233,6 @@ impl PortView<'_> {
     }
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawContainer<'a> {
-    #[serde(borrow)]
-    name: Option<Text<'a>>,
-    #[serde(borrow)]
-    image: Option<Text<'a>>,
-    #[serde(borrow)]
-    ports: Option<List<Object<PortView<'a>>>>,
-    #[serde(borrow)]
-    env: Option<List<Object<Variable<'a>>>>,
-    #[serde(borrow)]
-    restart_policy: Option<Text<'a>>,
-    #[serde(borrow)]
-    security_context: Option<Object<Privileges<'a>>>,
-    #[serde(borrow)]
-    resources: Option<&'a RawValue>,
-    #[serde(borrow)]
-    volume_mounts: Option<List<Object<MountView<'a>>>>,
-    #[serde(borrow)]
-    target_container_name: Option<Text<'a>>,
-    #[serde(borrow)]
-    startup_probe: Option<Object<RawProbe<'a>>>,
-    #[serde(borrow)]
-    readiness_probe: Option<Object<RawProbe<'a>>>,
-    #[serde(borrow)]
-    liveness_probe: Option<Object<RawProbe<'a>>>,
-    #[serde(borrow)]
-    lifecycle: Option<Object<RawLifecycle<'a>>>,
-}
-
 /// `lifecycle`. A hook has the same actions as a probe.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -217,111 +243,22 @@ struct RawLifecycle<'a> {
     pre_stop: Option<Object<RawProbe<'a>>>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default)]
 struct Variable<'a> {
-    #[serde(borrow)]
     name: Option<Text<'a>>,
-    #[serde(borrow)]
     value: Option<LazyText<'a>>,
     value_from: Option<IgnoredAny>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for ContainerView<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ContainerVisitor;
-
-        impl<'de> Visitor<'de> for ContainerVisitor {
-            type Value = ContainerView<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                let mut map = FirstKey { map, key: None };
-                let fields = RawContainer::deserialize(MapAccessDeserializer::new(&mut map))?;
-                Ok(ContainerView { fields, rest: map.key.unwrap_or("{}") })
-            }
-        }
-
-        deserializer.deserialize_map(ContainerVisitor)
-    }
-}
-
-/// The containers of one list. Bounds their number and that of their contents.
-pub(super) struct Containers<'a>(Vec<ContainerView<'a>>);
-
-impl<'a> Containers<'a> {
-    /// Finds the beginning of each container in `pod`, the text that the containers borrow from. `list` is the name of the
-    /// list.
-    pub(super) fn located(self, pod: &'a str, list: &str) -> Vec<ContainerView<'a>> {
-        let Self(mut containers) = self;
-        let mut raw = None;
-        for (index, container) in containers.iter_mut().enumerate() {
-            let key = container.rest.as_ptr().addr().checked_sub(pod.as_ptr().addr());
-            let start = key.and_then(|key| pod.get(..key)?.rfind('{'));
-            container.rest = match start {
-                // The API server writes no escapes in keys.
-                _ if container.rest.is_empty() => raw
-                    .get_or_insert_with(|| raw_list(pod, list))
-                    .get(index)
-                    .copied()
-                    .map_or("", RawValue::get),
-                Some(start) => &pod[start..],
-                None => container.rest,
-            };
-        }
-        containers
-    }
-}
-
-fn raw_list<'a>(pod: &'a str, list: &str) -> Vec<&'a RawValue> {
-    #[derive(Deserialize)]
-    struct RawPod<'a> {
-        #[serde(borrow)]
-        spec: BTreeMap<Text<'a>, &'a RawValue>,
-    }
-
-    let pod = serde_json::from_str::<RawPod<'a>>(pod).ok();
-    let list = pod.and_then(|pod| serde_json::from_str(pod.spec.get(list)?.get()).ok());
-    list.unwrap_or_default()
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Containers<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ContainersVisitor;
-
-        impl<'de> Visitor<'de> for ContainersVisitor {
-            type Value = Containers<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let (mut containers, mut items) = (Vec::new(), 0);
-                while let Some(container) = list.next_element::<ContainerView<'de>>()? {
-                    items += container.items();
-                    if items > LONGEST_LIST {
-                        return Err(A::Error::custom(too_many(items, LONGEST_LIST)));
-                    }
-                    containers.push(container);
-                    if containers.len() == MAX_ITEMS {
-                        let mut found = MAX_ITEMS;
-                        while list.next_element::<IgnoredAny>()?.is_some() {
-                            found += 1;
-                        }
-                        if found > MAX_ITEMS {
-                            return Err(A::Error::custom(too_many(found, MAX_ITEMS)));
-                        }
-                        break;
-                    }
-                }
-                Ok(Containers(containers))
-            }
-        }
-
-        deserializer.deserialize_seq(ContainersVisitor)
+impl<'a> Variable<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut variable = Self::default();
+        reader.object(|reader, key| match key {
+            "name" => reader.member(&mut variable.name, Reader::text),
+            "value" => reader.member(&mut variable.value, Reader::lazy_text),
+            "valueFrom" => reader.member(&mut variable.value_from, Reader::value),
+            _ => reader.skip(),
+        })?;
+        Ok(variable)
     }
 }

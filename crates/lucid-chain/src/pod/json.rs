@@ -10,10 +10,7 @@ use std::{
 
 use serde::{
     Deserialize, Deserializer,
-    de::{
-        self, DeserializeSeed, Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
-        value::MapAccessDeserializer,
-    },
+    de::{self, Error as _, MapAccess, SeqAccess, Unexpected, Visitor, value::MapAccessDeserializer},
 };
 use serde_json::value::RawValue;
 use snafu::Snafu;
@@ -35,6 +32,22 @@ impl PodError {
         Self { path: path.into(), source: de::Error::custom(problem) }
     }
 
+    /// Returns an error at a path of serde_path_to_error.
+    pub(super) fn at(path: String, source: serde_json::Error) -> Self {
+        Self { path: if path == "." { String::new() } else { path }, source }
+    }
+
+    /// Prepends a key or index to the path.
+    pub(super) fn within(self, parent: &str) -> Self {
+        let separator = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        Self { path: format!("{parent}{separator}{}", self.path), ..self }
+    }
+
+    /// Completes the path.
+    pub(super) fn of_pod(self) -> Self {
+        if self.path.is_empty() { self.within(".") } else { self }
+    }
+
     /// Returns the JSON path of the invalid value, such as `spec.containers[0].ports[1].containerPort`; `.` is the
     /// whole document.
     pub fn path(&self) -> &str {
@@ -51,21 +64,6 @@ fn reason(error: &serde_json::Error) -> String {
         Some(reason) if error.is_data() => reason.to_owned(),
         _ => text,
     }
-}
-
-/// Decodes a value, tracking the JSON path. Tracking costs more than decoding, so this is used only to report a known
-/// error.
-pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, PodError> {
-    let mut deserializer = serde_json::Deserializer::from_str(json);
-    let value = serde_path_to_error::deserialize(&mut deserializer)
-        .map_err(|error| PodError { path: error.path().to_string(), source: error.into_inner() })?;
-    deserializer.end().map_err(|source| PodError { path: ".".to_owned(), source })?;
-    Ok(value)
-}
-
-/// Returns the problem of a list with too many items.
-pub(super) fn too_many(found: usize, most: usize) -> String {
-    format!("found {found} items, accepted at most {most}")
 }
 
 /// A JSON object. The code that serde derives also accepts a list of the field values; this type does not.
@@ -89,26 +87,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         }
 
         deserializer.deserialize_map(ObjectVisitor(PhantomData))
-    }
-}
-
-/// A map, with its first key if that is written without escapes.
-pub(super) struct FirstKey<'de, A> {
-    pub(super) map: A,
-    pub(super) key: Option<&'de str>,
-}
-
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for FirstKey<'de, A> {
-    type Error = A::Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
-        let Some(Text(key)) = self.map.next_key()? else { return Ok(None) };
-        self.key.get_or_insert(if let Cow::Borrowed(key) = key { key } else { "" });
-        seed.deserialize(key.into_deserializer()).map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
-        self.map.next_value_seed(seed)
     }
 }
 
@@ -241,27 +219,31 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A valid string that is decoded when it is read, which saves a copy of every string with escapes.
+/// The JSON of a valid string, which is decoded when it is read. This saves a copy of every string with escapes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LazyText<'a>(&'a RawValue);
+pub(super) struct LazyText<'a>(&'a str);
 
 impl<'a> LazyText<'a> {
+    pub(super) fn new(json: &'a str) -> Self {
+        Self(json)
+    }
+
     pub(super) fn decode(self) -> Cow<'a, str> {
-        serde_json::from_str(self.0.get()).map(|Text(text)| text).unwrap_or_default()
+        serde_json::from_str(self.0).map(|Text(text)| text).unwrap_or_default()
     }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for LazyText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = <&RawValue>::deserialize(deserializer)?;
-        if !raw.get().starts_with('"') {
+        let json = <&RawValue>::deserialize(deserializer)?.get();
+        if !json.starts_with('"') {
             return Err(D::Error::invalid_type(Unexpected::Other("another value"), &"a string"));
         }
         // The scan has checked all escapes but those of surrogates.
-        if raw.get().contains("\\u") && serde_json::from_str::<Text<'_>>(raw.get()).is_err() {
-            return Err(D::Error::custom("found a lone surrogate in a hex escape"));
+        match serde_json::from_str::<Text<'_>>(json) {
+            Ok(_) => Ok(Self(json)),
+            Err(_) => Err(D::Error::custom("found a lone surrogate in a hex escape")),
         }
-        Ok(Self(raw))
     }
 }
 

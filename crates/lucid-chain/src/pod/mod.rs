@@ -4,6 +4,7 @@
 mod container;
 mod json;
 mod probe;
+mod reader;
 
 use std::{collections::BTreeMap, ops::Deref};
 
@@ -13,40 +14,21 @@ use serde_json::value::RawValue;
 pub use container::{ContainerView, PortView};
 pub use json::PodError;
 pub(crate) use json::{List, Object, Text};
+pub(crate) use reader::Reader;
 
 use crate::{
     privileges::Privileges,
     volume::{MountView, VolumeView},
 };
-use container::Containers;
-use json::{Named, decode, too_many};
+use json::Named;
 
 /// The fields of a core/v1 Pod that planning reads; all others are ignored.
 ///
 /// A list or map that is `null` counts as absent, as in kube-apiserver.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct PodView<'a> {
     metadata: Option<Metadata<'a>>,
-    restart_policy: Option<Text<'a>>,
-    service_account: Option<Text<'a>>,
-    automounts_token: Option<bool>,
-    host_network: bool,
-    host_pid: bool,
-    host_ipc: bool,
-    hostname: Option<Text<'a>>,
-    hostname_override: Option<Text<'a>>,
-    host_aliases: List<Object<HostAlias<'a>>>,
-    shares_processes: bool,
-    privileges: Option<Object<Privileges<'a>>>,
-    windows: bool,
-    pull_secrets: Option<List<Object<Named<'a>>>>,
-    has_init_containers: bool,
-    resources: Option<RawResources<'a>>,
-    has_volumes: bool,
-    volumes: List<Object<VolumeView<'a>>>,
-    containers: Vec<ContainerView<'a>>,
-    init_containers: Vec<ContainerView<'a>>,
-    ephemeral_containers: Vec<ContainerView<'a>>,
+    spec: Spec<'a>,
 }
 
 impl<'a> PodView<'a> {
@@ -59,46 +41,16 @@ impl<'a> PodView<'a> {
     /// volumes; and 253 bytes for the name of a container or volume.
     pub fn from_json(json: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, PodError> {
         let json = str::from_utf8(json.as_ref()).map_err(|error| PodError::new(".", error))?;
-        let pod: Object<RawPod<'a>> = serde_json::from_str(json).or_else(|_| decode(json))?;
-        let Object(pod) = pod;
-        let Some(Object(spec)) = pod.spec else { return Err(PodError::new("spec", "missing")) };
-        let has_volumes = spec.volumes.is_some();
-        let volumes = spec.volumes.unwrap_or_default();
-        if volumes.len() > MAX_ITEMS {
-            return Err(PodError::new("spec.volumes", too_many(volumes.len(), MAX_ITEMS)));
-        }
-        check_names("volumes", volumes.iter().map(|Object(volume)| volume.name()))?;
-        let list = |list: Option<Containers<'a>>, name: &str| {
-            let list = list.map(|list| list.located(json, name)).unwrap_or_default();
-            check_names(name, list.iter().map(ContainerView::name))?;
-            Ok(list)
-        };
-        Ok(Self {
-            metadata: pod.metadata.map(|Object(metadata)| metadata),
-            restart_policy: spec.restart_policy,
-            service_account: spec
-                .service_account_name
-                .filter(|name| !name.is_empty())
-                .or(spec.service_account),
-            automounts_token: spec.automount_service_account_token,
-            host_network: spec.host_network.unwrap_or_default(),
-            host_pid: spec.host_pid.unwrap_or_default(),
-            host_ipc: spec.host_ipc.unwrap_or_default(),
-            hostname: spec.hostname,
-            hostname_override: spec.hostname_override,
-            host_aliases: spec.host_aliases.unwrap_or_default(),
-            shares_processes: spec.share_process_namespace.unwrap_or_default(),
-            privileges: spec.security_context,
-            windows: spec.os.is_some_and(|Object(os)| os.name.as_deref() == Some("windows")),
-            pull_secrets: spec.image_pull_secrets,
-            has_init_containers: spec.init_containers.is_some(),
-            resources: spec.resources.map(|Object(resources)| resources),
-            has_volumes,
-            volumes,
-            containers: list(spec.containers, "containers")?,
-            init_containers: list(spec.init_containers, "initContainers")?,
-            ephemeral_containers: list(spec.ephemeral_containers, "ephemeralContainers")?,
-        })
+        let mut reader = Reader::new(json);
+        let (mut metadata, mut spec) = (None, None);
+        let read = reader.object(|reader, key| match key {
+            "metadata" => reader.member(&mut metadata, Metadata::read),
+            "spec" => reader.member(&mut spec, Spec::read),
+            _ => reader.skip(),
+        });
+        read.and_then(|()| reader.end()).map_err(PodError::of_pod)?;
+        let spec = spec.ok_or_else(|| PodError::new("spec", "missing"))?;
+        Ok(Self { metadata, spec })
     }
 
     /// `metadata.name`; `None` until the name is generated.
@@ -143,55 +95,56 @@ impl<'a> PodView<'a> {
 
     /// `spec.restartPolicy`; `Always` if absent.
     pub fn restart_policy(&self) -> &str {
-        self.restart_policy.as_deref().filter(|policy| !policy.is_empty()).unwrap_or("Always")
+        self.spec.restart_policy.as_deref().filter(|policy| !policy.is_empty()).unwrap_or("Always")
     }
 
     /// `spec.serviceAccountName`; `default` if absent.
     pub fn service_account(&self) -> &str {
-        self.service_account.as_deref().filter(|account| !account.is_empty()).unwrap_or("default")
+        let names = [&self.spec.service_account_name, &self.spec.service_account];
+        names.into_iter().flatten().map(Deref::deref).find(|name| !name.is_empty()).unwrap_or("default")
     }
 
     /// `spec.automountServiceAccountToken`; if absent, the value of the ServiceAccount applies.
     pub fn automounts_token(&self) -> Option<bool> {
-        self.automounts_token
+        self.spec.automounts_token
     }
 
     /// Returns `true` if no container has a mount at the path of the ServiceAccount token. After the admission plugin
     /// ServiceAccount, it means that the pod's token is not mounted automatically. Containers that other webhooks have added
     /// since may have none in any case.
     pub fn lacks_token(&self) -> bool {
-        let mut containers = self.containers.iter().chain(&self.init_containers);
+        let mut containers = self.all_containers();
         !containers.any(|found| found.mounts().any(MountView::is_token))
     }
 
     /// `spec.hostNetwork`.
     pub fn host_network(&self) -> bool {
-        self.host_network
+        self.spec.host_network.unwrap_or_default()
     }
 
     /// `spec.hostPID`.
     pub fn host_pid(&self) -> bool {
-        self.host_pid
+        self.spec.host_pid.unwrap_or_default()
     }
 
     /// `spec.hostIPC`.
     pub fn host_ipc(&self) -> bool {
-        self.host_ipc
+        self.spec.host_ipc.unwrap_or_default()
     }
 
     /// `spec.hostname`, or the name of the pod: the host name of the pod's address in its hosts file.
     pub fn hostname(&self) -> Option<&str> {
-        self.hostname.as_deref().filter(|name| !name.is_empty()).or(self.name())
+        self.spec.hostname.as_deref().filter(|name| !name.is_empty()).or(self.name())
     }
 
     /// `spec.hostnameOverride` (KEP-4762), which replaces [`hostname`](Self::hostname) in the pod's hosts file.
     pub fn hostname_override(&self) -> Option<&str> {
-        self.hostname_override.as_deref()
+        self.spec.hostname_override.as_deref()
     }
 
     /// Iterates over address and name of each entry that `spec.hostAliases` adds to the pod's hosts file.
     pub fn host_aliases(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.host_aliases.iter().flat_map(|Object(alias)| {
+        self.spec.host_aliases.iter().flatten().flat_map(|Object(alias)| {
             let address = alias.ip.as_deref().unwrap_or_default();
             alias.hostnames.iter().flatten().map(move |name| (address, &**name))
         })
@@ -199,45 +152,45 @@ impl<'a> PodView<'a> {
 
     /// `spec.shareProcessNamespace`.
     pub fn shares_processes(&self) -> bool {
-        self.shares_processes
+        self.spec.shares_processes.unwrap_or_default()
     }
 
     /// `spec.securityContext`, the default for containers that do not override it. It sets only users: capabilities
     /// and `privileged` exist only in containers.
     pub fn privileges(&self) -> Option<&Privileges<'a>> {
-        self.privileges.as_ref().map(|Object(privileges)| privileges)
+        self.spec.privileges.as_ref().map(|Object(privileges)| privileges)
     }
 
     /// Iterates over the image volumes (KEP-4639) in `spec.volumes`: the name and `image.reference`, which is empty
     /// if absent.
     pub fn image_volumes(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.volumes.iter().filter_map(|Object(volume)| Some((volume.name(), volume.image()?)))
+        self.volumes().filter_map(|volume| Some((volume.name(), volume.image()?)))
     }
 
     /// Iterates over the `hostPath` volumes in `spec.volumes`: the name and `hostPath.path`, which is empty if
     /// absent.
     pub fn host_paths(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.volumes.iter().filter_map(|Object(volume)| Some((volume.name(), volume.host_path()?)))
+        self.volumes().filter_map(|volume| Some((volume.name(), volume.host_path()?)))
     }
 
     /// `spec.containers`.
     pub fn containers(&self) -> &[ContainerView<'a>] {
-        &self.containers
+        self.spec.containers.as_deref().unwrap_or_default()
     }
 
     /// `spec.initContainers`.
     pub fn init_containers(&self) -> &[ContainerView<'a>] {
-        &self.init_containers
+        self.spec.init_containers.as_deref().unwrap_or_default()
     }
 
     /// `spec.ephemeralContainers`.
     pub fn ephemeral_containers(&self) -> &[ContainerView<'a>] {
-        &self.ephemeral_containers
+        self.spec.ephemeral_containers.as_deref().unwrap_or_default()
     }
 
     /// Iterates over containers and init containers.
     pub(crate) fn all_containers(&self) -> impl Iterator<Item = &ContainerView<'a>> {
-        self.containers.iter().chain(&self.init_containers)
+        self.containers().iter().chain(self.init_containers())
     }
 
     pub(crate) fn has_metadata(&self) -> bool {
@@ -255,113 +208,137 @@ impl<'a> PodView<'a> {
     }
 
     pub(crate) fn has_init_containers(&self) -> bool {
-        self.has_init_containers
+        self.spec.init_containers.is_some()
     }
 
     /// Iterates over the names in `spec.imagePullSecrets`; `None` if the list is absent.
     pub(crate) fn pull_secrets(&self) -> Option<impl Iterator<Item = &str>> {
-        let secrets = self.pull_secrets.as_ref()?;
+        let secrets = self.spec.pull_secrets.as_ref()?;
         Some(secrets.iter().filter_map(|Object(secret)| secret.name.as_deref()))
     }
 
     /// Iterates over the native sidecars (KEP-753), with their indices in `spec.initContainers`.
     pub(crate) fn native_sidecars(&self) -> impl Iterator<Item = (usize, &ContainerView<'a>)> {
-        self.init_containers.iter().enumerate().filter(|(_, container)| container.is_native_sidecar())
+        self.init_containers().iter().enumerate().filter(|(_, container)| container.is_native_sidecar())
     }
 
     /// Returns `true` if `spec.os.name` is `windows`.
     pub(crate) fn is_windows(&self) -> bool {
-        self.windows
+        self.spec.os.as_ref().is_some_and(|Object(os)| os.name.as_deref() == Some("windows"))
     }
 
     /// `spec.resources`, the pod-level resources.
     pub(crate) fn resources(&self) -> Option<&RawResources<'a>> {
-        self.resources.as_ref()
+        self.spec.resources.as_ref().map(|Object(resources)| resources)
     }
 
     pub(crate) fn has_volumes(&self) -> bool {
-        self.has_volumes
+        self.spec.volumes.is_some()
+    }
+
+    fn volumes(&self) -> impl Iterator<Item = &VolumeView<'a>> {
+        self.spec.volumes.iter().flatten().map(|Object(volume)| volume)
     }
 
     /// Returns the first volume with this name and its index.
     pub(crate) fn volume(&self, name: &str) -> Option<(usize, &VolumeView<'a>)> {
-        let place = self.volumes.iter().position(|Object(volume)| volume.name() == name)?;
-        let Object(volume) = &self.volumes[place];
-        Some((place, volume))
+        self.volumes().enumerate().find(|(_, volume)| volume.name() == name)
     }
 
     /// Returns `true` if the pod has a volume of this name and every such volume [holds only
     /// tokens](VolumeView::has_tokens).
     pub(crate) fn has_tokens(&self, name: &str, with_api_access: bool) -> bool {
-        let mut named = self.volumes.iter().filter(|Object(volume)| volume.name() == name).peekable();
-        named.peek().is_some() && named.all(|Object(volume)| volume.has_tokens(with_api_access))
+        let mut named = self.volumes().filter(|volume| volume.name() == name).peekable();
+        named.peek().is_some() && named.all(|volume| volume.has_tokens(with_api_access))
     }
 }
 
-#[derive(Deserialize)]
-struct RawPod<'a> {
-    #[serde(borrow)]
-    metadata: Option<Object<Metadata<'a>>>,
-    #[serde(borrow)]
-    spec: Option<Object<RawSpec<'a>>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default)]
 struct Metadata<'a> {
-    #[serde(borrow)]
     name: Option<Text<'a>>,
-    #[serde(borrow)]
     generate_name: Option<Text<'a>>,
-    #[serde(borrow)]
     namespace: Option<Text<'a>>,
-    #[serde(borrow)]
     labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
-    #[serde(borrow)]
     annotations: Option<BTreeMap<Text<'a>, Text<'a>>>,
     #[serde(borrow)]
     owner_references: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawSpec<'a> {
-    #[serde(borrow)]
+impl<'a> Metadata<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut metadata = Self::default();
+        reader.object(|reader, key| match key {
+            "name" => reader.member(&mut metadata.name, Reader::text),
+            "generateName" => reader.member(&mut metadata.generate_name, Reader::text),
+            "namespace" => reader.member(&mut metadata.namespace, Reader::text),
+            "labels" => reader.member(&mut metadata.labels, Reader::value),
+            "annotations" => reader.member(&mut metadata.annotations, Reader::value),
+            _ => reader.skip(),
+        })?;
+        Ok(metadata)
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Spec<'a> {
     restart_policy: Option<Text<'a>>,
-    #[serde(borrow)]
     service_account_name: Option<Text<'a>>,
     /// Deprecated alias of `serviceAccountName`, which the API server keeps in sync.
-    #[serde(borrow)]
     service_account: Option<Text<'a>>,
-    automount_service_account_token: Option<bool>,
+    automounts_token: Option<bool>,
     host_network: Option<bool>,
-    #[serde(rename = "hostPID")]
     host_pid: Option<bool>,
-    #[serde(rename = "hostIPC")]
     host_ipc: Option<bool>,
-    #[serde(borrow)]
     hostname: Option<Text<'a>>,
-    #[serde(borrow)]
     hostname_override: Option<Text<'a>>,
-    #[serde(borrow)]
     host_aliases: Option<List<Object<HostAlias<'a>>>>,
-    share_process_namespace: Option<bool>,
-    #[serde(borrow)]
-    security_context: Option<Object<Privileges<'a>>>,
-    #[serde(borrow)]
-    image_pull_secrets: Option<List<Object<Named<'a>>>>,
-    #[serde(borrow)]
+    shares_processes: Option<bool>,
+    privileges: Option<Object<Privileges<'a>>>,
+    pull_secrets: Option<List<Object<Named<'a>>>>,
     os: Option<Object<Named<'a>>>,
-    #[serde(borrow)]
     resources: Option<Object<RawResources<'a>>>,
-    #[serde(borrow)]
     volumes: Option<List<Object<VolumeView<'a>>>>,
-    #[serde(borrow)]
-    containers: Option<Containers<'a>>,
-    #[serde(borrow)]
-    init_containers: Option<Containers<'a>>,
-    #[serde(borrow)]
-    ephemeral_containers: Option<Containers<'a>>,
+    containers: Option<Vec<ContainerView<'a>>>,
+    init_containers: Option<Vec<ContainerView<'a>>>,
+    ephemeral_containers: Option<Vec<ContainerView<'a>>>,
+}
+
+impl<'a> Spec<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut spec = Self::default();
+        reader.object(|reader, key| match key {
+            "restartPolicy" => reader.member(&mut spec.restart_policy, Reader::text),
+            "serviceAccountName" => reader.member(&mut spec.service_account_name, Reader::text),
+            "serviceAccount" => reader.member(&mut spec.service_account, Reader::text),
+            "automountServiceAccountToken" => reader.member(&mut spec.automounts_token, Reader::value),
+            "hostNetwork" => reader.member(&mut spec.host_network, Reader::value),
+            "hostPID" => reader.member(&mut spec.host_pid, Reader::value),
+            "hostIPC" => reader.member(&mut spec.host_ipc, Reader::value),
+            "hostname" => reader.member(&mut spec.hostname, Reader::text),
+            "hostnameOverride" => reader.member(&mut spec.hostname_override, Reader::text),
+            "hostAliases" => reader.member(&mut spec.host_aliases, Reader::value),
+            "shareProcessNamespace" => reader.member(&mut spec.shares_processes, Reader::value),
+            "securityContext" => reader.member(&mut spec.privileges, Reader::value),
+            "imagePullSecrets" => reader.member(&mut spec.pull_secrets, Reader::value),
+            "os" => reader.member(&mut spec.os, Reader::value),
+            "resources" => reader.member(&mut spec.resources, Reader::value),
+            "volumes" => reader.member(&mut spec.volumes, read_volumes),
+            "containers" => reader.member(&mut spec.containers, ContainerView::read_list),
+            "initContainers" => reader.member(&mut spec.init_containers, ContainerView::read_list),
+            "ephemeralContainers" => reader.member(&mut spec.ephemeral_containers, ContainerView::read_list),
+            _ => reader.skip(),
+        })?;
+        Ok(spec)
+    }
+}
+
+fn read_volumes<'a>(reader: &mut Reader<'a>) -> Result<List<Object<VolumeView<'a>>>, PodError> {
+    let volumes: List<Object<VolumeView<'a>>> = reader.value()?;
+    check_count(volumes.len(), MAX_ITEMS)?;
+    match volumes.iter().position(|Object(volume)| volume.name().len() > MAX_NAME) {
+        Some(index) => Err(too_long(index, volumes[index].0.name())),
+        None => Ok(volumes),
+    }
 }
 
 /// JSON of quantities by resource name; a quantity may be a string or a number.
@@ -390,14 +367,17 @@ const MAX_ITEMS: usize = 1024;
 /// Maximum length of a container or volume name: a DNS subdomain (RFC 1123).
 const MAX_NAME: usize = 253;
 
-fn check_names<'n>(list: &str, names: impl Iterator<Item = &'n str>) -> Result<(), PodError> {
-    match names.enumerate().find(|(_, name)| name.len() > MAX_NAME) {
-        None => Ok(()),
-        Some((index, name)) => {
-            let problem = format_args!("found {} bytes, accepted at most {MAX_NAME}", name.len());
-            Err(PodError::new(format!("spec.{list}[{index}].name"), problem))
-        }
+fn check_count(found: usize, most: usize) -> Result<(), PodError> {
+    match found > most {
+        true => Err(PodError::new("", format_args!("found {found} items, accepted at most {most}"))),
+        false => Ok(()),
     }
+}
+
+/// Returns the error for the name of the item of a list.
+fn too_long(index: usize, name: &str) -> PodError {
+    let problem = format_args!("found {} bytes, accepted at most {MAX_NAME}", name.len());
+    PodError::new(format!("[{index}].name"), problem)
 }
 
 fn pairs<'t>(map: Option<&'t BTreeMap<Text<'_>, Text<'_>>>) -> impl Iterator<Item = (&'t str, &'t str)> {

@@ -199,8 +199,74 @@ fn the_json_of_a_container_is_found() {
         let pod = format!("{lists}{}]}}}}", containers.join(" ,"));
         let pod = PodView::from_json(&pod).unwrap();
         let found: Vec<_> = pod.containers().iter().map(ContainerView::json).collect();
-        let expected: Vec<_> =
-            containers.iter().map(|json| if *json == "{ }" { "{}" } else { *json }).collect();
-        assert_eq!(found, expected);
+        assert_eq!(found, containers);
+    }
+}
+
+#[test]
+fn only_json_is_read() {
+    let accepted = [
+        r#" { "spec" : { "containers" : [ { "name" : "a" , "env" : [ ] } , { } ] } } "#,
+        "{\"spec\": {}}\n\t\r ",
+        r#"{"spec": {"containers": [{"env": [{"name": "a\"\\\/\b\f\n\r\tb", "value": "\"\\\/\b\f\n\r\t"}]}]}}"#,
+        r#"{"spec": {"containers": [{"env": [{"name": "\u00e9\ud83e\udd80é🦀", "value": "\u00e9\ud83e\udd80é🦀"}]}]}}"#,
+        r#"{"\u0073pec": {"containers": [{"ports": [{"containerPort": -1}]}]}}"#,
+    ];
+    for json in accepted {
+        assert!(PodView::from_json(json).is_ok(), "{json}");
+    }
+    let rejected = [
+        r#"{"spec": {}"#,
+        r#"{"spec": {}}}"#,
+        r#"{"spec": {},}"#,
+        r#"{,"spec": {}}"#,
+        r#"{"spec" {}}"#,
+        r#"{"spec": {} "metadata": {}}"#,
+        r#"{'spec': {}}"#,
+        r#"{spec: {}}"#,
+        r#"{"spec": {"containers": [{},]}}"#,
+        r#"{"spec": {"containers": [,{}]}}"#,
+        r#"{"spec": {"containers": [{} {}]}}"#,
+        r#"{"spec": {"containers": [{}}]}"#,
+        r#"{"spec": {"containers": nul}}"#,
+        r#"{"spec": {"containers": nulls}}"#,
+        r#"{"spec": {"hostNetwork": truefalse}}"#,
+        r#"{"spec": {"containers": [{"ports": [{"containerPort": 01}]}]}}"#,
+        r#"{"spec": {"containers": [{"ports": [{"containerPort": 1.0}]}]}}"#,
+        r#"{"spec": {"containers": [{"ports": [{"containerPort": 4294967296}]}]}}"#,
+        r#"{"spec": {"containers": [{"args": [1,]}]}}"#,
+        r#"{"spec": {"containers": [{"args": ["\x"]}]}}"#,
+        "{\"spec\": {\"containers\": [{\"args\": [\"a\u{1}\"]}]}}",
+        "\u{feff}{\"spec\": {}}",
+        r#"{"spec": {"hostname": "a", "hostname": "b"}}"#,
+        r#"{"spec": {"containers": [{"name": "a", "name": null}]}}"#,
+    ];
+    for json in rejected {
+        assert!(PodView::from_json(json).is_err(), "{json}");
+    }
+    // Each position within a word that is scanned at once, and beyond its end.
+    for before in 0..18 {
+        for after in 0..18 {
+            let (before, after) = ("é".repeat(before / 2) + &"a".repeat(before % 2), "z".repeat(after));
+            for special in ["\u{0}", "\u{1f}", "\n", "\\x", "\\u12g4", "\\ud800", "\\ ", "\"\"", "\\u12"] {
+                for member in ["name", "value"] {
+                    let json = format!(
+                        r#"{{"spec":{{"containers":[{{"env":[{{"{member}":"{before}{special}{after}"}}]}}]}}}}"#
+                    );
+                    assert!(PodView::from_json(&json).is_err(), "{json}");
+                }
+            }
+            for (written, text) in
+                [("", ""), ("\\\"", "\""), ("\\n", "\n"), (" ", " "), ("\u{7f}", "\u{7f}"), ("\\u0041", "A")]
+            {
+                let (json, text) = (format!("{before}{written}{after}"), format!("{before}{text}{after}"));
+                let pod = format!(
+                    r#"{{"spec":{{"containers":[{{"name":"{json}","env":[{{"name":"{json}","value":"{json}"}}]}}]}}}}"#
+                );
+                let pod = PodView::from_json(&pod).unwrap();
+                let found = &pod.containers()[0];
+                assert_eq!((found.name(), found.env(&text).as_deref()), (&*text, Some(&*text)), "{json}");
+            }
+        }
     }
 }
