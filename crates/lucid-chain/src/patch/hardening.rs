@@ -13,7 +13,7 @@ use crate::{
     json::json,
     plan::Plan,
     pod::{ContainerView, PodView},
-    privileges::{Privileges, is_dropped, without_prefix},
+    privileges::{is_dropped, without_prefix},
     warning::Warning,
 };
 
@@ -69,8 +69,12 @@ impl Plan {
         let containers = lists.into_iter().flat_map(|(list, containers)| {
             containers.iter().enumerate().map(move |(place, found)| (list, place, found))
         });
+        let containers = containers.filter(|(.., found)| self.hardened.contains(found.name()));
         let mut originals = Originals::new();
-        for (list, place, found) in containers.filter(|(.., found)| self.hardened.contains(found.name())) {
+        for (list, place, found) in containers {
+            if before.is_empty() && is_hardened(found) {
+                continue;
+            }
             let name = format!("{list}/{}", found.name());
             let original = harden(&["spec", list, &place.to_string()], found, patch);
             if let Some(original) = original.or_else(|| before.remove(&name)) {
@@ -81,16 +85,17 @@ impl Plan {
     }
 }
 
-/// Hardens a container. Returns its original security context, or `None` if it is already hardened.
-fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut PodPatch) -> Option<Value> {
-    let is_hardened = |context: &Privileges<'_>| {
+/// Returns `true` if hardening does not change the container. Others may be hardened as well.
+fn is_hardened(container: &ContainerView<'_>) -> bool {
+    container.privileges().is_some_and(|context| {
         context.allows_privilege_escalation() == Some(false)
             && context.drops(NET_RAW)
             && !context.added().any(|name| name.eq_ignore_ascii_case(NET_RAW))
-    };
-    if found.privileges().is_some_and(is_hardened) {
-        return None;
-    }
+    })
+}
+
+/// Hardens a container. Returns its original security context, or `None` if it is already hardened.
+fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut PodPatch) -> Option<Value> {
     // The API server rejects a security context that does not parse.
     let context = match found.privileges() {
         Some(_) => serde_json::from_str::<Hardenable>(found.json()).ok()?.security_context,

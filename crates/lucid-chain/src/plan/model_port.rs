@@ -425,7 +425,9 @@ fn is_health_path(path: &str) -> bool {
 
 /// Returns `true` if one of the parts of `name`, which hyphens separate, is one of `words`, with or without a number.
 fn has_word(name: &str, words: &[&str]) -> bool {
-    let is_word = |part: &str| words.contains(&part);
-    name.split('-')
-        .any(|part| is_word(part) || is_word(part.trim_end_matches(|it: char| it.is_ascii_digit())))
+    let digits = |byte: char| byte.is_ascii_digit();
+    name.split('-').any(|part| {
+        let bare = part.trim_end_matches(digits);
+        words.contains(&part) || bare.len() < part.len() && words.contains(&bare)
+    })
 }
