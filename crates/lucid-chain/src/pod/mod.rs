@@ -260,7 +260,6 @@ struct Metadata<'a> {
     namespace: Option<Text<'a>>,
     labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
     annotations: Option<BTreeMap<Text<'a>, Text<'a>>>,
-    #[serde(borrow)]
     owner_references: Option<&'a RawValue>,
 }
 
@@ -273,6 +272,7 @@ impl<'a> Metadata<'a> {
             "namespace" => reader.member(&mut metadata.namespace, Reader::text),
             "labels" => reader.member(&mut metadata.labels, Reader::value),
             "annotations" => reader.member(&mut metadata.annotations, Reader::value),
+            "ownerReferences" => reader.member(&mut metadata.owner_references, Reader::value),
             _ => reader.skip(),
         })?;
         Ok(metadata)
