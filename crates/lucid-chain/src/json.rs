@@ -39,3 +39,16 @@ impl Formatter for GoEscapes {
         writer.write_all(rest.as_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_those_of_go() {
+        let text = "<a>&€\u{2028}\u{2027}\u{2029}\"\\\u{1}\n";
+        let expected = r#""\u003ca\u003e\u0026€\u2028‧\u2029\"\\\u0001\n""#;
+        assert_eq!(json(text), expected);
+        assert_eq!(serde_json::from_str::<String>(expected).ok().as_deref(), Some(text));
+    }
+}
