@@ -1,48 +1,58 @@
 //! Privileges in security contexts.
 
-use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::pod::{List, Text};
+use crate::pod::{PodError, Reader, Text};
 
 /// The fields of a `securityContext` that can allow a container to bypass a chain; other fields are ignored. A value
 /// of the wrong type, which the API server rejects, counts as absent.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default)]
 pub struct Privileges<'a> {
-    #[serde(default, deserialize_with = "number")]
-    run_as_user: Option<i64>,
-    #[serde(default, deserialize_with = "boolean")]
-    run_as_non_root: Option<bool>,
-    #[serde(default, deserialize_with = "boolean")]
-    privileged: Option<bool>,
-    #[serde(default, deserialize_with = "boolean")]
-    allow_privilege_escalation: Option<bool>,
-    #[serde(borrow)]
+    run_as_user: Option<Option<i64>>,
+    run_as_non_root: Option<Option<bool>>,
+    privileged: Option<Option<bool>>,
+    allow_privilege_escalation: Option<Option<bool>>,
     proc_mount: Option<Text<'a>>,
-    #[serde(borrow)]
     capabilities: Option<Capabilities<'a>>,
-    #[serde(borrow)]
     se_linux_options: Option<&'a RawValue>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default)]
 struct Capabilities<'a> {
-    #[serde(borrow)]
-    add: Option<List<Text<'a>>>,
-    #[serde(borrow)]
-    drop: Option<List<Text<'a>>>,
+    add: Option<Vec<Text<'a>>>,
+    drop: Option<Vec<Text<'a>>>,
 }
 
-fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    Ok(<&RawValue>::deserialize(deserializer)?.get().parse().ok())
+impl<'a> Capabilities<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut capabilities = Self::default();
+        reader.object(|reader, key| match key {
+            "add" => reader.member(&mut capabilities.add, |reader| reader.list(Reader::text)),
+            "drop" => reader.member(&mut capabilities.drop, |reader| reader.list(Reader::text)),
+            _ => reader.skip(),
+        })?;
+        Ok(capabilities)
+    }
 }
 
-fn boolean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
-    Ok(<&RawValue>::deserialize(deserializer)?.get().parse().ok())
-}
+impl<'a> Privileges<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut view = Self::default();
+        reader.object(|reader, key| match key {
+            "runAsUser" => reader.member(&mut view.run_as_user, Reader::lenient),
+            "runAsNonRoot" => reader.member(&mut view.run_as_non_root, Reader::lenient),
+            "privileged" => reader.member(&mut view.privileged, Reader::lenient),
+            "allowPrivilegeEscalation" => {
+                reader.member(&mut view.allow_privilege_escalation, Reader::lenient)
+            }
+            "procMount" => reader.member(&mut view.proc_mount, Reader::text),
+            "capabilities" => reader.member(&mut view.capabilities, Capabilities::read),
+            "seLinuxOptions" => reader.member(&mut view.se_linux_options, Reader::value),
+            _ => reader.skip(),
+        })?;
+        Ok(view)
+    }
 
-impl Privileges<'_> {
     /// JSON of `seLinuxOptions`.
     pub(crate) fn se_linux_options(&self) -> Option<&str> {
         self.se_linux_options.map(RawValue::get)
@@ -50,22 +60,22 @@ impl Privileges<'_> {
 
     /// `runAsUser`; if absent, the pod's value applies.
     pub fn run_as_user(&self) -> Option<i64> {
-        self.run_as_user
+        self.run_as_user.flatten()
     }
 
     /// `runAsNonRoot`; if absent, the pod's value applies.
     pub fn run_as_non_root(&self) -> Option<bool> {
-        self.run_as_non_root
+        self.run_as_non_root.flatten()
     }
 
     /// `privileged`; `false` if absent.
     pub fn is_privileged(&self) -> bool {
-        self.privileged.unwrap_or_default()
+        self.privileged.flatten().unwrap_or_default()
     }
 
     /// `allowPrivilegeEscalation`.
     pub fn allows_privilege_escalation(&self) -> Option<bool> {
-        self.allow_privilege_escalation
+        self.allow_privilege_escalation.flatten()
     }
 
     /// `procMount`; `Default` if absent.

@@ -1,9 +1,8 @@
 //! Volumes and volume mounts of a pod.
 
-use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json, value::RawValue};
 
-use crate::pod::{Object, PodError, Reader, Text};
+use crate::pod::{PodError, Reader, Text};
 
 /// Path at which the ServiceAccount admission plugin mounts the token, unless a container already has a mount there.
 pub(crate) const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -19,46 +18,58 @@ pub(crate) const NO_TOKEN_MOUNT: &str = "{\"mountPath\":\"/var/run/secrets/kuber
 pub(crate) const NO_TOKEN_VOLUME: &str = "{\"downwardAPI\":{},\"name\":\"lucid-no-token\"}";
 
 /// One entry of `spec.volumes`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct VolumeView<'a> {
-    #[serde(borrow)]
     name: Option<Text<'a>>,
-    #[serde(borrow)]
     projected: Option<&'a RawValue>,
-    #[serde(borrow)]
     config_map: Option<&'a RawValue>,
-    #[serde(borrow)]
     secret: Option<&'a RawValue>,
-    #[serde(rename = "downwardAPI")]
-    downward_api: Option<Object<DownwardApi>>,
-    #[serde(borrow)]
-    image: Option<Object<Image<'a>>>,
-    #[serde(borrow)]
-    host_path: Option<Object<HostPath<'a>>>,
+    /// `true` if it has no items.
+    downward_api: Option<bool>,
+    image: Option<Image<'a>>,
+    /// `hostPath.path`.
+    host_path: Option<Text<'a>>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-struct DownwardApi {
-    items: Option<Vec<IgnoredAny>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default)]
 struct Image<'a> {
-    #[serde(borrow)]
     reference: Option<Text<'a>>,
-    #[serde(borrow)]
     pull_policy: Option<Text<'a>>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-struct HostPath<'a> {
-    #[serde(borrow)]
-    path: Option<Text<'a>>,
+impl<'a> Image<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut image = Self::default();
+        reader.object(|reader, key| match key {
+            "reference" => reader.member(&mut image.reference, Reader::text),
+            "pullPolicy" => reader.member(&mut image.pull_policy, Reader::text),
+            _ => reader.skip(),
+        })?;
+        Ok(image)
+    }
 }
 
-impl VolumeView<'_> {
+impl<'a> VolumeView<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut view = Self::default();
+        reader.object(|reader, key| match key {
+            "name" => reader.member(&mut view.name, Reader::text),
+            "projected" => reader.member(&mut view.projected, Reader::value),
+            "configMap" => reader.member(&mut view.config_map, Reader::value),
+            "secret" => reader.member(&mut view.secret, Reader::value),
+            "downwardAPI" => reader.member(&mut view.downward_api, |reader| {
+                let items = reader.only_member("items", |reader| reader.list(Reader::skip))?;
+                Ok(items.is_none_or(|items| items.is_empty()))
+            }),
+            "image" => reader.member(&mut view.image, Image::read),
+            "hostPath" => reader.member(&mut view.host_path, |reader| {
+                Ok(reader.only_member("path", Reader::text)?.unwrap_or_default())
+            }),
+            _ => reader.skip(),
+        })?;
+        Ok(view)
+    }
+
     /// `name`; empty when absent.
     pub(crate) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
@@ -66,14 +77,12 @@ impl VolumeView<'_> {
 
     /// `image.reference` of an image volume (KEP-4639); empty if the volume has none, `None` for other volumes.
     pub(crate) fn image(&self) -> Option<&str> {
-        let Object(image) = self.image.as_ref()?;
-        Some(image.reference.as_deref().unwrap_or_default())
+        Some(self.image.as_ref()?.reference.as_deref().unwrap_or_default())
     }
 
     /// `hostPath.path`; empty if the volume has none, `None` for other volumes.
     pub(crate) fn host_path(&self) -> Option<&str> {
-        let Object(host_path) = self.host_path.as_ref()?;
-        Some(host_path.path.as_deref().unwrap_or_default())
+        self.host_path.as_deref()
     }
 
     /// Returns `true` if the source is that of `planned`, the JSON of a core/v1 volume. A `downwardAPI` is planned without items, and the
@@ -90,14 +99,13 @@ impl VolumeView<'_> {
         } else if let Some(secret) = source("secret") {
             is_same(self.secret, secret)
         } else if let Some(image) = source("image") {
-            self.image.as_ref().is_some_and(|Object(found)| {
+            self.image.as_ref().is_some_and(|found| {
                 let policy = found.pull_policy.as_deref().unwrap_or_default();
                 image["reference"] == *self.image().unwrap_or_default()
                     && (policy == "Always" || image["pullPolicy"] == *policy)
             })
         } else {
-            let downward_api = self.downward_api.as_ref();
-            downward_api.is_some_and(|Object(it)| it.items.as_ref().is_none_or(Vec::is_empty))
+            self.downward_api == Some(true)
         }
     }
 

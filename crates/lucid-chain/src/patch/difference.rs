@@ -12,7 +12,7 @@ use super::identity;
 use crate::{
     catalogue::Resources,
     plan::{PlannedContainer, PlannedInit},
-    pod::{ContainerView, PodView, Text},
+    pod::{ContainerView, PodView, Reader, Text},
     quantity::Quantity,
     text::{Excerpt, Name},
 };
@@ -104,8 +104,10 @@ fn quantities<'v>(resources: &'v Value, list: &str) -> Cow<'v, Map<String, Value
 /// character escaped.
 const LONGEST: usize = 256 * 1024;
 
-/// The members of a container, with the JSON of their values.
-type Members<'j> = BTreeMap<Text<'j>, &'j RawValue>;
+/// Returns the members of a container, with the JSON of their values.
+fn members(json: &str) -> Option<BTreeMap<Text<'_>, &RawValue>> {
+    Reader::new(json).map(Reader::value).ok()
+}
 
 /// See [`PlannedContainer::difference`]. `planned` is the JSON of a planned container.
 pub(super) fn difference(
@@ -114,7 +116,6 @@ pub(super) fn difference(
     found: &ContainerView<'_>,
     pod: &PodView<'_>,
 ) -> Option<String> {
-    let members = |json| serde_json::from_str::<Members<'_>>(json).ok();
     let image = found.image().unwrap_or_default();
     let found = Some(found.json()).filter(|json| json.len() <= LONGEST).and_then(members);
     let (Some(planned), Some(found)) = (members(planned), found) else { return Some("json".to_owned()) };

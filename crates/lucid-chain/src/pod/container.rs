@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, de::IgnoredAny};
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::{
     MAX_ITEMS, MAX_NAME, Quantities, RawResources, check_count,
-    json::{LONGEST_LIST, LazyText, Object, PodError, Text},
+    error::PodError,
     probe::RawProbe,
-    reader::Reader,
+    reader::{LONGEST_LIST, LazyText, Reader, Text},
     too_long,
 };
 use crate::{privileges::Privileges, volume::MountView};
@@ -23,14 +23,14 @@ pub struct ContainerView<'a> {
     ports: Option<Vec<PortView<'a>>>,
     env: Option<Vec<Variable<'a>>>,
     restart_policy: Option<Text<'a>>,
-    security_context: Option<Object<Privileges<'a>>>,
+    security_context: Option<Privileges<'a>>,
     resources: Option<&'a RawValue>,
     mounts: Option<Vec<MountView<'a>>>,
     target: Option<Text<'a>>,
-    startup_probe: Option<Object<RawProbe<'a>>>,
-    readiness_probe: Option<Object<RawProbe<'a>>>,
-    liveness_probe: Option<Object<RawProbe<'a>>>,
-    lifecycle: Option<Object<RawLifecycle<'a>>>,
+    startup_probe: Option<RawProbe<'a>>,
+    readiness_probe: Option<RawProbe<'a>>,
+    liveness_probe: Option<RawProbe<'a>>,
+    hooks: Option<[Option<RawProbe<'a>>; 2]>,
 }
 
 impl<'a> ContainerView<'a> {
@@ -43,14 +43,14 @@ impl<'a> ContainerView<'a> {
                 "ports" => reader.member(&mut view.ports, |reader| reader.list(PortView::read)),
                 "env" => reader.member(&mut view.env, |reader| reader.list(Variable::read)),
                 "restartPolicy" => reader.member(&mut view.restart_policy, Reader::text),
-                "securityContext" => reader.member(&mut view.security_context, Reader::value),
+                "securityContext" => reader.member(&mut view.security_context, Privileges::read),
                 "resources" => reader.member(&mut view.resources, Reader::value),
                 "volumeMounts" => reader.member(&mut view.mounts, |reader| reader.list(MountView::read)),
                 "targetContainerName" => reader.member(&mut view.target, Reader::text),
-                "startupProbe" => reader.member(&mut view.startup_probe, Reader::value),
-                "readinessProbe" => reader.member(&mut view.readiness_probe, Reader::value),
-                "livenessProbe" => reader.member(&mut view.liveness_probe, Reader::value),
-                "lifecycle" => reader.member(&mut view.lifecycle, Reader::value),
+                "startupProbe" => reader.member(&mut view.startup_probe, RawProbe::read),
+                "readinessProbe" => reader.member(&mut view.readiness_probe, RawProbe::read),
+                "livenessProbe" => reader.member(&mut view.liveness_probe, RawProbe::read),
+                "lifecycle" => reader.member(&mut view.hooks, read_hooks),
                 _ => reader.skip(),
             })
         };
@@ -112,7 +112,7 @@ impl<'a> ContainerView<'a> {
 
     /// `securityContext`.
     pub fn privileges(&self) -> Option<&Privileges<'a>> {
-        self.security_context.as_ref().map(|Object(privileges)| privileges)
+        self.security_context.as_ref()
     }
 
     /// `volumeMounts`.
@@ -127,27 +127,22 @@ impl<'a> ContainerView<'a> {
 
     /// Iterates over the startup, readiness and liveness probes that are set.
     pub(crate) fn probes(&self) -> impl Iterator<Item = &RawProbe<'a>> {
-        [&self.startup_probe, &self.readiness_probe, &self.liveness_probe]
-            .into_iter()
-            .flatten()
-            .map(|Object(probe)| probe)
+        [&self.startup_probe, &self.readiness_probe, &self.liveness_probe].into_iter().flatten()
     }
 
     /// `startupProbe`.
     pub(crate) fn startup_probe(&self) -> Option<&RawProbe<'a>> {
-        self.startup_probe.as_ref().map(|Object(probe)| probe)
+        self.startup_probe.as_ref()
     }
 
     /// `readinessProbe`.
     pub(crate) fn readiness_probe(&self) -> Option<&RawProbe<'a>> {
-        self.readiness_probe.as_ref().map(|Object(probe)| probe)
+        self.readiness_probe.as_ref()
     }
 
     /// Returns the ports of the pod that the kubelet calls for probes and lifecycle hooks, as written.
     pub(crate) fn kubelet_ports(&self) -> impl Iterator<Item = i64> {
-        let hooks = self.lifecycle.iter().flat_map(|Object(lifecycle)| {
-            [&lifecycle.post_start, &lifecycle.pre_stop].into_iter().flatten().map(|Object(hook)| hook)
-        });
+        let hooks = self.hooks.iter().flatten().flatten();
         self.probes().chain(hooks).filter_map(|handler| handler.port(self))
     }
 
@@ -179,7 +174,7 @@ impl<'a> ContainerView<'a> {
 
     /// `requests` and `limits` of `resources`; empty if invalid.
     pub(crate) fn resources(&self) -> (Quantities<'a>, Quantities<'a>) {
-        let resources = self.resources.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let resources = self.resources.and_then(|json| RawResources::read(&mut Reader::new(json.get())).ok());
         let RawResources { requests, limits } = resources.unwrap_or_default();
         (requests.unwrap_or_default(), limits.unwrap_or_default())
     }
@@ -233,14 +228,15 @@ impl<'a> PortView<'a> {
     }
 }
 
-/// `lifecycle`. A hook has the same actions as a probe.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawLifecycle<'a> {
-    #[serde(borrow)]
-    post_start: Option<Object<RawProbe<'a>>>,
-    #[serde(borrow)]
-    pre_stop: Option<Object<RawProbe<'a>>>,
+/// Reads the hooks of `lifecycle`, which have the same actions as a probe.
+fn read_hooks<'a>(reader: &mut Reader<'a>) -> Result<[Option<RawProbe<'a>>; 2], PodError> {
+    let [mut post_start, mut pre_stop] = [None, None];
+    reader.object(|reader, key| match key {
+        "postStart" => reader.member(&mut post_start, RawProbe::read),
+        "preStop" => reader.member(&mut pre_stop, RawProbe::read),
+        _ => reader.skip(),
+    })?;
+    Ok([post_start, pre_stop])
 }
 
 #[derive(Debug, Clone, Default)]

@@ -1,26 +1,22 @@
-//! Views of a pod that borrow from its JSON: [`container`] has containers, [`probe`] probes, and [`json`] the
-//! borrowing values.
+//! Views of a pod that borrow from its JSON, which [`reader`] reads: [`container`] has containers, [`probe`] probes.
 
 mod container;
-mod json;
+mod error;
 mod probe;
 mod reader;
 
 use std::{collections::BTreeMap, ops::Deref};
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub use container::{ContainerView, PortView};
-pub use json::PodError;
-pub(crate) use json::{List, Object, Text};
-pub(crate) use reader::Reader;
+pub use error::PodError;
+pub(crate) use reader::{Reader, Text};
 
 use crate::{
     privileges::Privileges,
     volume::{MountView, VolumeView},
 };
-use json::Named;
 
 /// The fields of a core/v1 Pod that planning reads; all others are ignored.
 ///
@@ -144,7 +140,7 @@ impl<'a> PodView<'a> {
 
     /// Iterates over address and name of each entry that `spec.hostAliases` adds to the pod's hosts file.
     pub fn host_aliases(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.spec.host_aliases.iter().flatten().flat_map(|Object(alias)| {
+        self.spec.host_aliases.iter().flatten().flat_map(|alias| {
             let address = alias.ip.as_deref().unwrap_or_default();
             alias.hostnames.iter().flatten().map(move |name| (address, &**name))
         })
@@ -158,7 +154,7 @@ impl<'a> PodView<'a> {
     /// `spec.securityContext`, the default for containers that do not override it. It sets only users: capabilities
     /// and `privileged` exist only in containers.
     pub fn privileges(&self) -> Option<&Privileges<'a>> {
-        self.spec.privileges.as_ref().map(|Object(privileges)| privileges)
+        self.spec.privileges.as_ref()
     }
 
     /// Iterates over the image volumes (KEP-4639) in `spec.volumes`: the name and `image.reference`, which is empty
@@ -214,7 +210,7 @@ impl<'a> PodView<'a> {
     /// Iterates over the names in `spec.imagePullSecrets`; `None` if the list is absent.
     pub(crate) fn pull_secrets(&self) -> Option<impl Iterator<Item = &str>> {
         let secrets = self.spec.pull_secrets.as_ref()?;
-        Some(secrets.iter().filter_map(|Object(secret)| secret.name.as_deref()))
+        Some(secrets.iter().filter_map(Option::as_deref))
     }
 
     /// Iterates over the native sidecars (KEP-753), with their indices in `spec.initContainers`.
@@ -224,12 +220,12 @@ impl<'a> PodView<'a> {
 
     /// Returns `true` if `spec.os.name` is `windows`.
     pub(crate) fn is_windows(&self) -> bool {
-        self.spec.os.as_ref().is_some_and(|Object(os)| os.name.as_deref() == Some("windows"))
+        self.spec.os.as_ref().is_some_and(|name| name.as_deref() == Some("windows"))
     }
 
     /// `spec.resources`, the pod-level resources.
     pub(crate) fn resources(&self) -> Option<&RawResources<'a>> {
-        self.spec.resources.as_ref().map(|Object(resources)| resources)
+        self.spec.resources.as_ref()
     }
 
     pub(crate) fn has_volumes(&self) -> bool {
@@ -237,7 +233,7 @@ impl<'a> PodView<'a> {
     }
 
     fn volumes(&self) -> impl Iterator<Item = &VolumeView<'a>> {
-        self.spec.volumes.iter().flatten().map(|Object(volume)| volume)
+        self.spec.volumes.iter().flatten()
     }
 
     /// Returns the first volume with this name and its index.
@@ -270,8 +266,8 @@ impl<'a> Metadata<'a> {
             "name" => reader.member(&mut metadata.name, Reader::text),
             "generateName" => reader.member(&mut metadata.generate_name, Reader::text),
             "namespace" => reader.member(&mut metadata.namespace, Reader::text),
-            "labels" => reader.member(&mut metadata.labels, Reader::value),
-            "annotations" => reader.member(&mut metadata.annotations, Reader::value),
+            "labels" => reader.member(&mut metadata.labels, |reader| reader.map(Reader::text)),
+            "annotations" => reader.member(&mut metadata.annotations, |reader| reader.map(Reader::text)),
             "ownerReferences" => reader.member(&mut metadata.owner_references, Reader::value),
             _ => reader.skip(),
         })?;
@@ -291,13 +287,15 @@ struct Spec<'a> {
     host_ipc: Option<bool>,
     hostname: Option<Text<'a>>,
     hostname_override: Option<Text<'a>>,
-    host_aliases: Option<List<Object<HostAlias<'a>>>>,
+    host_aliases: Option<Vec<HostAlias<'a>>>,
     shares_processes: Option<bool>,
-    privileges: Option<Object<Privileges<'a>>>,
-    pull_secrets: Option<List<Object<Named<'a>>>>,
-    os: Option<Object<Named<'a>>>,
-    resources: Option<Object<RawResources<'a>>>,
-    volumes: Option<List<Object<VolumeView<'a>>>>,
+    privileges: Option<Privileges<'a>>,
+    /// Names.
+    pull_secrets: Option<Vec<Option<Text<'a>>>>,
+    /// Name.
+    os: Option<Option<Text<'a>>>,
+    resources: Option<RawResources<'a>>,
+    volumes: Option<Vec<VolumeView<'a>>>,
     containers: Option<Vec<ContainerView<'a>>>,
     init_containers: Option<Vec<ContainerView<'a>>>,
     ephemeral_containers: Option<Vec<ContainerView<'a>>>,
@@ -316,12 +314,12 @@ impl<'a> Spec<'a> {
             "hostIPC" => reader.member(&mut spec.host_ipc, Reader::value),
             "hostname" => reader.member(&mut spec.hostname, Reader::text),
             "hostnameOverride" => reader.member(&mut spec.hostname_override, Reader::text),
-            "hostAliases" => reader.member(&mut spec.host_aliases, Reader::value),
+            "hostAliases" => reader.member(&mut spec.host_aliases, |reader| reader.list(HostAlias::read)),
             "shareProcessNamespace" => reader.member(&mut spec.shares_processes, Reader::value),
-            "securityContext" => reader.member(&mut spec.privileges, Reader::value),
-            "imagePullSecrets" => reader.member(&mut spec.pull_secrets, Reader::value),
-            "os" => reader.member(&mut spec.os, Reader::value),
-            "resources" => reader.member(&mut spec.resources, Reader::value),
+            "securityContext" => reader.member(&mut spec.privileges, Privileges::read),
+            "imagePullSecrets" => reader.member(&mut spec.pull_secrets, |reader| reader.list(read_name)),
+            "os" => reader.member(&mut spec.os, read_name),
+            "resources" => reader.member(&mut spec.resources, RawResources::read),
             "volumes" => reader.member(&mut spec.volumes, read_volumes),
             "containers" => reader.member(&mut spec.containers, ContainerView::read_list),
             "initContainers" => reader.member(&mut spec.init_containers, ContainerView::read_list),
@@ -332,11 +330,15 @@ impl<'a> Spec<'a> {
     }
 }
 
-fn read_volumes<'a>(reader: &mut Reader<'a>) -> Result<List<Object<VolumeView<'a>>>, PodError> {
-    let volumes: List<Object<VolumeView<'a>>> = reader.value()?;
+fn read_name<'a>(reader: &mut Reader<'a>) -> Result<Option<Text<'a>>, PodError> {
+    reader.only_member("name", Reader::text)
+}
+
+fn read_volumes<'a>(reader: &mut Reader<'a>) -> Result<Vec<VolumeView<'a>>, PodError> {
+    let volumes = reader.list(VolumeView::read)?;
     check_count(volumes.len(), MAX_ITEMS)?;
-    match volumes.iter().position(|Object(volume)| volume.name().len() > MAX_NAME) {
-        Some(index) => Err(too_long(index, volumes[index].0.name())),
+    match volumes.iter().position(|volume| volume.name().len() > MAX_NAME) {
+        Some(index) => Err(too_long(index, volumes[index].name())),
         None => Ok(volumes),
     }
 }
@@ -345,21 +347,41 @@ fn read_volumes<'a>(reader: &mut Reader<'a>) -> Result<List<Object<VolumeView<'a
 pub(crate) type Quantities<'a> = BTreeMap<Text<'a>, &'a RawValue>;
 
 /// `resources`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct RawResources<'a> {
-    #[serde(borrow)]
     pub(crate) requests: Option<Quantities<'a>>,
-    #[serde(borrow)]
     pub(crate) limits: Option<Quantities<'a>>,
 }
 
+impl<'a> RawResources<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut resources = Self::default();
+        reader.object(|reader, key| match key {
+            "requests" => reader.member(&mut resources.requests, |reader| reader.map(Reader::value)),
+            "limits" => reader.member(&mut resources.limits, |reader| reader.map(Reader::value)),
+            _ => reader.skip(),
+        })?;
+        Ok(resources)
+    }
+}
+
 /// One entry of `hostAliases`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default)]
 struct HostAlias<'a> {
-    #[serde(borrow)]
     ip: Option<Text<'a>>,
-    #[serde(borrow)]
-    hostnames: Option<List<Text<'a>>>,
+    hostnames: Option<Vec<Text<'a>>>,
+}
+
+impl<'a> HostAlias<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut alias = Self::default();
+        reader.object(|reader, key| match key {
+            "ip" => reader.member(&mut alias.ip, Reader::text),
+            "hostnames" => reader.member(&mut alias.hostnames, |reader| reader.list(Reader::text)),
+            _ => reader.skip(),
+        })?;
+        Ok(alias)
+    }
 }
 
 /// Maximum number of containers of each kind, and of volumes.

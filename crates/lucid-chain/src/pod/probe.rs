@@ -1,32 +1,32 @@
 //! Views of probes.
 
-use std::fmt;
-
-use serde::{
-    Deserialize, Deserializer,
-    de::{self, Visitor},
-};
-
 use super::{
-    ContainerView,
-    json::{Object, Text},
+    ContainerView, PodError,
+    reader::{Reader, Text},
 };
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct RawProbe<'a> {
-    #[serde(borrow)]
-    http_get: Option<Object<Action<'a>>>,
-    #[serde(borrow)]
-    tcp_socket: Option<Object<Action<'a>>>,
-    #[serde(borrow)]
-    grpc: Option<Object<Action<'a>>>,
+    http_get: Option<Action<'a>>,
+    tcp_socket: Option<Action<'a>>,
+    grpc: Option<Action<'a>>,
 }
 
 impl<'a> RawProbe<'a> {
+    pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut probe = Self::default();
+        reader.object(|reader, key| match key {
+            "httpGet" => reader.member(&mut probe.http_get, Action::read),
+            "tcpSocket" => reader.member(&mut probe.tcp_socket, Action::read),
+            "grpc" => reader.member(&mut probe.grpc, Action::read),
+            _ => reader.skip(),
+        })?;
+        Ok(probe)
+    }
+
     /// `httpGet`.
     pub(crate) fn http_get(&self) -> Option<&Action<'a>> {
-        self.http_get.as_ref().map(|Object(action)| action)
+        self.http_get.as_ref()
     }
 
     /// Returns the port of the pod that the probe targets; `None` for another host and for commands.
@@ -42,25 +42,34 @@ impl<'a> RawProbe<'a> {
 
     /// `tcpSocket` or `grpc`, with the name of the field.
     pub(crate) fn other(&self) -> Option<(&'static str, &Action<'a>)> {
-        let tcp = self.tcp_socket.as_ref().map(|Object(action)| ("tcpSocket", action));
-        tcp.or_else(|| self.grpc.as_ref().map(|Object(action)| ("grpc", action)))
+        let tcp = self.tcp_socket.as_ref().map(|action| ("tcpSocket", action));
+        tcp.or_else(|| self.grpc.as_ref().map(|action| ("grpc", action)))
     }
 }
 
 /// Target of a probe.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Action<'a> {
-    #[serde(borrow)]
     path: Option<Text<'a>>,
-    #[serde(borrow)]
     scheme: Option<Text<'a>>,
-    #[serde(borrow)]
     host: Option<Text<'a>>,
-    #[serde(borrow)]
-    port: Option<PortReference<'a>>,
+    /// Number or name.
+    port: Option<Result<i64, Text<'a>>>,
 }
 
-impl Action<'_> {
+impl<'a> Action<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+        let mut action = Self::default();
+        reader.object(|reader, key| match key {
+            "path" => reader.member(&mut action.path, Reader::text),
+            "scheme" => reader.member(&mut action.scheme, Reader::text),
+            "host" => reader.member(&mut action.host, Reader::text),
+            "port" => reader.member(&mut action.port, |it| it.number_or_text("a port's number or name")),
+            _ => reader.skip(),
+        })?;
+        Ok(action)
+    }
+
     /// `path`; `/` if absent.
     pub(crate) fn path(&self) -> &str {
         self.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/")
@@ -78,47 +87,8 @@ impl Action<'_> {
             return None;
         }
         match self.port.as_ref()? {
-            PortReference::Number(number) => Some(*number),
-            PortReference::Name(name) => port_named(name).map(i64::from),
+            Ok(number) => Some(*number),
+            Err(name) => port_named(name).map(i64::from),
         }
-    }
-}
-
-/// A port by number or by name (`IntOrString`).
-#[derive(Debug, Clone)]
-enum PortReference<'a> {
-    Number(i64),
-    Name(Text<'a>),
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for PortReference<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PortVisitor;
-
-        impl<'de> Visitor<'de> for PortVisitor {
-            type Value = PortReference<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a port's number or name")
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
-                Ok(PortReference::Number(number))
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
-                i64::try_from(number).map(PortReference::Number).map_err(E::custom)
-            }
-
-            fn visit_borrowed_str<E: de::Error>(self, name: &'de str) -> Result<Self::Value, E> {
-                Ok(PortReference::Name(name.into()))
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Self::Value, E> {
-                Ok(PortReference::Name(name.to_owned().into()))
-            }
-        }
-
-        deserializer.deserialize_any(PortVisitor)
     }
 }

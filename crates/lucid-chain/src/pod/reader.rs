@@ -1,10 +1,33 @@
 //! Reads the JSON of a pod from front to back, in one pass. Rare and small parts are read by serde.
 
-use serde::{Deserialize, de::IgnoredAny};
+use std::{borrow::Cow, collections::BTreeMap, str::FromStr};
 
-use super::json::{LONGEST_LIST, LazyText, List, Object, PodError, Text};
+use serde::{
+    Deserialize,
+    de::{Error as _, IgnoredAny, Unexpected},
+};
+use serde_json::{Value, value::RawValue};
+
+use super::error::PodError;
 
 type Result<T> = std::result::Result<T, PodError>;
+
+/// Maximum number of items in a list: more than the meaningful items that fit into 1.5 MiB, the size limit of etcd. The
+/// limit bounds memory: an empty object takes 3 bytes of JSON and far more when parsed.
+pub(super) const LONGEST_LIST: usize = 65_536;
+
+/// A string that borrows from the JSON unless it contains escapes.
+pub(crate) type Text<'a> = Cow<'a, str>;
+
+/// The JSON of a valid string, which is decoded when it is read. This saves a copy of every string with escapes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LazyText<'a>(&'a str);
+
+impl<'a> LazyText<'a> {
+    pub(super) fn decode(self) -> Text<'a> {
+        Reader::new(self.0).text().unwrap_or_default()
+    }
+}
 
 /// JSON and the position of the next value.
 pub(crate) struct Reader<'a> {
@@ -13,12 +36,12 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(json: &'a str) -> Self {
+    pub(crate) fn new(json: &'a str) -> Self {
         Self { json, next: 0 }
     }
 
     /// Fails unless only white space is left.
-    pub(super) fn end(mut self) -> Result<()> {
+    pub(crate) fn end(mut self) -> Result<()> {
         if self.peek().is_none() { Ok(()) } else { Err(self.syntax_error()) }
     }
 
@@ -42,19 +65,18 @@ impl<'a> Reader<'a> {
         self.json.get(self.next..).unwrap_or_default()
     }
 
-    /// Reads a value by serde.
-    pub(super) fn value<T: Deserialize<'a>>(&mut self) -> Result<T> {
-        let mut values = serde_json::Deserializer::from_str(self.rest()).into_iter::<T>();
-        if let Some(Ok(value)) = values.next() {
-            self.next += values.byte_offset();
-            return Ok(value);
-        }
-        // Tracking the path costs more than reading.
-        let mut deserializer = serde_json::Deserializer::from_str(self.rest());
-        match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-            Ok(_) => Err(self.syntax_error()),
-            Err(error) => Err(PodError::at(error.path().to_string(), error.into_inner())),
-        }
+    /// Reads a scalar or raw value by serde.
+    pub(crate) fn value<T: Deserialize<'a>>(&mut self) -> Result<T> {
+        let mut values = serde_json::Deserializer::from_str(self.rest()).into_iter();
+        let value = values.next().unwrap_or_else(|| Err(serde_json::Error::custom("expected a value")));
+        let value = value.map_err(PodError::from)?;
+        self.next += values.byte_offset();
+        Ok(value)
+    }
+
+    /// Reads a value that counts as absent if it is of the wrong type.
+    pub(crate) fn lenient<T: FromStr>(&mut self) -> Result<Option<T>> {
+        Ok(self.value::<&RawValue>()?.get().parse().ok())
     }
 
     pub(crate) fn skip(&mut self) -> Result<()> {
@@ -88,8 +110,40 @@ impl<'a> Reader<'a> {
 
     /// Reads the members of an object. `member` reads the value of the member with this name.
     pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, &str) -> Result<()>) -> Result<()> {
+        self.entries("an object", |reader, key| member(reader, key))
+    }
+
+    /// Reads an object of which only this member is needed.
+    pub(crate) fn only_member<T>(
+        &mut self,
+        name: &str,
+        mut read: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut member = None;
+        self.object(|reader, key| match key == name {
+            true => reader.member(&mut member, &mut read),
+            false => reader.skip(),
+        })?;
+        Ok(member)
+    }
+
+    /// Reads a map, of which the last of several equal keys counts.
+    pub(crate) fn map<T>(
+        &mut self,
+        mut value: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<BTreeMap<Text<'a>, T>> {
+        let mut map = BTreeMap::new();
+        self.entries("a map", |reader, key| value(reader).map(|value| drop(map.insert(key.clone(), value))))?;
+        Ok(map)
+    }
+
+    fn entries(
+        &mut self,
+        expected: &str,
+        mut entry: impl FnMut(&mut Self, &Text<'a>) -> Result<()>,
+    ) -> Result<()> {
         if !self.take(b'{') {
-            return Err(self.mismatch::<Object<IgnoredAny>>());
+            return Err(self.mismatch(expected));
         }
         if self.take(b'}') {
             return Ok(());
@@ -102,7 +156,7 @@ impl<'a> Reader<'a> {
             if !self.take(b':') {
                 return Err(self.syntax_error());
             }
-            member(self, &key).map_err(|error| error.within(&key))?;
+            entry(self, &key).map_err(|error| error.within(&key))?;
             if self.take(b'}') {
                 return Ok(());
             }
@@ -115,7 +169,7 @@ impl<'a> Reader<'a> {
     /// Reads the items of a list. `item` reads the item with this index.
     pub(super) fn items(&mut self, mut item: impl FnMut(&mut Self, usize) -> Result<()>) -> Result<()> {
         if !self.take(b'[') {
-            return Err(self.mismatch::<List<IgnoredAny>>());
+            return Err(self.mismatch("a list"));
         }
         if self.take(b']') {
             return Ok(());
@@ -134,7 +188,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a list of at most [`LONGEST_LIST`] items.
-    pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+    pub(crate) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let (mut items, mut is_too_long) = (Vec::new(), false);
         self.items(|reader, index| {
             is_too_long = index >= LONGEST_LIST;
@@ -151,47 +205,78 @@ impl<'a> Reader<'a> {
 
     /// Reads a string; empty for `null`.
     pub(crate) fn text(&mut self) -> Result<Text<'a>> {
-        if self.peek() == Some(b'"') {
-            let start = self.next + 1;
-            let end = special(self.json.as_bytes(), start);
-            if self.json.as_bytes().get(end) == Some(&b'"') {
-                self.next = end + 1;
-                return Ok(self.json.get(start..end).unwrap_or_default().into());
-            }
+        match self.peek() {
+            Some(b'"') => {}
+            Some(b'n') => return self.skip().map(|()| Text::default()),
+            _ => return Err(self.mismatch("a string")),
         }
-        self.value()
+        let start = self.next + 1;
+        let end = special(self.json.as_bytes(), start);
+        if self.json.as_bytes().get(end) != Some(&b'"') {
+            return self.value().map(Text::Owned).map_err(|error| match self.skip() {
+                Ok(()) => PodError::new("", "found a lone surrogate in a hex escape"),
+                Err(_) => error,
+            });
+        }
+        self.next = end + 1;
+        Ok(Text::Borrowed(self.json.get(start..end).unwrap_or_default()))
     }
 
     /// Reads a string that is decoded later.
     pub(super) fn lazy_text(&mut self) -> Result<LazyText<'a>> {
-        let (bytes, start) = (self.json.as_bytes(), self.next);
-        if self.peek() != Some(b'"') {
-            return self.value();
-        }
-        let mut end = special(bytes, self.next + 1);
+        let (is_text, start) = (self.peek() == Some(b'"'), self.next);
+        let bytes = self.json.as_bytes();
+        let mut end = special(bytes, start + 1);
         // Escapes of a single character are valid or not on their own.
         while let [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] =
             bytes.get(end..).unwrap_or_default()
         {
             end = special(bytes, end + 2);
         }
-        if bytes.get(end) != Some(&b'"') {
-            self.next = start;
-            return self.value();
+        match is_text && bytes.get(end) == Some(&b'"') {
+            true => self.next = end + 1,
+            false => drop(self.text()?),
         }
-        let json = self.json.get(self.next..=end).unwrap_or_default();
-        self.next = end + 1;
-        Ok(LazyText::new(json))
+        Ok(LazyText(self.json.get(start..self.next).unwrap_or_default()))
     }
 
-    /// Returns the error for a value that is no `T`.
-    fn mismatch<T: Deserialize<'a>>(&mut self) -> PodError {
-        self.value::<T>().err().unwrap_or_else(|| self.syntax_error())
+    /// Reads a number or, if that is next, a string.
+    pub(super) fn number_or_text(&mut self, expected: &str) -> Result<std::result::Result<i64, Text<'a>>> {
+        match self.peek() {
+            Some(b'"') => self.text().map(Err),
+            _ => self.value().map(Ok).map_err(|_| self.mismatch(expected)),
+        }
+    }
+
+    /// Returns the error for a value of another type.
+    fn mismatch(&mut self, expected: &str) -> PodError {
+        let value = match self.peek() {
+            // Not parsed, because they may be large.
+            Some(b'[') => Value::Array(Vec::new()),
+            Some(b'{') => Value::Object(serde_json::Map::new()),
+            _ => match self.value() {
+                Ok(value) => value,
+                Err(error) => return error,
+            },
+        };
+        let found = match &value {
+            Value::Null => Unexpected::Unit,
+            Value::Bool(value) => Unexpected::Bool(*value),
+            Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+                (Some(number), _) => Unexpected::Unsigned(number),
+                (None, Some(number)) => Unexpected::Signed(number),
+                (None, None) => Unexpected::Float(number.as_f64().unwrap_or_default()),
+            },
+            Value::String(text) => Unexpected::Str(text),
+            Value::Array(_) => Unexpected::Seq,
+            Value::Object(_) => Unexpected::Map,
+        };
+        serde_json::Error::invalid_type(found, &expected).into()
     }
 
     fn syntax_error(&self) -> PodError {
         match serde_json::from_str::<IgnoredAny>(self.json) {
-            Err(error) => PodError::at(String::new(), error),
+            Err(error) => error.into(),
             Ok(_) => PodError::new("", "invalid JSON"),
         }
     }
