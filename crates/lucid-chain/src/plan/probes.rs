@@ -24,12 +24,12 @@ pub(super) fn paths<'v, 'a: 'v>(
                 continue;
             };
             let container = || container.name().to_owned();
-            match (probe.http_get(), probe.other()) {
-                (Some(action), _) if action.is_https() => {
+            match probe.action() {
+                Some(("httpGet", action)) if action.is_https() => {
                     warnings.push(Warning::ProbeByHttps { container: container(), port });
                 }
-                (Some(action), _) => paths.extend(Some(action.path()).filter(|path| is_plain(path))),
-                (None, Some(("grpc", _))) => {
+                Some(("httpGet", action)) => paths.extend(Some(action.path()).filter(|path| is_plain(path))),
+                Some(("grpc", _)) => {
                     warnings.push(Warning::ProbeByGrpc { container: container(), port });
                 }
                 _ => {}

@@ -36,26 +36,25 @@ pub struct ContainerView<'a> {
 impl<'a> ContainerView<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
         let mut view = Self::default();
-        let read = |reader: &mut Reader<'a>| {
-            reader.object(|reader, key| match key {
-                "name" => reader.member(&mut view.name, Reader::text),
-                "image" => reader.member(&mut view.image, Reader::text),
-                "ports" => reader.member(&mut view.ports, |reader| reader.list(PortView::read)),
-                "env" => reader.member(&mut view.env, |reader| reader.list(Variable::read)),
-                "restartPolicy" => reader.member(&mut view.restart_policy, Reader::text),
-                "securityContext" => reader.member(&mut view.security_context, Privileges::read),
-                "resources" => reader.member(&mut view.resources, Reader::value),
-                "volumeMounts" => reader.member(&mut view.mounts, |reader| reader.list(MountView::read)),
-                "targetContainerName" => reader.member(&mut view.target, Reader::text),
-                "startupProbe" => reader.member(&mut view.startup_probe, RawProbe::read),
-                "readinessProbe" => reader.member(&mut view.readiness_probe, RawProbe::read),
-                "livenessProbe" => reader.member(&mut view.liveness_probe, RawProbe::read),
-                "lifecycle" => reader.member(&mut view.hooks, read_hooks),
-                _ => reader.skip(),
-            })
-        };
-        let ((), json) = reader.with_text(read)?;
-        Ok(Self { json, ..view })
+        let start = reader.start();
+        reader.object(|reader, key| match key {
+            "name" => reader.member(&mut view.name, Reader::text),
+            "image" => reader.member(&mut view.image, Reader::text),
+            "ports" => reader.member(&mut view.ports, |reader| reader.list(PortView::read)),
+            "env" => reader.member(&mut view.env, |reader| reader.list(Variable::read)),
+            "restartPolicy" => reader.member(&mut view.restart_policy, Reader::text),
+            "securityContext" => reader.member(&mut view.security_context, Privileges::read),
+            "resources" => reader.member(&mut view.resources, Reader::value),
+            "volumeMounts" => reader.member(&mut view.mounts, |reader| reader.list(MountView::read)),
+            "targetContainerName" => reader.member(&mut view.target, Reader::text),
+            "startupProbe" => reader.member(&mut view.startup_probe, RawProbe::read),
+            "readinessProbe" => reader.member(&mut view.readiness_probe, RawProbe::read),
+            "livenessProbe" => reader.member(&mut view.liveness_probe, RawProbe::read),
+            "lifecycle" => reader.member(&mut view.hooks, read_hooks),
+            _ => reader.skip(),
+        })?;
+        view.json = reader.since(start);
+        Ok(view)
     }
 
     /// Reads the containers of one list. Bounds their number and that of their contents.

@@ -5,45 +5,41 @@ use super::{
     reader::{Reader, Text},
 };
 
-#[derive(Debug, Clone, Default)]
+/// A probe or hook. Of several actions, which the API server rejects, the first of `httpGet`, `tcpSocket` and `grpc` counts.
+#[derive(Debug, Clone)]
 pub(crate) struct RawProbe<'a> {
-    http_get: Option<Action<'a>>,
-    tcp_socket: Option<Action<'a>>,
-    grpc: Option<Action<'a>>,
+    action: Option<(&'static str, Action<'a>)>,
 }
 
 impl<'a> RawProbe<'a> {
     pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
-        let mut probe = Self::default();
+        let [mut http_get, mut tcp_socket, mut grpc] = [None, None, None];
         reader.object(|reader, key| match key {
-            "httpGet" => reader.member(&mut probe.http_get, Action::read),
-            "tcpSocket" => reader.member(&mut probe.tcp_socket, Action::read),
-            "grpc" => reader.member(&mut probe.grpc, Action::read),
+            "httpGet" => reader.member(&mut http_get, Action::read),
+            "tcpSocket" => reader.member(&mut tcp_socket, Action::read),
+            "grpc" => reader.member(&mut grpc, Action::read),
             _ => reader.skip(),
         })?;
-        Ok(probe)
+        let actions = [("httpGet", http_get), ("tcpSocket", tcp_socket), ("grpc", grpc)];
+        Ok(Self { action: actions.into_iter().find_map(|(name, action)| Some((name, action?))) })
     }
 
-    /// `httpGet`.
-    pub(crate) fn http_get(&self) -> Option<&Action<'a>> {
-        self.http_get.as_ref()
+    /// Returns the name and the content of the action; `None` for commands.
+    pub(crate) fn action(&self) -> Option<(&'static str, &Action<'a>)> {
+        self.action.as_ref().map(|(name, action)| (*name, action))
     }
 
     /// Returns the port of the pod that the probe targets; `None` for another host and for commands.
     pub(crate) fn port(&self, container: &ContainerView<'_>) -> Option<i64> {
-        let action = self.http_get().or_else(|| Some(self.other()?.1))?;
-        action.port(|name| container.port_named(name))
+        self.action()?.1.port(|name| container.port_named(name))
     }
 
     /// Returns the path of an HTTP probe, and an empty text for others.
     pub(crate) fn path(&self) -> &str {
-        self.http_get().map(Action::path).unwrap_or_default()
-    }
-
-    /// `tcpSocket` or `grpc`, with the name of the field.
-    pub(crate) fn other(&self) -> Option<(&'static str, &Action<'a>)> {
-        let tcp = self.tcp_socket.as_ref().map(|action| ("tcpSocket", action));
-        tcp.or_else(|| self.grpc.as_ref().map(|action| ("grpc", action)))
+        match self.action() {
+            Some(("httpGet", action)) => action.path(),
+            _ => "",
+        }
     }
 }
 

@@ -83,13 +83,15 @@ impl<'a> Reader<'a> {
         self.value::<IgnoredAny>().map(drop)
     }
 
-    /// Reads a value, and returns its text as well.
-    pub(super) fn with_text<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, &'a str)> {
+    /// Returns the position of the next value.
+    pub(super) fn start(&mut self) -> usize {
         self.peek();
-        let rest = self.rest();
-        let start = self.next;
-        let value = read(self)?;
-        Ok((value, rest.get(..self.next - start).unwrap_or_default()))
+        self.next
+    }
+
+    /// Returns what was read from a position on.
+    pub(super) fn since(&self, start: usize) -> &'a str {
+        self.json.get(start..self.next).unwrap_or_default()
     }
 
     /// Reads the value of a member, unless it is `null`. A member may occur only once.
