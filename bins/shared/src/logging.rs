@@ -118,16 +118,19 @@ impl<W: Write> Write for OneLine<W> {
         let text = event.strip_suffix(b"\n").unwrap_or(event);
         // Escape sequences are the subscriber's own colors; it escapes those in data.
         let is_forged = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\x1b' | b'\t');
-        if text.iter().any(is_forged) {
-            let escaped = text.iter().flat_map(|byte| match is_forged(byte) {
-                true => byte.escape_ascii().collect(),
-                false => vec![*byte],
-            });
-            let line: Vec<u8> = escaped.chain(event[text.len()..].iter().copied()).collect();
-            self.0.write_all(&line)?;
-        } else {
+        if !text.iter().any(is_forged) {
             self.0.write_all(event)?;
+            return Ok(event.len());
         }
+        let mut line = Vec::with_capacity(event.len() + 16);
+        for byte in text {
+            match is_forged(byte) {
+                true => line.extend(byte.escape_ascii()),
+                false => line.push(*byte),
+            }
+        }
+        line.extend_from_slice(&event[text.len()..]);
+        self.0.write_all(&line)?;
         Ok(event.len())
     }
 
