@@ -1,29 +1,15 @@
 //! Metadata by which records and events name the object of a request.
 
-use std::borrow::Cow;
-
 use lucid_chain::PodView;
+use lucid_text::json::{Error, Reader, Text};
 use lucid_webhook::AdmissionRequest;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 /// Name and owners of an object. Empty if they cannot be parsed.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Metadata<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    generate_name: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(crate) owner_references: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Object<'a> {
-    #[serde(borrow)]
-    metadata: Metadata<'a>,
+    name: Text<'a>,
+    generate_name: Text<'a>,
+    pub(crate) owner_references: Option<&'a str>,
 }
 
 impl<'a> Metadata<'a> {
@@ -36,10 +22,23 @@ impl<'a> Metadata<'a> {
                 owner_references: pod.owner_references(),
             },
             None => {
-                let object = request.object.as_ref().and_then(|object| object.view::<Object<'a>>().ok());
-                object.unwrap_or_default().metadata
+                let json = request.object.as_ref().and_then(|object| str::from_utf8(object.as_bytes()).ok());
+                let metadata = json.map(|json| Reader::new(json).only_member("metadata", Self::read));
+                metadata.and_then(Result::ok).flatten().unwrap_or_default()
             }
         }
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        let (mut name, mut generate_name, mut owner_references) = (None, None, None);
+        reader.object(|reader, key| match key {
+            "name" => reader.member(&mut name, Reader::text),
+            "generateName" => reader.member(&mut generate_name, Reader::text),
+            "ownerReferences" => reader.member(&mut owner_references, Reader::raw),
+            _ => reader.skip(),
+        })?;
+        let (name, generate_name) = (name.unwrap_or_default(), generate_name.unwrap_or_default());
+        Ok(Self { name, generate_name, owner_references })
     }
 
     /// Returns the name as far as it is known: an object may have only `generateName` during its creation.

@@ -135,7 +135,6 @@ mod catalogue;
 mod chain;
 mod configuration;
 mod egress;
-mod json;
 pub mod keys;
 mod loopback;
 mod mode;

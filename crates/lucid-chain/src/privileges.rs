@@ -1,8 +1,6 @@
 //! Privileges in security contexts.
 
-use serde_json::value::RawValue;
-
-use crate::pod::{PodError, Reader, Text};
+use lucid_text::json::{Error, Reader, Text};
 
 /// The fields of a `securityContext` that can allow a container to bypass a chain; other fields are ignored. A value
 /// of the wrong type, which the API server rejects, counts as absent.
@@ -14,7 +12,7 @@ pub struct Privileges<'a> {
     allow_privilege_escalation: Option<Option<bool>>,
     proc_mount: Option<Text<'a>>,
     capabilities: Option<Capabilities<'a>>,
-    se_linux_options: Option<&'a RawValue>,
+    se_linux_options: Option<&'a str>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -24,7 +22,7 @@ struct Capabilities<'a> {
 }
 
 impl<'a> Capabilities<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut capabilities = Self::default();
         reader.object(|reader, key| match key {
             "add" => reader.member(&mut capabilities.add, |reader| reader.list(Reader::text)),
@@ -36,7 +34,7 @@ impl<'a> Capabilities<'a> {
 }
 
 impl<'a> Privileges<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut view = Self::default();
         reader.object(|reader, key| match key {
             "runAsUser" => reader.member(&mut view.run_as_user, Reader::lenient),
@@ -47,7 +45,7 @@ impl<'a> Privileges<'a> {
             }
             "procMount" => reader.member(&mut view.proc_mount, Reader::text),
             "capabilities" => reader.member(&mut view.capabilities, Capabilities::read),
-            "seLinuxOptions" => reader.member(&mut view.se_linux_options, Reader::value),
+            "seLinuxOptions" => reader.member(&mut view.se_linux_options, Reader::raw),
             _ => reader.skip(),
         })?;
         Ok(view)
@@ -55,7 +53,7 @@ impl<'a> Privileges<'a> {
 
     /// JSON of `seLinuxOptions`.
     pub(crate) fn se_linux_options(&self) -> Option<&str> {
-        self.se_linux_options.map(RawValue::get)
+        self.se_linux_options
     }
 
     /// `runAsUser`; if absent, the pod's value applies.

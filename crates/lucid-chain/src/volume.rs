@@ -1,8 +1,7 @@
 //! Volumes and volume mounts of a pod.
 
-use serde_json::{Value, json, value::RawValue};
-
-use crate::pod::{PodError, Reader, Text};
+use lucid_text::json::{Error, Reader, Text};
+use serde_json::{Value, json};
 
 /// Path at which the ServiceAccount admission plugin mounts the token, unless a container already has a mount there.
 pub(crate) const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -21,9 +20,9 @@ pub(crate) const NO_TOKEN_VOLUME: &str = "{\"downwardAPI\":{},\"name\":\"lucid-n
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VolumeView<'a> {
     name: Option<Text<'a>>,
-    projected: Option<&'a RawValue>,
-    config_map: Option<&'a RawValue>,
-    secret: Option<&'a RawValue>,
+    projected: Option<&'a str>,
+    config_map: Option<&'a str>,
+    secret: Option<&'a str>,
     /// `true` if it has no items.
     downward_api: Option<bool>,
     image: Option<Image<'a>>,
@@ -38,7 +37,7 @@ struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut image = Self::default();
         reader.object(|reader, key| match key {
             "reference" => reader.member(&mut image.reference, Reader::text),
@@ -50,13 +49,13 @@ impl<'a> Image<'a> {
 }
 
 impl<'a> VolumeView<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut view = Self::default();
         reader.object(|reader, key| match key {
             "name" => reader.member(&mut view.name, Reader::text),
-            "projected" => reader.member(&mut view.projected, Reader::value),
-            "configMap" => reader.member(&mut view.config_map, Reader::value),
-            "secret" => reader.member(&mut view.secret, Reader::value),
+            "projected" => reader.member(&mut view.projected, Reader::raw),
+            "configMap" => reader.member(&mut view.config_map, Reader::raw),
+            "secret" => reader.member(&mut view.secret, Reader::raw),
             "downwardAPI" => reader.member(&mut view.downward_api, |reader| {
                 let items = reader.only_member("items", |reader| reader.list(Reader::skip))?;
                 Ok(items.is_none_or(|items| items.is_empty()))
@@ -90,8 +89,8 @@ impl<'a> VolumeView<'a> {
     pub(crate) fn is_planned(&self, planned: &str) -> bool {
         let planned: Value = serde_json::from_str(planned).unwrap_or_default();
         let source = |key: &str| planned.get(key).filter(|source| !source.is_null());
-        let is_same = |found: Option<&RawValue>, planned: &Value| {
-            let json = found.map(RawValue::get).filter(|json| json.len() <= LONGEST_SOURCE);
+        let is_same = |found: Option<&str>, planned: &Value| {
+            let json = found.filter(|json| json.len() <= LONGEST_SOURCE);
             json.and_then(|json| serde_json::from_str::<Value>(json).ok()).as_ref() == Some(planned)
         };
         if let Some(config_map) = source("configMap") {
@@ -113,7 +112,7 @@ impl<'a> VolumeView<'a> {
     /// other sources that the ServiceAccount admission plugin adds are accepted too: the CA certificate of the API
     /// server and the namespace.
     pub(crate) fn has_tokens(&self, with_api_access: bool) -> bool {
-        let json = self.projected.map(RawValue::get).filter(|json| json.len() <= LONGEST_SOURCE);
+        let json = self.projected.filter(|json| json.len() <= LONGEST_SOURCE);
         let Some(projected) = json.and_then(|json| serde_json::from_str::<Value>(json).ok()) else {
             return false;
         };
@@ -138,7 +137,7 @@ pub struct MountView<'a> {
 }
 
 impl<'a> MountView<'a> {
-    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut view = Self::default();
         reader.object(|reader, key| match key {
             "name" => reader.member(&mut view.name, Reader::text),

@@ -1,13 +1,12 @@
 //! Requests of an `admission.k8s.io/v1` AdmissionReview.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::Extensions;
 use kube_core::gvk::{GroupVersionKind, GroupVersionResource};
+use lucid_text::json::{self, Reader, Text};
 use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 use snafu::{OptionExt, Snafu};
 use tokio::time::Instant;
 
@@ -148,42 +147,95 @@ fn not_a_review(problem: &str) -> ReviewError {
     ReviewSnafu { problem, uid: None }.build()
 }
 
-fn no_uid() -> ReviewError {
-    let problem = format!(
-        "the AdmissionReview's request has no uid, which has to be a text of at most {LONGEST_UID} bytes"
-    );
-    ReviewSnafu { problem, uid: None }.build()
+/// An AdmissionReview.
+#[derive(Default)]
+struct Review<'a> {
+    api_version: Option<Text<'a>>,
+    kind: Option<Text<'a>>,
+    request: Option<Members<'a>>,
 }
 
-#[derive(Deserialize)]
-#[serde(bound(deserialize = "R: Deserialize<'de>"))]
-struct Envelope<'a, R> {
-    #[serde(borrow, default, rename = "apiVersion")]
-    api_version: Cow<'a, str>,
-    #[serde(borrow, default)]
-    kind: Cow<'a, str>,
-    #[serde(default)]
-    request: Option<R>,
-}
-
-impl<R> Envelope<'_, R> {
-    fn open(self) -> Result<R, ReviewError> {
-        let Self { api_version, kind, request } = self;
-        if api_version != API_VERSION || kind != KIND {
-            let (api_version, kind) = (format!("{api_version:?}"), format!("{kind:?}"));
-            return Err(not_a_review(&format!(
-                "found apiVersion {}, kind {}, accepted is {API_VERSION} {KIND}",
-                excerpt(&api_version),
-                excerpt(&kind)
-            )));
-        }
-        request.context(ReviewSnafu { problem: "the AdmissionReview has no request", uid: None })
+impl<'a> Review<'a> {
+    fn read(body: &'a [u8]) -> Result<Self, json::Error> {
+        let mut review = Self::default();
+        let mut reader = Reader::new(str::from_utf8(body).map_err(json::Error::new)?);
+        reader.object(|reader, key| match key {
+            "apiVersion" => reader.member(&mut review.api_version, Reader::text),
+            "kind" => reader.member(&mut review.kind, Reader::text),
+            "request" => reader.member(&mut review.request, Members::read),
+            _ => reader.skip(),
+        })?;
+        reader.end()?;
+        Ok(review)
     }
 }
 
-#[derive(Deserialize)]
-struct Identity {
-    uid: String,
+/// JSON of the members of a request.
+#[derive(Default)]
+struct Members<'a> {
+    json: [Option<&'a str>; NAMES.len()],
+    /// Name of a member that is there twice.
+    twice: Option<&'static str>,
+}
+
+/// The members of `AdmissionRequest`.
+const NAMES: [&str; 15] = [
+    "uid",
+    "kind",
+    "resource",
+    "subResource",
+    "name",
+    "namespace",
+    "operation",
+    "userInfo",
+    "object",
+    "oldObject",
+    "options",
+    "dryRun",
+    "requestKind",
+    "requestResource",
+    "requestSubResource",
+];
+
+impl<'a> Members<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, json::Error> {
+        let mut members = Self::default();
+        reader.object(|reader, key| match NAMES.iter().position(|name| *name == key) {
+            Some(place) => reader.raw().map(|json| {
+                if members.json[place].replace(json).is_some() {
+                    members.twice = Some(NAMES[place]);
+                }
+            }),
+            None => reader.skip(),
+        })?;
+        Ok(members)
+    }
+
+    /// Returns the JSON of a member that is not null.
+    fn raw(&self, name: &str) -> Option<&'a str> {
+        NAMES
+            .iter()
+            .position(|member| *member == name)
+            .and_then(|place| self.json[place])
+            .filter(|json| *json != "null")
+    }
+
+    /// Decodes a member that may be null.
+    fn decode<T: Deserialize<'a> + Default>(&self, name: &str) -> Result<T, json::Error> {
+        let decode = |json| serde_json::from_str(json).map_err(|error| json::Error::from(error).within(name));
+        self.raw(name).map_or_else(|| Ok(T::default()), decode)
+    }
+
+    /// Returns the uid if it is valid.
+    fn uid(&self) -> Result<String, ReviewError> {
+        let uid = self.decode::<String>("uid").ok().filter(|uid| (1..=LONGEST_UID).contains(&uid.len()));
+        let problem = || {
+            format!(
+                "the AdmissionReview's request has no uid, which has to be a text of at most {LONGEST_UID} bytes"
+            )
+        };
+        uid.with_context(|| ReviewSnafu { problem: problem(), uid: None })
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -214,39 +266,6 @@ impl From<WireResource> for GroupVersionResource {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireRequest<'a> {
-    uid: String,
-    #[serde(default, deserialize_with = "null_is_default")]
-    kind: WireKind,
-    #[serde(default, deserialize_with = "null_is_default")]
-    resource: WireResource,
-    #[serde(default)]
-    sub_resource: Option<String>,
-    #[serde(default, deserialize_with = "null_is_default")]
-    name: String,
-    #[serde(default)]
-    namespace: Option<String>,
-    operation: Operation,
-    #[serde(default, deserialize_with = "null_is_default")]
-    user_info: UserInfo,
-    #[serde(borrow, default)]
-    object: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    old_object: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    options: Option<&'a RawValue>,
-    #[serde(default)]
-    dry_run: Option<bool>,
-    #[serde(default, deserialize_with = "null_is_default")]
-    request_kind: WireKind,
-    #[serde(default, deserialize_with = "null_is_default")]
-    request_resource: WireResource,
-    #[serde(default)]
-    request_sub_resource: Option<String>,
-}
-
 impl AdmissionRequest {
     /// Parses an AdmissionReview as sent by the API server; `deadline` is the time by which the response has to be
     /// sent.
@@ -269,56 +288,61 @@ impl AdmissionRequest {
     ///
     /// A [`ReviewError`] if `body` is not an AdmissionReview of `admission.k8s.io/v1`, or its request is malformed.
     pub fn from_json(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
-        let wire = match serde_json::from_slice::<Envelope<'_, WireRequest<'_>>>(body) {
-            Ok(envelope) => envelope.open()?,
-            Err(error) => return Err(Self::diagnose(body, error)),
-        };
-        if !(1..=LONGEST_UID).contains(&wire.uid.len()) {
-            return Err(no_uid());
+        let review = Review::read(body).map_err(|error| not_a_review(&excerpt(&error.to_string())))?;
+        let (api_version, kind) = (review.api_version.unwrap_or_default(), review.kind.unwrap_or_default());
+        if api_version != API_VERSION || kind != KIND {
+            let (api_version, kind) = (format!("{api_version:?}"), format!("{kind:?}"));
+            return Err(not_a_review(&format!(
+                "found apiVersion {}, kind {}, accepted is {API_VERSION} {KIND}",
+                excerpt(&api_version),
+                excerpt(&kind)
+            )));
         }
-        let raw = |object: &RawValue| RawObject::new(body.slice_ref(object.get().as_bytes()));
+        let problem = "the AdmissionReview has no request";
+        let request = review.request.context(ReviewSnafu { problem, uid: None })?;
+        // The API server shows an error to the user only in a response that carries the uid.
+        let uid = request.uid()?;
+        Self::read(body, deadline, &request, uid.clone()).map_err(|error| {
+            let error = error.to_string();
+            let problem = format!("the AdmissionReview's request is malformed: {}", excerpt(&error));
+            ReviewSnafu { problem, uid: Some(uid) }.build()
+        })
+    }
+
+    fn read(
+        body: &Bytes,
+        deadline: Instant,
+        request: &Members<'_>,
+        uid: String,
+    ) -> Result<Self, json::Error> {
+        let object = |name| request.raw(name).map(|json| RawObject::new(body.slice_ref(json.as_bytes())));
+        let text =
+            |name| request.decode(name).map(|text: Option<String>| text.filter(|text| !text.is_empty()));
+        if let Some(name) = request.twice {
+            return Err(json::Error::new("duplicate field").within(name));
+        }
+        let operation: Option<Operation> = request.decode("operation")?;
         Ok(Self {
-            object: wire.object.map(raw),
-            old_object: wire.old_object.map(raw),
-            options: wire.options.map(raw),
-            uid: wire.uid,
-            kind: wire.kind.into(),
-            resource: wire.resource.into(),
-            sub_resource: wire.sub_resource.filter(|name| !name.is_empty()),
-            name: wire.name,
-            namespace: wire.namespace.filter(|name| !name.is_empty()),
-            operation: wire.operation,
-            user_info: wire.user_info,
-            dry_run: wire.dry_run.unwrap_or(false),
-            request_kind: wire.request_kind.into(),
-            request_resource: wire.request_resource.into(),
-            request_sub_resource: wire.request_sub_resource.filter(|name| !name.is_empty()),
+            uid,
+            kind: request.decode::<WireKind>("kind")?.into(),
+            resource: request.decode::<WireResource>("resource")?.into(),
+            sub_resource: text("subResource")?,
+            name: request.decode("name")?,
+            namespace: text("namespace")?,
+            operation: operation.ok_or_else(|| json::Error::new("missing").within("operation"))?,
+            user_info: request.decode("userInfo")?,
+            object: object("object"),
+            old_object: object("oldObject"),
+            options: object("options"),
+            dry_run: request.decode("dryRun")?,
+            request_kind: request.decode::<WireKind>("requestKind")?.into(),
+            request_resource: request.decode::<WireResource>("requestResource")?.into(),
+            request_sub_resource: text("requestSubResource")?,
             arrival: Instant::now(),
             deadline,
             trace_parent: None,
             extensions: Extensions::new(),
         })
-    }
-
-    /// Diagnoses a `body` that does not decode with a second, more lenient parse. It looks for the uid above all: the
-    /// API server shows an error to the user only in a response that carries the uid.
-    fn diagnose(body: &[u8], source: serde_json::Error) -> ReviewError {
-        let request = match serde_json::from_slice::<Envelope<'_, &RawValue>>(body) {
-            Ok(envelope) => envelope.open(),
-            Err(error) => return not_a_review(&excerpt(&error.to_string())),
-        };
-        let request = match request {
-            Ok(request) => request,
-            Err(error) => return error,
-        };
-        match serde_json::from_str::<Identity>(request.get()) {
-            Ok(Identity { uid }) if (1..=LONGEST_UID).contains(&uid.len()) => {
-                let source = source.to_string();
-                let problem = format!("the AdmissionReview's request is malformed: {}", excerpt(&source));
-                ReviewSnafu { problem, uid: Some(uid) }.build()
-            }
-            _ => no_uid(),
-        }
     }
 
     /// Returns `true` if the server verified the caller's client certificate. Otherwise every field of the request is unverified.

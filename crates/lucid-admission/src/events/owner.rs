@@ -33,7 +33,7 @@ pub(crate) struct Subject {
 impl Subject {
     pub(crate) fn of(request: &AdmissionRequest, metadata: &ObjectMetadata<'_>) -> Self {
         let name = if request.name.is_empty() { metadata.name() } else { &request.name };
-        let owners = metadata.owner_references.and_then(|json| serde_json::from_str(json.get()).ok());
+        let owners = metadata.owner_references.and_then(|json| serde_json::from_str(json).ok());
         Self {
             namespace: request.namespace.clone().unwrap_or_default(),
             name: name.get(..name.floor_char_boundary(LONGEST)).unwrap_or_default().to_owned(),

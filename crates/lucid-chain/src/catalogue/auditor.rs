@@ -10,11 +10,11 @@ use lucid_notary::ImageReference;
 
 use super::{EnvValue, Files, OWN_ENV, Probes, RESERVED_ENV, Resources, SecurityContext};
 use crate::{
-    json::json,
     plan::image_pull_policy,
     template::{PLACE, Template},
     volume,
 };
+use lucid_text::json::to_string;
 
 /// An entry of a catalogue. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -78,10 +78,10 @@ impl Auditor {
             let env: String = entry.env.iter().map(|(name, value)| format!(",{}", value.variable(name))).collect();
             let own = RESERVED_ENV.iter().take(OWN_ENV);
             let own = own.map(|name| format!("{{\"name\":\"{name}\",\"value\":{PLACE}}}")).collect::<Vec<_>>().join(",");
-            let image = json(&entry.image);
+            let image = to_string(&entry.image);
             let pull_policy = image_pull_policy(&entry.reference);
             // A quote within a string would be escaped.
-            let security_context = json(&entry.security_context.manifest(Some(0)));
+            let security_context = to_string(&entry.security_context.manifest(Some(0)));
             let security_context = security_context.replacen("\"runAsUser\":0,", &PLACE.to_string(), 1);
             let no_token = (!entry.service_account_token).then(|| volume::NO_TOKEN_MOUNT.to_owned());
             let mounts: Vec<_> = no_token.into_iter().chain(entry.files.iter().map(Files::mount)).collect();

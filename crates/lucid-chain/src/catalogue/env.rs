@@ -7,7 +7,7 @@ use super::{
     scalars::{self, Found, KEY_ACCEPTED, OBJECT_ACCEPTED},
     schema::{Fields, Shape},
 };
-use crate::json::json;
+use lucid_text::json::to_string;
 
 /// Value of an environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,12 +59,12 @@ impl EnvValue {
 
     /// Returns the JSON of an environment variable as the API server stores it, which omits an empty value.
     pub(crate) fn variable(&self, name: &str) -> String {
-        let name = json(name);
+        let name = to_string(name);
         match self {
             Self::Value(text) if text.is_empty() => format!("{{\"name\":{name}}}"),
-            Self::Value(text) => format!("{{\"name\":{name},\"value\":{}}}", json(text)),
+            Self::Value(text) => format!("{{\"name\":{name},\"value\":{}}}", to_string(text)),
             Self::ValueFrom { value_from } => {
-                format!("{{\"name\":{name},\"valueFrom\":{}}}", json(value_from))
+                format!("{{\"name\":{name},\"valueFrom\":{}}}", to_string(value_from))
             }
         }
     }

@@ -11,7 +11,8 @@ use super::{
     scalars::{self, Found, IMAGE_ACCEPTED, OBJECT_ACCEPTED},
     schema::{Fields, Shape},
 };
-use crate::{json::json, keys, plan::image_pull_policy};
+use crate::{keys, plan::image_pull_policy};
+use lucid_text::json::to_string;
 
 /// Maximum number of `files` of an entry, which bounds the mounts of a container.
 const MOST: usize = 16;
@@ -51,7 +52,7 @@ impl From<WrittenFiles> for Files {
         let digest = Sha256::digest(serde_json::to_vec(&source).unwrap_or_default());
         let digest = format!("{digest:x}");
         let volume_name = format!("{}{}", keys::FILES_VOLUME, &digest[..32]);
-        Self { volume: json(&source.volume(&volume_name)), mount_path, source, volume_name }
+        Self { volume: to_string(&source.volume(&volume_name)), mount_path, source, volume_name }
     }
 }
 
@@ -109,7 +110,7 @@ impl Files {
 
     /// Returns the JSON of the core/v1 mount of the [volume](Self::volume).
     pub(crate) fn mount(&self) -> String {
-        let (path, name) = (json(&self.mount_path), &self.volume_name);
+        let (path, name) = (to_string(&self.mount_path), &self.volume_name);
         format!("{{\"mountPath\":{path},\"name\":\"{name}\",\"readOnly\":true}}")
     }
 }

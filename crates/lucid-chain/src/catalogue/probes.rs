@@ -9,7 +9,7 @@ use super::{
     scalars::{self, Found},
     schema::{Fields, Parse, Shape},
 };
-use crate::json::json;
+use lucid_text::json::to_string;
 
 /// Largest number in fields of the API (int32).
 const MOST: u32 = i32::MAX.unsigned_abs();
@@ -90,7 +90,8 @@ impl Probe {
             0 => String::new(),
             delay => format!("\"initialDelaySeconds\":{delay},"),
         };
-        let (path, failures, successes) = (json(&self.path), self.failure_threshold, self.success_threshold);
+        let (path, failures, successes) =
+            (to_string(&self.path), self.failure_threshold, self.success_threshold);
         let (period, timeout) = (self.period_seconds, self.timeout_seconds);
         format!(
             "{{\"failureThreshold\":{failures},\"httpGet\":{{\"path\":{path},\"port\":{port},\"scheme\":\"HTTP\"}},{delay}\

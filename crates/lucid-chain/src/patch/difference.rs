@@ -6,16 +6,17 @@ use std::{
 };
 
 use lucid_notary::ImageReference;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Map, Value};
 
 use super::identity;
 use crate::{
     catalogue::Resources,
     plan::{PlannedContainer, PlannedInit},
-    pod::{ContainerView, PodView, Reader, Text},
+    pod::{ContainerView, PodView},
     quantity::Quantity,
     text::{Excerpt, Name},
 };
+use lucid_text::json::{Reader, Text};
 
 /// Resources that a LimitRange may default, with the smallest accepted limit. An auditor cannot run with less: by
 /// default it requests as much cpu and memory, and the kubelet keeps up to 50Mi of its logs. Extended resources are
@@ -105,8 +106,8 @@ fn quantities<'v>(resources: &'v Value, list: &str) -> Cow<'v, Map<String, Value
 const LONGEST: usize = 256 * 1024;
 
 /// Returns the members of a container, with the JSON of their values.
-fn members(json: &str) -> Option<BTreeMap<Text<'_>, &RawValue>> {
-    Reader::new(json).map(Reader::value).ok()
+fn members(json: &str) -> Option<BTreeMap<Text<'_>, &str>> {
+    Reader::new(json).map(Reader::raw).ok()
 }
 
 /// See [`PlannedContainer::difference`]. `planned` is the JSON of a planned container.
@@ -128,7 +129,7 @@ pub(super) fn difference(
     }
     planned.iter().find_map(|(key, planned)| {
         let found = found.get(key).copied();
-        if found.is_some_and(|found| found.get() == planned.get()) {
+        if found == Some(*planned) {
             return None;
         }
         let (planned, found) = (parse(planned), found.map(parse).unwrap_or_default());
@@ -150,8 +151,8 @@ pub(super) fn difference(
     })
 }
 
-fn parse(json: &RawValue) -> Value {
-    serde_json::from_str(json.get()).unwrap_or_default()
+fn parse(json: &str) -> Value {
+    serde_json::from_str(json).unwrap_or_default()
 }
 
 /// Returns `true` if the API server treats the value as absent.
@@ -256,7 +257,7 @@ fn resource_difference(
 
 /// Parses the resources of the container; `null` if they are too long to match planned ones.
 fn resources_of(found: &ContainerView<'_>) -> Value {
-    let json = found.resources_json().filter(|json| json.get().len() <= LONGEST);
+    let json = found.resources_json().filter(|json| json.len() <= LONGEST);
     json.map(parse).unwrap_or_default()
 }
 

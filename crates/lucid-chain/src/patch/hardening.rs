@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 
 use super::PodPatch;
 use crate::{
-    json::json,
     plan::Plan,
     pod::{ContainerView, PodView},
     privileges::{is_dropped, without_prefix},
     warning::Warning,
 };
+use lucid_text::json::to_string;
 
 const ESCALATION: &str = "allowPrivilegeEscalation";
 const CAPABILITIES: &str = "capabilities";
@@ -108,7 +108,7 @@ fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut PodPatch) -> Opt
         return None;
     }
     if context.is_null() {
-        patch.add(&path, &json(&hardened));
+        patch.add(&path, &to_string(&hardened));
         return Some(context);
     }
     change(&path, &context, &hardened, patch);
@@ -172,8 +172,8 @@ fn change_members(path: &[&str], keys: &[&str], from: &Value, to: &Value, patch:
         match (from.get(key), to.get(key)) {
             (before, after) if before == after => {}
             (_, None) => patch.remove(&path),
-            (None, Some(value)) => patch.add(&path, &json(value)),
-            (Some(_), Some(value)) => patch.replace(&path, &json(value)),
+            (None, Some(value)) => patch.add(&path, &to_string(value)),
+            (Some(_), Some(value)) => patch.replace(&path, &to_string(value)),
         }
     }
 }

@@ -22,13 +22,13 @@ pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV
 
 use crate::{
     catalogue::Resources,
-    json::json,
     keys::{self, ANNOTATIONS_SIZE},
     plan::{Plan, begins_with_any, local_url},
     pod::{ContainerView, PodView},
     template::Filled,
     warning::Warning,
 };
+use lucid_text::json::to_string;
 
 /// Prefix of the annotations that set the AppArmor profile of a container.
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -60,7 +60,7 @@ impl PodPatch {
     fn push(&mut self, operation: &str, path: &[&str], value: Option<&str>) {
         self.text.pop();
         self.text.push(if self.text.is_empty() { '[' } else { ',' });
-        let path = json(pointer(path).as_str());
+        let path = to_string(pointer(path).as_str());
         self.text.extend(["{\"op\":\"", operation, "\",\"path\":", &path]);
         self.text.extend(value.into_iter().flat_map(|value| [",\"value\":", value]));
         self.text.push_str("}]");
@@ -295,7 +295,7 @@ impl Plan {
                 let variable_by_name = [&by_name[..], &[name]].concat();
                 match container.variable(name) {
                     None => {
-                        let variable = format!("{{\"name\":\"{name}\",\"value\":{}}}", json(url));
+                        let variable = format!("{{\"name\":\"{name}\",\"value\":{}}}", to_string(url));
                         if has_env {
                             patch.add(&[&env[..], &["-"]].concat(), &variable);
                             added.keep(&by_name);
@@ -309,7 +309,7 @@ impl Plan {
                     }
                     Some((_, Some(value))) if value == *url => {}
                     Some((place, Some(value))) if is_ours(&value) => {
-                        patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), &json(url));
+                        patch.replace(&[&env[..], &[&place.to_string(), "value"]].concat(), &to_string(url));
                     }
                     Some((_, found)) => patch.warn(Warning::AuditorUrlKept {
                         container: container.name().to_owned(),
@@ -364,7 +364,7 @@ impl Plan {
 
     fn patch_pull_secrets(&self, pod: &PodView<'_>, patch: &mut PodPatch, added: &mut Added) {
         const LIST: [&str; 2] = ["spec", "imagePullSecrets"];
-        let reference = |name: &String| format!("{{\"name\":{}}}", json(name));
+        let reference = |name: &String| format!("{{\"name\":{}}}", to_string(name));
         match pod.pull_secrets() {
             _ if self.image_pull_secrets.is_empty() => {}
             None => {
@@ -423,7 +423,7 @@ impl Plan {
         }
         let status = self.status(hash, &added, originals);
         let size = pod.annotations_size(keys::STATUS) + keys::STATUS.len() + status.len();
-        let annotations = || format!("{{\"{}\":{}}}", keys::STATUS, json(&status));
+        let annotations = || format!("{{\"{}\":{}}}", keys::STATUS, to_string(&status));
         if size > ANNOTATIONS_SIZE {
             patch.warn(Warning::StatusLeftOut { size });
             // A missing annotation is better than a forged or outdated one.
@@ -435,7 +435,7 @@ impl Plan {
         } else if !pod.has_annotations() {
             patch.add(&ANNOTATIONS, &annotations());
         } else if pod.annotation(keys::STATUS) != Some(&status) {
-            patch.add(&["metadata", "annotations", keys::STATUS], &json(&status));
+            patch.add(&["metadata", "annotations", keys::STATUS], &to_string(&status));
         }
     }
 }

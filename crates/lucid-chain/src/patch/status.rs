@@ -10,6 +10,7 @@ use crate::{
     plan::{Plan, PlannedContainer, PlannedInit},
     template::Filled,
 };
+use lucid_text::json::to_string;
 
 /// Format version, part of the hash input: change it whenever the hashed content changes.
 const FORMAT: &[u8] = b"lucid plan 3\n";
@@ -33,7 +34,7 @@ impl Plan {
     /// Lucid, the names and images of the auditors, the init container, [`Plan::hash`], other additions, and the
     /// original security contexts.
     pub(super) fn status(&self, hash: &str, added: &Added, originals: &Originals) -> String {
-        json(&Status {
+        to_string(&Status {
             added: added.pointers(),
             chain: self.containers.iter().map(|planned| planned.name.as_str()).collect(),
             hardened: originals,
@@ -56,13 +57,8 @@ impl Plan {
     pub(super) fn hash_of<'f, 't: 'f>(&self, filled: impl Iterator<Item = &'f Filled<'t>>) -> String {
         let (lengths, secrets) = ((self.containers.len(), self.init.is_some()), &self.image_pull_secrets);
         let urls = (self.application_url(), self.base_url());
-        let mut hash = Sha256::new_with_prefix(FORMAT).chain_update(json(&(lengths, urls, secrets)));
+        let mut hash = Sha256::new_with_prefix(FORMAT).chain_update(to_string(&(lengths, urls, secrets)));
         filled.for_each(|filled| filled.hash(&mut hash));
         format!("sha256:{:x}", hash.finalize())
     }
-}
-
-/// Serializes strings, lists and string-keyed maps, which cannot fail.
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }

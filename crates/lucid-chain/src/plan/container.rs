@@ -13,7 +13,6 @@ use crate::{
     catalogue::{Auditor, EnvValue, OWN_ENV, Probe, Probes, Resources},
     chain::MAX_CHAIN,
     egress::Egress,
-    json::json,
     keys,
     mode::AuditMode,
     pod::ContainerView,
@@ -22,6 +21,7 @@ use crate::{
     template::Filled,
     uid_range::UidRange,
 };
+use lucid_text::json::to_string;
 
 /// User ID of the first auditor; each further auditor has the next one. Distinct user IDs let the kernel tell the
 /// auditors apart. A namespace with a [`UidRange`] has its own.
@@ -96,18 +96,18 @@ impl PlannedContainer {
         };
         let (own, further): (Vec<_>, Vec<_>) =
             self.own_env.iter().enumerate().partition(|(it, _)| *it < OWN_ENV);
-        let mut values: Vec<_> = own.into_iter().map(|(_, (_, value))| json(value)).collect();
+        let mut values: Vec<_> = own.into_iter().map(|(_, (_, value))| to_string(value)).collect();
         // The names of further ports keep monitors from looking for metrics beside each.
         let ports = self.further_routes.iter();
         let ports = ports.map(|(port, _)| format!(",{{\"containerPort\":{port},\"name\":\"route-{port}\"}}"));
         values.extend([
             further.into_iter().map(|(_, (name, value))| format!(",{}", value.variable(name))).collect(),
             probe("livenessProbe", liveness),
-            json(&self.name),
+            to_string(&self.name),
             self.port.to_string(),
             ports.collect(),
             probe("readinessProbe", readiness),
-            json(&self.auditor.resources().manifest()),
+            to_string(&self.auditor.resources().manifest()),
             if self.native { "\"restartPolicy\":\"Always\",".to_owned() } else { String::new() },
             self.uid.map(|uid| format!("\"runAsUser\":{uid},")).unwrap_or_default(),
             probe("startupProbe", startup),

@@ -8,13 +8,13 @@ use super::{PlannedContainer, container::image_pull_policy, model_port::ModelPor
 use crate::{
     catalogue::Resources,
     configuration::Configuration,
-    json::json,
     keys,
     pod::ContainerView,
     redirect::{Hop, Redirect, RedirectError},
     template::{Filled, PLACE, Template},
     volume,
 };
+use lucid_text::json::to_string;
 
 /// The injected init container that installs the network rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,8 +81,8 @@ impl PlannedInit {
     /// Returns the container that the manifest is parsed from.
     pub(crate) fn filled(&self) -> Filled<'_> {
         let Self { name, image, image_pull_policy, redirect, resources } = self;
-        let (redirect, image, name) = (json(&redirect.to_json()), json(image), json(name));
-        let resources = json(&resources.manifest());
+        let (redirect, image, name) = (to_string(&redirect.to_json()), to_string(image), to_string(name));
+        let resources = to_string(&resources.manifest());
         TEMPLATE.fill([&redirect, &image, *image_pull_policy, &name, &resources].join("\0"))
     }
 }

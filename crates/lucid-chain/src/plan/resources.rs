@@ -110,6 +110,6 @@ fn request((requests, limits): &(Quantities<'_>, Quantities<'_>), name: &str) ->
 const LONGEST: usize = 1024;
 
 fn quantity(list: &Quantities<'_>, name: &str) -> Option<Quantity> {
-    let json = list.get(name).map(|value| value.get()).filter(|json| json.len() <= LONGEST)?;
+    let json = *list.get(name).filter(|json| json.len() <= LONGEST)?;
     Quantity::from_json(&serde_json::from_str(json).ok()?)
 }

@@ -2,16 +2,10 @@
 
 use std::borrow::Cow;
 
+use lucid_text::json::{LONGEST_LIST, LazyText, Reader, Text};
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
-use super::{
-    MAX_ITEMS, MAX_NAME, Quantities, RawResources, check_count,
-    error::PodError,
-    probe::RawProbe,
-    reader::{LONGEST_LIST, LazyText, Reader, Text},
-    too_long,
-};
+use super::{Error, MAX_ITEMS, MAX_NAME, Quantities, RawResources, check_count, probe::RawProbe, too_long};
 use crate::{privileges::Privileges, volume::MountView};
 
 /// A container, init container or ephemeral container of a pod.
@@ -24,7 +18,7 @@ pub struct ContainerView<'a> {
     env: Option<Vec<Variable<'a>>>,
     restart_policy: Option<Text<'a>>,
     security_context: Option<Privileges<'a>>,
-    resources: Option<&'a RawValue>,
+    resources: Option<&'a str>,
     mounts: Option<Vec<MountView<'a>>>,
     target: Option<Text<'a>>,
     startup_probe: Option<RawProbe<'a>>,
@@ -34,7 +28,7 @@ pub struct ContainerView<'a> {
 }
 
 impl<'a> ContainerView<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut view = Self::default();
         let start = reader.start();
         reader.object(|reader, key| match key {
@@ -44,7 +38,7 @@ impl<'a> ContainerView<'a> {
             "env" => reader.member(&mut view.env, |reader| reader.list(Variable::read)),
             "restartPolicy" => reader.member(&mut view.restart_policy, Reader::text),
             "securityContext" => reader.member(&mut view.security_context, Privileges::read),
-            "resources" => reader.member(&mut view.resources, Reader::value),
+            "resources" => reader.member(&mut view.resources, Reader::raw),
             "volumeMounts" => reader.member(&mut view.mounts, |reader| reader.list(MountView::read)),
             "targetContainerName" => reader.member(&mut view.target, Reader::text),
             "startupProbe" => reader.member(&mut view.startup_probe, RawProbe::read),
@@ -58,7 +52,7 @@ impl<'a> ContainerView<'a> {
     }
 
     /// Reads the containers of one list. Bounds their number and that of their contents.
-    pub(super) fn read_list(reader: &mut Reader<'a>) -> Result<Vec<Self>, PodError> {
+    pub(super) fn read_list(reader: &mut Reader<'a>) -> Result<Vec<Self>, Error> {
         let (mut containers, mut found, mut items) = (Vec::new(), 0, 0);
         reader.items(|reader, index| {
             found = index + 1;
@@ -167,13 +161,13 @@ impl<'a> ContainerView<'a> {
     }
 
     /// JSON of `resources`.
-    pub(crate) fn resources_json(&self) -> Option<&'a RawValue> {
+    pub(crate) fn resources_json(&self) -> Option<&'a str> {
         self.resources
     }
 
     /// `requests` and `limits` of `resources`; empty if invalid.
     pub(crate) fn resources(&self) -> (Quantities<'a>, Quantities<'a>) {
-        let resources = self.resources.and_then(|json| RawResources::read(&mut Reader::new(json.get())).ok());
+        let resources = self.resources.and_then(|json| RawResources::read(&mut Reader::new(json)).ok());
         let RawResources { requests, limits } = resources.unwrap_or_default();
         (requests.unwrap_or_default(), limits.unwrap_or_default())
     }
@@ -194,7 +188,7 @@ pub struct PortView<'a> {
 }
 
 impl<'a> PortView<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut view = Self::default();
         reader.object(|reader, key| match key {
             "name" => reader.member(&mut view.name, Reader::text),
@@ -228,7 +222,7 @@ impl<'a> PortView<'a> {
 }
 
 /// Reads the hooks of `lifecycle`, which have the same actions as a probe.
-fn read_hooks<'a>(reader: &mut Reader<'a>) -> Result<[Option<RawProbe<'a>>; 2], PodError> {
+fn read_hooks<'a>(reader: &mut Reader<'a>) -> Result<[Option<RawProbe<'a>>; 2], Error> {
     let [mut post_start, mut pre_stop] = [None, None];
     reader.object(|reader, key| match key {
         "postStart" => reader.member(&mut post_start, RawProbe::read),
@@ -246,7 +240,7 @@ struct Variable<'a> {
 }
 
 impl<'a> Variable<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut variable = Self::default();
         reader.object(|reader, key| match key {
             "name" => reader.member(&mut variable.name, Reader::text),

@@ -1,17 +1,15 @@
-//! Views of a pod that borrow from its JSON, which [`reader`] reads: [`container`] has containers, [`probe`] probes.
+//! Views of a pod that borrow from its JSON: [`container`] has containers, [`probe`] probes.
 
 mod container;
 mod error;
 mod probe;
-mod reader;
 
 use std::{collections::BTreeMap, ops::Deref};
 
-use serde_json::value::RawValue;
+use lucid_text::json::{Error, Reader, Text};
 
 pub use container::{ContainerView, PortView};
 pub use error::PodError;
-pub(crate) use reader::{Reader, Text};
 
 use crate::{
     privileges::Privileges,
@@ -36,16 +34,19 @@ impl<'a> PodView<'a> {
     /// 1,024 containers of each kind; 65,536 ports, variables, mounts and capabilities in total for each kind; 1,024
     /// volumes; and 253 bytes for the name of a container or volume.
     pub fn from_json(json: &'a (impl AsRef<[u8]> + ?Sized)) -> Result<Self, PodError> {
-        let json = str::from_utf8(json.as_ref()).map_err(|error| PodError::new(".", error))?;
-        let mut reader = Reader::new(json);
+        Self::read(json.as_ref()).map_err(|source| PodError { source })
+    }
+
+    fn read(json: &'a [u8]) -> Result<Self, Error> {
+        let mut reader = Reader::new(str::from_utf8(json).map_err(Error::new)?);
         let (mut metadata, mut spec) = (None, None);
-        let read = reader.object(|reader, key| match key {
+        reader.object(|reader, key| match key {
             "metadata" => reader.member(&mut metadata, Metadata::read),
             "spec" => reader.member(&mut spec, Spec::read),
             _ => reader.skip(),
-        });
-        read.and_then(|()| reader.end()).map_err(PodError::of_pod)?;
-        let spec = spec.ok_or_else(|| PodError::new("spec", "missing"))?;
+        })?;
+        reader.end()?;
+        let spec = spec.ok_or_else(|| Error::new("missing").within("spec"))?;
         Ok(Self { metadata, spec })
     }
 
@@ -65,7 +66,7 @@ impl<'a> PodView<'a> {
     }
 
     /// JSON of `metadata.ownerReferences`.
-    pub fn owner_references(&self) -> Option<&'a RawValue> {
+    pub fn owner_references(&self) -> Option<&'a str> {
         self.metadata.as_ref()?.owner_references
     }
 
@@ -256,11 +257,11 @@ struct Metadata<'a> {
     namespace: Option<Text<'a>>,
     labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
     annotations: Option<BTreeMap<Text<'a>, Text<'a>>>,
-    owner_references: Option<&'a RawValue>,
+    owner_references: Option<&'a str>,
 }
 
 impl<'a> Metadata<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut metadata = Self::default();
         reader.object(|reader, key| match key {
             "name" => reader.member(&mut metadata.name, Reader::text),
@@ -268,7 +269,7 @@ impl<'a> Metadata<'a> {
             "namespace" => reader.member(&mut metadata.namespace, Reader::text),
             "labels" => reader.member(&mut metadata.labels, |reader| reader.map(Reader::text)),
             "annotations" => reader.member(&mut metadata.annotations, |reader| reader.map(Reader::text)),
-            "ownerReferences" => reader.member(&mut metadata.owner_references, Reader::value),
+            "ownerReferences" => reader.member(&mut metadata.owner_references, Reader::raw),
             _ => reader.skip(),
         })?;
         Ok(metadata)
@@ -302,7 +303,7 @@ struct Spec<'a> {
 }
 
 impl<'a> Spec<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut spec = Self::default();
         reader.object(|reader, key| match key {
             "restartPolicy" => reader.member(&mut spec.restart_policy, Reader::text),
@@ -330,11 +331,11 @@ impl<'a> Spec<'a> {
     }
 }
 
-fn read_name<'a>(reader: &mut Reader<'a>) -> Result<Option<Text<'a>>, PodError> {
+fn read_name<'a>(reader: &mut Reader<'a>) -> Result<Option<Text<'a>>, Error> {
     reader.only_member("name", Reader::text)
 }
 
-fn read_volumes<'a>(reader: &mut Reader<'a>) -> Result<Vec<VolumeView<'a>>, PodError> {
+fn read_volumes<'a>(reader: &mut Reader<'a>) -> Result<Vec<VolumeView<'a>>, Error> {
     let volumes = reader.list(VolumeView::read)?;
     check_count(volumes.len(), MAX_ITEMS)?;
     match volumes.iter().position(|volume| volume.name().len() > MAX_NAME) {
@@ -344,7 +345,7 @@ fn read_volumes<'a>(reader: &mut Reader<'a>) -> Result<Vec<VolumeView<'a>>, PodE
 }
 
 /// JSON of quantities by resource name; a quantity may be a string or a number.
-pub(crate) type Quantities<'a> = BTreeMap<Text<'a>, &'a RawValue>;
+pub(crate) type Quantities<'a> = BTreeMap<Text<'a>, &'a str>;
 
 /// `resources`.
 #[derive(Debug, Clone, Default)]
@@ -354,11 +355,11 @@ pub(crate) struct RawResources<'a> {
 }
 
 impl<'a> RawResources<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut resources = Self::default();
         reader.object(|reader, key| match key {
-            "requests" => reader.member(&mut resources.requests, |reader| reader.map(Reader::value)),
-            "limits" => reader.member(&mut resources.limits, |reader| reader.map(Reader::value)),
+            "requests" => reader.member(&mut resources.requests, |reader| reader.map(Reader::raw)),
+            "limits" => reader.member(&mut resources.limits, |reader| reader.map(Reader::raw)),
             _ => reader.skip(),
         })?;
         Ok(resources)
@@ -373,7 +374,7 @@ struct HostAlias<'a> {
 }
 
 impl<'a> HostAlias<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut alias = Self::default();
         reader.object(|reader, key| match key {
             "ip" => reader.member(&mut alias.ip, Reader::text),
@@ -389,17 +390,17 @@ const MAX_ITEMS: usize = 1024;
 /// Maximum length of a container or volume name: a DNS subdomain (RFC 1123).
 const MAX_NAME: usize = 253;
 
-fn check_count(found: usize, most: usize) -> Result<(), PodError> {
+fn check_count(found: usize, most: usize) -> Result<(), Error> {
     match found > most {
-        true => Err(PodError::new("", format_args!("found {found} items, accepted at most {most}"))),
+        true => Err(Error::new(format_args!("found {found} items, accepted at most {most}"))),
         false => Ok(()),
     }
 }
 
 /// Returns the error for the name of the item of a list.
-fn too_long(index: usize, name: &str) -> PodError {
+fn too_long(index: usize, name: &str) -> Error {
     let problem = format_args!("found {} bytes, accepted at most {MAX_NAME}", name.len());
-    PodError::new(format!("[{index}].name"), problem)
+    Error::new(problem).within("name").within(&format!("[{index}]"))
 }
 
 fn pairs<'t>(map: Option<&'t BTreeMap<Text<'_>, Text<'_>>>) -> impl Iterator<Item = (&'t str, &'t str)> {

@@ -1,9 +1,6 @@
 //! Views of probes.
 
-use super::{
-    ContainerView, PodError,
-    reader::{Reader, Text},
-};
+use super::{ContainerView, Error, Reader, Text};
 
 /// A probe or hook. Of several actions, which the API server rejects, the first of `httpGet`, `tcpSocket` and `grpc` counts.
 #[derive(Debug, Clone)]
@@ -12,7 +9,7 @@ pub(crate) struct RawProbe<'a> {
 }
 
 impl<'a> RawProbe<'a> {
-    pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let [mut http_get, mut tcp_socket, mut grpc] = [None, None, None];
         reader.object(|reader, key| match key {
             "httpGet" => reader.member(&mut http_get, Action::read),
@@ -54,7 +51,7 @@ pub(crate) struct Action<'a> {
 }
 
 impl<'a> Action<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, PodError> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut action = Self::default();
         reader.object(|reader, key| match key {
             "path" => reader.member(&mut action.path, Reader::text),

@@ -7,14 +7,13 @@ mod merge;
 mod paths;
 pub(crate) mod touched;
 
-use std::io;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
 use json_patch::PatchOperation;
+use lucid_text::json::GoEscapes;
 use serde::Serialize;
 use serde_json::Value;
-use serde_json::ser::Formatter;
 use snafu::{Snafu, ensure};
 
 pub use paths::{AllowedPath, AllowedPaths};
@@ -257,29 +256,6 @@ impl From<json_patch::Patch> for JsonPatch {
 impl PartialEq for JsonPatch {
     fn eq(&self, other: &Self) -> bool {
         self.operations() == other.operations()
-    }
-}
-
-/// Escapes strings as Go does.
-struct GoEscapes;
-
-impl Formatter for GoEscapes {
-    fn write_string_fragment<W: io::Write + ?Sized>(
-        &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some(at) = rest.find(['<', '>', '&', '\u{2028}', '\u{2029}']) {
-            let (before, from) = rest.split_at(at);
-            writer.write_all(before.as_bytes())?;
-            let mut characters = from.chars();
-            if let Some(escaped) = characters.next() {
-                write!(writer, "\\u{:04x}", u32::from(escaped))?;
-            }
-            rest = characters.as_str();
-        }
-        writer.write_all(rest.as_bytes())
     }
 }
 

@@ -1,19 +1,19 @@
-//! JSON text as the API server writes it.
-
 use std::io;
 
 use serde::Serialize;
 use serde_json::{Serializer, ser::Formatter};
 
-/// Serializes strings, lists and string-keyed maps, which cannot fail, with the escapes of Go: the API server compares
-/// the value of a `test` operation byte by byte with its own serialization.
-pub(crate) fn json(value: &(impl Serialize + ?Sized)) -> String {
+/// Serializes strings, lists and string-keyed maps, which cannot fail, with the [escapes of Go](GoEscapes).
+pub fn to_string(value: &(impl Serialize + ?Sized)) -> String {
     let mut text = Vec::with_capacity(128);
     let written = value.serialize(&mut Serializer::with_formatter(&mut text, GoEscapes));
     written.ok().and_then(|()| String::from_utf8(text).ok()).unwrap_or_default()
 }
 
-struct GoEscapes;
+/// Writes `<`, `>`, `&` and the separators U+2028 and U+2029 as `\\u` escapes, as Go's `encoding/json` does. The API server
+/// compares the value of a patch's `test` operation byte by byte with its own serialization.
+#[derive(Clone, Debug)]
+pub struct GoEscapes;
 
 impl Formatter for GoEscapes {
     fn write_string_fragment<W: io::Write + ?Sized>(
@@ -48,7 +48,7 @@ mod tests {
     fn escapes_are_those_of_go() {
         let text = "<a>&€\u{2028}\u{2027}\u{2029}\"\\\u{1}\n";
         let expected = r#""\u003ca\u003e\u0026€\u2028‧\u2029\"\\\u0001\n""#;
-        assert_eq!(json(text), expected);
+        assert_eq!(to_string(text), expected);
         assert_eq!(serde_json::from_str::<String>(expected).ok().as_deref(), Some(text));
     }
 }

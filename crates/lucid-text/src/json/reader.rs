@@ -1,47 +1,57 @@
-//! Reads the JSON of a pod from front to back, in one pass. Rare and small parts are read by serde.
-
 use std::{borrow::Cow, collections::BTreeMap, str::FromStr};
 
 use serde::{
     Deserialize,
     de::{Error as _, IgnoredAny, Unexpected},
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
 
-use super::error::PodError;
+use super::{
+    Error,
+    value::{end_of_value, special},
+};
 
-type Result<T> = std::result::Result<T, PodError>;
+type Result<T> = std::result::Result<T, Error>;
 
-/// Maximum number of items in a list: more than the meaningful items that fit into 1.5 MiB, the size limit of etcd. The
-/// limit bounds memory: an empty object takes 3 bytes of JSON and far more when parsed.
-pub(super) const LONGEST_LIST: usize = 65_536;
+/// Maximum number of items of a [`Reader::list`]: more than the meaningful items that fit into 1.5 MiB, the size limit of
+/// etcd. The limit bounds memory: an empty object takes 3 bytes of JSON and far more when parsed.
+pub const LONGEST_LIST: usize = 65_536;
 
 /// A string that borrows from the JSON unless it contains escapes.
-pub(crate) type Text<'a> = Cow<'a, str>;
+pub type Text<'a> = Cow<'a, str>;
 
 /// The JSON of a valid string, which is decoded when it is read. This saves a copy of every string with escapes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LazyText<'a>(&'a str);
+pub struct LazyText<'a>(&'a str);
 
 impl<'a> LazyText<'a> {
-    pub(super) fn decode(self) -> Text<'a> {
+    /// Decodes the string.
+    #[must_use]
+    pub fn decode(self) -> Text<'a> {
         Reader::new(self.0).text().unwrap_or_default()
     }
 }
 
-/// JSON and the position of the next value.
-pub(crate) struct Reader<'a> {
+/// Reads JSON from front to back. Each method reads the next value.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
     json: &'a str,
     next: usize,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(json: &'a str) -> Self {
+    /// Creates a reader of one value.
+    #[must_use]
+    pub const fn new(json: &'a str) -> Self {
         Self { json, next: 0 }
     }
 
     /// Fails unless only white space is left.
-    pub(crate) fn end(mut self) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] if something follows the value.
+    pub fn end(mut self) -> Result<()> {
         if self.peek().is_none() { Ok(()) } else { Err(self.syntax_error()) }
     }
 
@@ -65,43 +75,78 @@ impl<'a> Reader<'a> {
         self.json.get(self.next..).unwrap_or_default()
     }
 
-    /// Reads a scalar or raw value by serde.
-    pub(crate) fn value<T: Deserialize<'a>>(&mut self) -> Result<T> {
+    /// Reads a small value by serde.
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] if the value is invalid or not a `T`.
+    pub fn value<T: Deserialize<'a>>(&mut self) -> Result<T> {
         let mut values = serde_json::Deserializer::from_str(self.rest()).into_iter();
         let value = values.next().unwrap_or_else(|| Err(serde_json::Error::custom("expected a value")));
-        let value = value.map_err(PodError::from)?;
+        let value = value.map_err(Error::from)?;
         self.next += values.byte_offset();
         Ok(value)
     }
 
     /// Reads a value that counts as absent if it is of the wrong type.
-    pub(crate) fn lenient<T: FromStr>(&mut self) -> Result<Option<T>> {
-        Ok(self.value::<&RawValue>()?.get().parse().ok())
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] if the value is not valid JSON.
+    pub fn lenient<T: FromStr>(&mut self) -> Result<Option<T>> {
+        Ok(self.raw()?.parse().ok())
     }
 
-    pub(crate) fn skip(&mut self) -> Result<()> {
-        self.value::<IgnoredAny>().map(drop)
+    /// Skips a value.
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] if the value is not valid JSON.
+    pub fn skip(&mut self) -> Result<()> {
+        match end_of_value(self.json.as_bytes(), self.next) {
+            Some(end) => self.next = end,
+            // Reports the problem.
+            None => drop(self.value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+
+    /// Returns the text of a value.
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] if the value is not valid JSON.
+    pub fn raw(&mut self) -> Result<&'a str> {
+        let start = self.start();
+        self.skip()?;
+        Ok(self.since(start))
     }
 
     /// Returns the position of the next value.
-    pub(super) fn start(&mut self) -> usize {
+    #[must_use]
+    pub fn start(&mut self) -> usize {
         self.peek();
         self.next
     }
 
-    /// Returns what was read from a position on.
-    pub(super) fn since(&self, start: usize) -> &'a str {
+    /// Returns the text that was read from a position on.
+    #[must_use]
+    pub fn since(&self, start: usize) -> &'a str {
         self.json.get(start..self.next).unwrap_or_default()
     }
 
     /// Reads the value of a member, unless it is `null`. A member may occur only once.
-    pub(crate) fn member<T>(
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] of `read`, or if the member is already there.
+    pub fn member<T>(
         &mut self,
         member: &mut Option<T>,
         read: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<()> {
         if member.is_some() {
-            return Err(PodError::new("", "duplicate field"));
+            return Err(Error::new("duplicate field"));
         }
         if self.peek() == Some(b'n') {
             return self.skip();
@@ -111,12 +156,20 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the members of an object. `member` reads the value of the member with this name.
-    pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, &str) -> Result<()>) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] of `member`, with the name in its path, or if the value is not an object.
+    pub fn object(&mut self, mut member: impl FnMut(&mut Self, &str) -> Result<()>) -> Result<()> {
         self.entries("an object", |reader, key| member(reader, key))
     }
 
     /// Reads an object of which only this member is needed.
-    pub(crate) fn only_member<T>(
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] of `read`, with the name in its path, or if the value is not an object.
+    pub fn only_member<T>(
         &mut self,
         name: &str,
         mut read: impl FnMut(&mut Self) -> Result<T>,
@@ -130,10 +183,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a map, of which the last of several equal keys counts.
-    pub(crate) fn map<T>(
-        &mut self,
-        mut value: impl FnMut(&mut Self) -> Result<T>,
-    ) -> Result<BTreeMap<Text<'a>, T>> {
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] of `value`, with the key in its path, or if the value is not an object.
+    pub fn map<T>(&mut self, mut value: impl FnMut(&mut Self) -> Result<T>) -> Result<BTreeMap<Text<'a>, T>> {
         let mut map = BTreeMap::new();
         self.entries("a map", |reader, key| value(reader).map(|value| drop(map.insert(key.clone(), value))))?;
         Ok(map)
@@ -169,7 +223,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the items of a list. `item` reads the item with this index.
-    pub(super) fn items(&mut self, mut item: impl FnMut(&mut Self, usize) -> Result<()>) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] of `item`, with the index in its path, or if the value is not a list.
+    pub fn items(&mut self, mut item: impl FnMut(&mut Self, usize) -> Result<()>) -> Result<()> {
         if !self.take(b'[') {
             return Err(self.mismatch("a list"));
         }
@@ -190,7 +248,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a list of at most [`LONGEST_LIST`] items.
-    pub(crate) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] of `item`, with the index in its path, or if the value is not a list or too long.
+    pub fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let (mut items, mut is_too_long) = (Vec::new(), false);
         self.items(|reader, index| {
             is_too_long = index >= LONGEST_LIST;
@@ -198,15 +260,18 @@ impl<'a> Reader<'a> {
         })?;
         match is_too_long {
             false => Ok(items),
-            true => Err(PodError::new(
-                "",
-                format_args!("found more than {LONGEST_LIST} items, accepted at most {LONGEST_LIST}"),
-            )),
+            true => Err(Error::new(format_args!(
+                "found more than {LONGEST_LIST} items, accepted at most {LONGEST_LIST}"
+            ))),
         }
     }
 
     /// Reads a string; empty for `null`.
-    pub(crate) fn text(&mut self) -> Result<Text<'a>> {
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] if the value is not a string, or has an escape of half a surrogate pair.
+    pub fn text(&mut self) -> Result<Text<'a>> {
         match self.peek() {
             Some(b'"') => {}
             Some(b'n') => return self.skip().map(|()| Text::default()),
@@ -216,7 +281,7 @@ impl<'a> Reader<'a> {
         let end = special(self.json.as_bytes(), start);
         if self.json.as_bytes().get(end) != Some(&b'"') {
             return self.value().map(Text::Owned).map_err(|error| match self.skip() {
-                Ok(()) => PodError::new("", "found a lone surrogate in a hex escape"),
+                Ok(()) => Error::new("found a lone surrogate in a hex escape"),
                 Err(_) => error,
             });
         }
@@ -225,7 +290,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a string that is decoded later.
-    pub(super) fn lazy_text(&mut self) -> Result<LazyText<'a>> {
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] as for [`text`](Self::text).
+    pub fn lazy_text(&mut self) -> Result<LazyText<'a>> {
         let (is_text, start) = (self.peek() == Some(b'"'), self.next);
         let bytes = self.json.as_bytes();
         let mut end = special(bytes, start + 1);
@@ -242,8 +311,12 @@ impl<'a> Reader<'a> {
         Ok(LazyText(self.json.get(start..self.next).unwrap_or_default()))
     }
 
-    /// Reads a number or, if that is next, a string.
-    pub(super) fn number_or_text(&mut self, expected: &str) -> Result<std::result::Result<i64, Text<'a>>> {
+    /// Reads a number or, if that is next, a string. `expected` names them in the error.
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] if the value is neither.
+    pub fn number_or_text(&mut self, expected: &str) -> Result<std::result::Result<i64, Text<'a>>> {
         match self.peek() {
             Some(b'"') => self.text().map(Err),
             _ => self.value().map(Ok).map_err(|_| self.mismatch(expected)),
@@ -251,7 +324,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the error for a value of another type.
-    fn mismatch(&mut self, expected: &str) -> PodError {
+    fn mismatch(&mut self, expected: &str) -> Error {
         let value = match self.peek() {
             // Not parsed, because they may be large.
             Some(b'[') => Value::Array(Vec::new()),
@@ -276,31 +349,10 @@ impl<'a> Reader<'a> {
         serde_json::Error::invalid_type(found, &expected).into()
     }
 
-    fn syntax_error(&self) -> PodError {
+    fn syntax_error(&self) -> Error {
         match serde_json::from_str::<IgnoredAny>(self.json) {
             Err(error) => error.into(),
-            Ok(_) => PodError::new("", "invalid JSON"),
+            Ok(_) => Error::new("invalid JSON"),
         }
     }
-}
-
-/// Returns the position of the first quote, backslash or control character from `start` on.
-fn special(bytes: &[u8], start: usize) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = ONES << 7;
-    let mut at = start;
-    while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
-        let word = u64::from_le_bytes(*word);
-        let (quote, backslash) = (word ^ (ONES * 0x22), word ^ (ONES * 0x5c));
-        let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-        // The lowest mark is exact.
-        let found = (zero(quote) | zero(backslash) | word.wrapping_sub(ONES * 0x20) & !word) & HIGH;
-        if found != 0 {
-            return at + (found.trailing_zeros() / 8) as usize;
-        }
-        at += 8;
-    }
-    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | ..0x20);
-    let rest = bytes.get(at..).unwrap_or_default();
-    at + rest.iter().position(is_special).unwrap_or(rest.len())
 }
