@@ -101,7 +101,7 @@ impl Forward {
         let mut response = sent.await.map_err(|error| {
             let is_loop = lucid_proxy::causes(&error).any(|cause| cause.is::<InPod>());
             let status = if is_loop { StatusCode::LOOP_DETECTED } else { StatusCode::BAD_GATEWAY };
-            let (Target { scheme, authority, .. }, error) = (target, lucid_proxy::with_causes(&error));
+            let (Target { scheme, authority, .. }, error) = (target, lucid_text::with_causes(&error));
             (status, format!("failed to forward to {scheme}://{authority}: {error}"))
         })?;
         lucid_proxy::remove_hop_by_hop(response.headers_mut());

@@ -1,6 +1,6 @@
 use std::fmt::Display;
 
-use lucid_webhook::with_causes;
+use lucid_text::with_causes;
 use snafu::Snafu;
 
 /// A program cannot start, or failed. Its user reads the message; no caller distinguishes cases.

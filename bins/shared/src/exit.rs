@@ -2,7 +2,7 @@ use std::error::Error;
 use std::io::{self, Stdout, Write};
 use std::process::{self, ExitCode};
 
-use lucid_webhook::with_causes;
+use lucid_text::with_causes;
 
 /// Exit code by which shells report a process that SIGPIPE has terminated.
 const BROKEN_PIPE: i32 = 128 + 13;

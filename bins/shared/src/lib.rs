@@ -20,6 +20,7 @@ pub use changes::{follow, parent};
 pub use error::Error;
 pub use exit::{Output, complain, end, output};
 pub use logging::{LogArgs, LogFormat, init_logging};
-pub use lucid_webhook::{shutdown_signal, with_causes};
+pub use lucid_text::with_causes;
+pub use lucid_webhook::shutdown_signal;
 pub use names::{parse_namespace, parse_object_name};
 pub use telemetry::{Telemetry, init_telemetry};

@@ -1,6 +1,6 @@
 //! Kubernetes object names as arguments.
 
-use lucid_webhook::names::{is_dns_label, is_dns_subdomain};
+use lucid_text::names::{is_dns_label, is_dns_subdomain};
 
 /// Parses a DNS label (RFC 1123), the form of namespace names, for clap's `value_parser`.
 ///

@@ -8,7 +8,8 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use kube::api::PostParams;
 use kube::{Api, Client};
 use lucid_policy::Permission;
-use lucid_webhook::{UserInfo, with_causes};
+use lucid_text::with_causes;
+use lucid_webhook::UserInfo;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout_at};
 

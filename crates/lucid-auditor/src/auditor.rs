@@ -238,7 +238,7 @@ impl Auditor {
             None => self.forwarder.send(next, peer, parts, body).await,
         };
         let response = response.map_err(|error| {
-            let message = format!("no answer from {next}: {}", lucid_proxy::with_causes(&error));
+            let message = format!("no answer from {next}: {}", lucid_text::with_causes(&error));
             asked.refuse(&self.settings.id, StatusCode::BAD_GATEWAY, "next_unreachable", &message)
         })?;
         self.cors.remember(next, origin.as_ref(), response.headers());

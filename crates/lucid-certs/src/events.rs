@@ -23,6 +23,6 @@ pub(crate) async fn publish(
     let event = Event { type_, reason, note: Some(note), action, secondary: None };
     if let Err(error) = recorder.publish(&event, object).await {
         let object = object.name.as_deref().unwrap_or_default();
-        warn!(object, error = crate::chain(&error), "failed to publish an event");
+        warn!(object, error = lucid_text::with_causes(&error), "failed to publish an event");
     }
 }

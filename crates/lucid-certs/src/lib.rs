@@ -187,15 +187,6 @@ pub use certificates::Certificates;
 #[cfg(feature = "kube")]
 pub use self_managed::{CaStatus, CaSummary, RotationRequest, SelfManaged};
 
-/// Formats an error and its causes on one line, omitting causes that the line already contains.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |line, cause| {
-        let cause = cause.to_string();
-        if line.contains(&cause) { line } else { format!("{line}: {cause}") }
-    })
-}
-
 /// Compiles the README's examples.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -39,7 +39,7 @@ where
                 Some(event)
             }
             Err(error) => {
-                let error = crate::chain(&error);
+                let error = lucid_text::with_causes(&error);
                 if last_problem.is_new(&error) {
                     warn!(error, "failed to watch {what}; retrying");
                 }

@@ -10,9 +10,9 @@ use crate::{
     mode::{AuditMode, Direction, Intercept, ModeError, OtherPorts, PodChoices, SidecarMode},
     pod::PodView,
     port_list::{PortList, PortListError},
-    text::Excerpt,
     warning::Warning,
 };
+use lucid_text::Excerpt;
 
 /// Settings from a pod's annotations.
 ///

@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, num::NonZeroU16, str::FromStr, sync::Arc};
 
+use lucid_text::Excerpt;
 use serde::{Deserialize, Serialize};
 use snafu::Snafu;
 
-use crate::{keys, text::Excerpt};
+use crate::keys;
 
 /// Parameters of `lucid-egress`, passed as JSON in [`EGRESS_ENV`](crate::keys::EGRESS_ENV).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

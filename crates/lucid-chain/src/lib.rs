@@ -151,7 +151,6 @@ pub mod redirect;
 mod setting_source;
 mod skip;
 mod template;
-mod text;
 mod trigger;
 mod uid_range;
 mod uninject;

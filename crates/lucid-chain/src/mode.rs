@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+use lucid_text::Excerpt;
 use serde::{Deserialize, Serialize};
 use snafu::Snafu;
 
-use crate::{keys, text::Excerpt};
+use crate::keys;
 
 /// Reaction of auditors to a finding, passed to each of them as `LUCID_AUDIT_MODE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use lucid_notary::{ImagePattern, ImageReference};
+use lucid_text::{Excerpt, Line};
 use snafu::Snafu;
 
 use crate::{
     catalogue::{Auditor, Catalogue, Files},
     chain, keys,
-    text::{Excerpt, Line},
 };
 
 /// The ConfigMap of a namespace holds no valid chain; the message names the ConfigMap and the key.

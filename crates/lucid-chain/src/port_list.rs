@@ -2,10 +2,11 @@
 
 use std::{fmt, num::NonZeroU16, str::FromStr};
 
+use lucid_text::Excerpt;
 use serde::{Deserialize, Serialize};
 use snafu::Snafu;
 
-use crate::{port, redirect::MAX_ROUTES, text::Excerpt};
+use crate::{port, redirect::MAX_ROUTES};
 
 /// Ports such as `8080,8085`: between 1 and 8 different ones, in their written order.
 ///

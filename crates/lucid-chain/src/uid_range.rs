@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+use lucid_text::Excerpt;
 use snafu::{OptionExt, Snafu};
 
-use crate::{keys, text::Excerpt};
+use crate::keys;
 
 /// Smallest and largest uid of an auditor. `runAsUser` is at most `i32::MAX`.
 const AUDITOR_UIDS: (u32, u32) = (1001, i32::MAX.cast_unsigned());

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use lucid_text::Excerpt;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -10,7 +11,6 @@ use crate::{
     patch::{Originals, PodPatch, restore},
     plan::{AUDITOR_URL_ENV, BASE_URL_ENV, begins_with_any, local_port, local_url},
     redirect::Redirect,
-    text::Excerpt,
     warning::Warning,
 };
 

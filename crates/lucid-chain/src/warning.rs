@@ -8,9 +8,9 @@ use crate::{
     plan::Shortage,
     pod_security::PodSecurity,
     setting_source::SettingSource,
-    text::{Excerpt, Name},
     uid_range::UidRange,
 };
+use lucid_text::{Excerpt, Name};
 
 /// A problem with a pod or its settings that planning or patching worked around.
 ///

@@ -30,24 +30,3 @@ where
 
     deserializer.deserialize_str(Text { expected, value: PhantomData })
 }
-
-/// Quotes untrusted `text` for an error message, truncated to 300 bytes.
-pub(crate) fn excerpt(text: &str) -> String {
-    const LIMIT: usize = 300;
-    match text.floor_char_boundary(LIMIT) {
-        end if end == text.len() => format!("{text:?}"),
-        end => format!("{:?}… ({} bytes)", &text[..end], text.len()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::excerpt;
-
-    #[test]
-    fn excerpts_are_truncated_and_escaped() {
-        assert_eq!(excerpt("a\nb"), r#""a\nb""#);
-        let cut = excerpt(&"é".repeat(301));
-        assert!(cut.ends_with("é\"… (602 bytes)"), "{cut}");
-    }
-}

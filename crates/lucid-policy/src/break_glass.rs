@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 use lucid_chain::{PodChoices, keys};
+use lucid_text::Excerpt;
 use regex::Regex;
 use snafu::{ResultExt, Snafu};
 
 use crate::case::Case;
-use crate::finding::Problem;
-use crate::text::{self, excerpt};
+use crate::finding::{Problem, truncated};
 
 /// Recommended pattern of tickets: a label value with at least one digit, such as `INC-4711` or `CHG0042001`. It does not
 /// match `true`.
@@ -95,7 +95,7 @@ impl Tickets {
             Some(pattern) if pattern.regex.is_match(ticket) => return check_expiry(case),
             Some(pattern) => format!("accepted is a ticket that matches {}", pattern.text),
         };
-        let found = excerpt(ticket);
+        let found = Excerpt(ticket);
         let message = format!("label {}: found {found}, {accepted}", keys::BREAK_GLASS);
         Some(Problem::break_glass("TicketInvalid", message))
     }
@@ -106,7 +106,7 @@ impl Tickets {
         }
         let problem = self.check(case).or_else(|| match permission {
             Permission::Denied { reason } => {
-                let message = format!("the break-glass ticket does not count: {}", text::truncated(reason));
+                let message = format!("the break-glass ticket does not count: {}", truncated(reason));
                 Some(Problem::break_glass("NotPermitted", message))
             }
             Permission::NotRequired if case.pod_choices < PodChoices::Unset => Some(Problem::break_glass(
@@ -140,7 +140,7 @@ fn check_expiry(case: &Case<'_>) -> Option<Problem> {
             format!(
                 "annotation {}: found {}, accepted is a time such as 2026-01-31T18:00:00Z",
                 keys::BREAK_GLASS_UNTIL,
-                excerpt(until)
+                Excerpt(until)
             ),
         )),
     }

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_chain::{ContainerView, Decision, Plan, Warning, keys};
+use lucid_text::Excerpt;
 
 use crate::case::Case;
 use crate::container_list::{ContainerList, declares_auditor, declares_init};
-use crate::finding::Problem;
+use crate::finding::{Problem, truncated};
 use crate::findings::Findings;
-use crate::text::{self, excerpt};
 
 /// Annotations by which the VerticalPodAutoscaler records that it changed a pod.
 const AUTOSCALER: [&str; 3] = ["vpaInPlaceUpdated", "vpaObservedContainers", "vpaUpdates"];
@@ -25,7 +25,7 @@ impl Case<'_> {
         match &self.outcome.decision {
             // A running pod is not replanned: only new pods and templates can fail to fit a chain.
             Decision::Impossible { reason } if self.is_created() || !self.is_pod() => {
-                let reason = text::truncated(&reason.to_string());
+                let reason = truncated(&reason.to_string());
                 findings.add(&findings.pod(), Problem::chain("ChainImpossible", reason));
             }
             Decision::Planned(plan) if self.is_pod() => self.compare(plan, findings),
@@ -41,7 +41,7 @@ impl Case<'_> {
         let is_new = self.is_created() || !self.is_pod();
         let plan = self.plan().filter(|plan| is_new && plan.direction.value.covers_inbound());
         let Some(warning) = plan.and_then(|plan| plan.model_port.warning()) else { return };
-        let message = text::truncated(&warning.to_string());
+        let message = truncated(&warning.to_string());
         findings.add(&findings.pod(), Problem::chain(warning.reason(), message));
     }
 
@@ -103,7 +103,7 @@ impl Case<'_> {
     fn differs(&self, name: &str, difference: &str) -> Problem {
         let is_scaled = || AUTOSCALER.iter().any(|key| self.pod().annotation(key).is_some());
         if difference.starts_with("resources") && is_scaled() {
-            let name = excerpt(name);
+            let name = Excerpt(name);
             let advice = format!(
                 "exclude it in the pod's VerticalPodAutoscaler: resourcePolicy.containerPolicies with containerName: {name}, \
                  mode: \"Off\", or widen resources.min and max in auditors.yaml"
@@ -230,7 +230,7 @@ fn starting(problem: Problem, list: ContainerList, found: &ContainerView<'_>) ->
 }
 
 fn differs(field: &str, advice: &str) -> Problem {
-    let field = text::truncated(field);
+    let field = truncated(field);
     let message =
         format!("it is part of the pod's auditor chain and differs from the plan in {field}; {advice}");
     Problem::chain("ContainerDiffers", message)
@@ -238,7 +238,7 @@ fn differs(field: &str, advice: &str) -> Problem {
 
 fn not_as_injected(path: &str) -> Problem {
     let message =
-        format!("{} is not as injection makes it: keep other webhooks from changing it", excerpt(path));
+        format!("{} is not as injection makes it: keep other webhooks from changing it", Excerpt(path));
     // A substituted volume could bring files into the auditors.
     Problem::chain("NotAsInjected", message).warn_if(!path.starts_with("/spec/volumes"))
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use lucid_notary::{Digest, ImagePattern, ImageReference};
+use lucid_text::names::is_dns_label;
 use serde::Deserialize;
 use snafu::Snafu;
 
@@ -89,16 +90,6 @@ impl TryFrom<Written> for Exemption {
         written.host_paths = host_paths.iter().map(|path| host_path::normalized(path)).collect();
         Ok(Self(written))
     }
-}
-
-/// Returns `true` for an RFC 1123 label.
-fn is_dns_label(text: &str) -> bool {
-    let is_end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.len() <= 63
-        && bytes.first().is_some_and(is_end)
-        && bytes.last().is_some_and(is_end)
-        && bytes.iter().all(|byte| is_end(byte) || *byte == b'-')
 }
 
 impl Exemption {

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use lucid_text::truncate;
+
 use crate::container_list::ContainerList;
-use crate::text::shortened;
 
 /// Maximum number of characters shown of a container name (RFC 1123 label) and of an image reference.
 const MAX_NAME: usize = 63;
@@ -110,12 +111,20 @@ impl Problem {
     }
 }
 
+/// Maximum number of characters of an untrusted text that a finding stores.
+const MAX_STORED: usize = 512;
+
+/// Copies `text`, truncated to [`MAX_STORED`] characters.
+pub(crate) fn truncated(text: &str) -> String {
+    truncate(text, MAX_STORED).into_owned()
+}
+
 /// Formats one bounded line without control characters, suitable for an admission warning, a denial or a log line.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(Location { list, name, image }) = &self.location {
             // The API server accepts control characters within an image.
-            let (name, image) = (shortened(name, MAX_NAME), shortened(image, MAX_IMAGE));
+            let (name, image) = (truncate(name, MAX_NAME), truncate(image, MAX_IMAGE));
             let (name, image) = (name.escape_debug(), image.escape_debug());
             match self.problem.check {
                 Check::Images => write!(f, "auditor {list} {name}, image {image}: ")?,

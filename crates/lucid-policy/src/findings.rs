@@ -4,9 +4,8 @@ use lucid_chain::ContainerView;
 
 use crate::container_list::ContainerList;
 use crate::exemptions::{Exempted, Exemption};
-use crate::finding::{Check, Finding, Location, Problem, Severity};
+use crate::finding::{Check, Finding, Location, Problem, Severity, truncated};
 use crate::mode::Strictness;
-use crate::text;
 
 /// Maximum number of stored findings and of stored exemptions. The author of a pod controls the number of problems.
 const MAX_FINDINGS: usize = 64;
@@ -112,8 +111,8 @@ impl Site<'_, '_> {
     fn finding(&self, problem: Problem) -> Finding {
         let location = self.at.map(|(list, name, image)| Location {
             list,
-            name: text::truncated(name),
-            image: text::truncated(image),
+            name: truncated(name),
+            image: truncated(image),
         });
         Finding { severity: problem.severity, location, problem }
     }

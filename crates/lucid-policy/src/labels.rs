@@ -5,7 +5,7 @@ use lucid_chain::{PodView, keys, nearest};
 use crate::case::Case;
 use crate::finding::Problem;
 use crate::findings::Findings;
-use crate::text::excerpt;
+use lucid_text::Excerpt;
 
 /// A label that every pod must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Case<'_> {
             }
             Some(found) if values.is_empty() || values.iter().any(|value| value == found) => None,
             Some(found) => {
-                let message = format!("label {key}: found {}, accepted {}", excerpt(found), accepted());
+                let message = format!("label {key}: found {}, accepted {}", Excerpt(found), accepted());
                 Some(Problem::label("TierInvalid", message))
             }
         }
@@ -136,7 +136,7 @@ fn misspelt(list: &'static str, key: &str) -> Option<Problem> {
         (None, Some(meant)) => format!("{other} {meant}"),
         (None, None) => return None,
     };
-    let key = excerpt(key);
+    let key = Excerpt(key);
     let message = format!("{list} {key} means nothing to Lucid, did you mean the {meant}?");
     Some(Problem::label("Misspelt", message).warn_if(true))
 }

@@ -83,7 +83,6 @@ mod labels;
 mod mode;
 mod policy;
 mod subject;
-mod text;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -10,11 +10,10 @@ use crate::break_glass::{BreakGlass, Permission, Tickets};
 use crate::case::Case;
 use crate::evaluation::Evaluation;
 use crate::exemptions::Exemption;
-use crate::finding::Problem;
+use crate::finding::{Problem, truncated};
 use crate::findings::Findings;
 use crate::labels::RequiredLabel;
 use crate::mode::{Mode, Strictness};
-use crate::text;
 
 /// Settings of the policy. The default performs all checks, accepts no break-glass tickets, and
 /// refuses nothing: its mode is [`Mode::Audit`].
@@ -122,7 +121,7 @@ impl Policy {
         if let Some(problem) = problem {
             findings.add(&pod, problem);
         }
-        let ticket = case.ticket().filter(|_| break_glass == BreakGlass::Opened).map(text::truncated);
+        let ticket = case.ticket().filter(|_| break_glass == BreakGlass::Opened).map(truncated);
         let tier = self.tier(case.pod()).to_owned();
         Evaluation::new(self.mode, case.subject.request.workload, findings, break_glass, ticket)
             .with_tier(tier)
@@ -147,7 +146,7 @@ fn image_problem(
     match verdicts.get(digest).map(|checked| &checked.verdict) {
         Some(Verdict::Notarized) => None,
         Some(Verdict::NotNotarized) => Some(Problem::image("NotNotarized", "not notarized")),
-        Some(Verdict::Unknown { reason }) => Some(unverified(text::truncated(reason))),
+        Some(Verdict::Unknown { reason }) => Some(unverified(truncated(reason))),
         None => Some(unverified("the Verifier was not asked".to_owned())),
     }
 }

@@ -144,8 +144,14 @@ pub struct SubjectError {
 }
 
 impl SubjectError {
-    fn object(workload: Workload, error: &serde_json::Error) -> Self {
-        Self { workload, problem: format!("failed to read the {workload}: {}", reason(error)) }
+    fn object(workload: Workload, error: serde_json::Error) -> Self {
+        Self {
+            workload,
+            problem: format!(
+                "failed to read the {workload}: {}",
+                lucid_text::json::Error::from(error).problem()
+            ),
+        }
     }
 
     fn pod(workload: Workload, error: &PodError) -> Self {
@@ -158,13 +164,6 @@ impl SubjectError {
     pub fn workload(&self) -> Workload {
         self.workload
     }
-}
-
-/// Returns the message of a data error without line and column: these refer to JSON that the user has not seen.
-fn reason(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    text.strip_suffix(&place).filter(|_| error.is_data()).unwrap_or(&text).to_owned()
 }
 
 impl<'a> Request<'a> {
@@ -283,7 +282,7 @@ impl<'a> Part<'a> {
     }
 
     fn from_object(workload: Workload, json: &'a [u8]) -> Result<Option<Self>, SubjectError> {
-        let invalid = |error| SubjectError::object(workload, &error);
+        let invalid = |error| SubjectError::object(workload, error);
         let object: Object<'a> = serde_json::from_slice(json).map_err(invalid)?;
         let inner = |json: Option<&'a RawValue>| match json {
             Some(json) => serde_json::from_str::<Inner<'a>>(json.get()).map_err(invalid),

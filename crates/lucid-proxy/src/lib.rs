@@ -139,12 +139,6 @@ pub fn causes<'a>(
     iter::successors(error.source(), |&cause| cause.source())
 }
 
-/// Returns the message of an error with those of its causes.
-pub fn with_causes(error: &(dyn Error + 'static)) -> String {
-    let causes: String = causes(error).map(|cause| format!(": {cause}")).collect();
-    format!("{error}{causes}")
-}
-
 /// Listens on all addresses. The containers of a pod call each other at `localhost`, which resolves to `::1` first; an
 /// unused address would leave the port to other processes of the pod.
 ///

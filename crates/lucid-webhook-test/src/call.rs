@@ -64,7 +64,8 @@ impl Endpoint {
             loop {
                 attempts += 1;
                 // A request that may have been sent is not retried.
-                let response = self.attempt(&url, body.clone()).await.map_err(|error| chain(&*error));
+                let response =
+                    self.attempt(&url, body.clone()).await.map_err(|error| lucid_text::with_causes(&*error));
                 let response = response.map_err(|error| format!("Post {url:?}: {error}"))?;
                 match retry_after(&response) {
                     Some(pause) if attempts <= MAX_RETRIES => sleep(pause).await,
@@ -91,12 +92,6 @@ impl Endpoint {
         }
         self.transport.clone().oneshot(request).await
     }
-}
-
-/// Formats an error and its causes.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Delay requested by the webhook; only whole seconds are supported.

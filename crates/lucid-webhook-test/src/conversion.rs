@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use lucid_webhook::names::{is_name, is_qualified_name};
+use lucid_text::names::{is_name, is_qualified_name};
 use serde_json::{Map, Value, json};
 use snafu::Snafu;
 

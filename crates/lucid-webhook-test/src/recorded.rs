@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lucid_webhook::names::is_name;
+use lucid_text::names::is_name;
 
 use crate::outcome::Dropped;
 

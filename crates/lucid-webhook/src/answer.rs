@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use futures::FutureExt;
+use lucid_text::truncate;
 use tokio::time::{Instant, timeout_at};
 use tower::BoxError;
 use tracing::field::Empty;
@@ -17,9 +18,10 @@ use crate::metrics::{Outcome, WebhookMetrics};
 use crate::offload::{self, Slot};
 use crate::response::{AdmissionResponse, FailureKind};
 use crate::review::{AdmissionRequest, Operation};
-use crate::truncate::{excerpt, truncate};
 use crate::webhook::Webhook;
 
+/// Maximum number of characters of a name in the span.
+const LONGEST_NAME: usize = 200;
 /// Maximum number of characters of a failure in the log; a failure may quote the request.
 const LONGEST_FAILURE: usize = 1024;
 
@@ -144,16 +146,17 @@ impl Webhook {
 
     /// With feature `opentelemetry`, the span is a child of the API server's span for `tracing-opentelemetry` as well.
     fn span(&self, request: &AdmissionRequest) -> Span {
-        let namespace = request.namespace.as_deref().map(excerpt);
+        let shown = |text| truncate(text, LONGEST_NAME);
+        let namespace = request.namespace.as_deref().map(shown);
         let span = tracing::info_span!(
             "admission",
             webhook = &*self.name,
-            uid = &*excerpt(&request.uid),
-            group = &*excerpt(&request.kind.group),
-            version = &*excerpt(&request.kind.version),
-            kind = &*excerpt(&request.kind.kind),
+            uid = &*shown(&request.uid),
+            group = &*shown(&request.kind.group),
+            version = &*shown(&request.kind.version),
+            kind = &*shown(&request.kind.kind),
             namespace = namespace.as_deref(),
-            name = &*excerpt(&request.name),
+            name = &*shown(&request.name),
             operation = request.operation.as_str(),
             dry_run = request.dry_run,
             outcome = Empty,

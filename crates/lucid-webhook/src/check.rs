@@ -7,10 +7,10 @@ use serde_json::Value;
 use snafu::{OptionExt, ResultExt, Snafu};
 
 use crate::kind::WebhookKind;
-use crate::names::is_name;
 use crate::patch::{AllowedPaths, JsonPatch, PatchError, touched};
 use crate::raw_object::{DecodeError, RawObject};
 use crate::response::AdmissionResponse;
+use lucid_text::names::is_name;
 
 /// Total length in characters above which the API server truncates each warning to 256.
 const WARNINGS_TOTAL: usize = 4096;

@@ -23,8 +23,8 @@ use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, ReviewError};
 use crate::route::{Bodies, OtherService, Route, Target};
 use crate::trace_parent::TraceParent;
-use crate::truncate::excerpt;
 use crate::webhook::Webhook;
+use lucid_text::Line;
 
 /// Handles one request. Never fails: errors become responses. `is_unauthenticated` is `true` for clients without a
 /// required certificate, which may not call admission webhooks.
@@ -175,7 +175,7 @@ fn refusal(error: &ReviewError, body: Received) -> Refusal {
     let Some(uid) = &error.uid else {
         return Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string());
     };
-    tracing::warn!(uid = &*excerpt(uid), "refused a malformed request: {error}");
+    tracing::warn!(uid = %Line(uid), "refused a malformed request: {error}");
     let response = AdmissionResponse::deny(400, "BadRequest", error.to_string());
     Refusal { response: review(uid, &response, body), outcome: Outcome::BadRequest }
 }
@@ -319,6 +319,6 @@ fn review(uid: &str, response: &AdmissionResponse, request: Received) -> Respons
 
 /// Builds an error response. It is logged as well: under `failurePolicy: Ignore` no user sees it.
 fn refuse(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
-    tracing::warn!(status = status.as_u16(), "refused a request: {}", excerpt(message));
+    tracing::warn!(status = status.as_u16(), "refused a request: {}", Line(message));
     reply::refusal(status, message)
 }

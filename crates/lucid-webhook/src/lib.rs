@@ -286,7 +286,6 @@ mod answer;
 mod bearer;
 mod body;
 mod budget;
-mod causes;
 mod check;
 #[cfg(feature = "client")]
 pub mod client;
@@ -300,7 +299,6 @@ mod handler;
 mod kind;
 mod kube_admission;
 mod metrics;
-pub mod names;
 mod offload;
 #[cfg(feature = "operator")]
 pub mod operator;
@@ -318,7 +316,6 @@ mod server;
 mod shutdown;
 mod side_effects;
 mod trace_parent;
-mod truncate;
 mod webhook;
 
 #[cfg(doctest)]
@@ -327,7 +324,6 @@ struct Readme;
 
 pub use admin::AdminServer;
 pub use bearer::{TokenFile, TokenFileError};
-pub use causes::with_causes;
 pub use conversion::{ConversionError, ConversionFn, Converted, Converter, ConverterBuilder, ConverterError};
 pub use failure::{Failure, FailureAction};
 pub use field_errors::{FieldErrors, FieldPath};

@@ -4,11 +4,10 @@ use std::fmt;
 
 use bytes::Bytes;
 use kube_core::response::StatusCause;
+use lucid_text::Line;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use snafu::Snafu;
-
-use crate::truncate::excerpt;
 
 /// JSON text of one object of the request; cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
@@ -83,7 +82,7 @@ impl fmt::Debug for RawObject {
 
 /// An object does not fit the type that the handler expects.
 #[derive(Debug, Snafu)]
-#[snafu(display("failed to decode the object{}: {}", at(path), excerpt(&without_text(source))))]
+#[snafu(display("failed to decode the object{}: {}", at(path), Line(&without_text(source))))]
 pub struct DecodeError {
     pub(crate) path: String,
     pub(crate) source: serde_json::Error,
@@ -100,7 +99,7 @@ impl DecodeError {
     pub(crate) fn cause(&self) -> StatusCause {
         StatusCause {
             reason: "FieldValueTypeInvalid".to_owned(),
-            message: format!("Invalid value: {}", excerpt(&without_text(&self.source))),
+            message: format!("Invalid value: {}", Line(&without_text(&self.source))),
             field: if self.path == "." { String::new() } else { self.path.clone() },
         }
     }

@@ -1,6 +1,7 @@
 //! Requests of an `admission.k8s.io/v1` AdmissionReview.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
 use http::Extensions;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use crate::peer_certificate::PeerCertificate;
 use crate::raw_object::RawObject;
 use crate::trace_parent::TraceParent;
-use crate::truncate::excerpt;
+use lucid_text::{Excerpt, Line};
 
 /// The supported `apiVersion`.
 pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -142,7 +143,7 @@ pub struct ReviewError {
 /// Maximum length of a uid in bytes. API servers send UUIDs of 36 bytes; the response repeats the uid.
 const LONGEST_UID: usize = 128;
 
-fn not_a_review(problem: &str) -> ReviewError {
+fn not_a_review(problem: impl fmt::Display) -> ReviewError {
     let problem = format!("the body is not an AdmissionReview: {problem}");
     ReviewSnafu { problem, uid: None }.build()
 }
@@ -288,14 +289,13 @@ impl AdmissionRequest {
     ///
     /// A [`ReviewError`] if `body` is not an AdmissionReview of `admission.k8s.io/v1`, or its request is malformed.
     pub fn from_json(body: &Bytes, deadline: Instant) -> Result<Self, ReviewError> {
-        let review = Review::read(body).map_err(|error| not_a_review(&excerpt(&error.to_string())))?;
+        let review = Review::read(body).map_err(|error| not_a_review(Line(&error.to_string())))?;
         let (api_version, kind) = (review.api_version.unwrap_or_default(), review.kind.unwrap_or_default());
         if api_version != API_VERSION || kind != KIND {
-            let (api_version, kind) = (format!("{api_version:?}"), format!("{kind:?}"));
-            return Err(not_a_review(&format!(
+            return Err(not_a_review(format_args!(
                 "found apiVersion {}, kind {}, accepted is {API_VERSION} {KIND}",
-                excerpt(&api_version),
-                excerpt(&kind)
+                Excerpt(&api_version),
+                Excerpt(&kind)
             )));
         }
         let problem = "the AdmissionReview has no request";
@@ -304,7 +304,7 @@ impl AdmissionRequest {
         let uid = request.uid()?;
         Self::read(body, deadline, &request, uid.clone()).map_err(|error| {
             let error = error.to_string();
-            let problem = format!("the AdmissionReview's request is malformed: {}", excerpt(&error));
+            let problem = format!("the AdmissionReview's request is malformed: {}", Line(&error));
             ReviewSnafu { problem, uid: Some(uid) }.build()
         })
     }

@@ -82,7 +82,7 @@ fn parse_tickets(pattern: &str) -> Result<Tickets, String> {
 
 fn parse_label_key(text: &str) -> Result<String, &'static str> {
     let key = text.trim();
-    match key.is_empty() || lucid_webhook::names::is_qualified_name(key) {
+    match key.is_empty() || lucid_text::names::is_qualified_name(key) {
         true => Ok(key.to_owned()),
         false => Err(
             "accepted is a label's key, such as lucid.computing/tier, or nothing: up to 63 letters, digits, '-', '_' and '.', \

@@ -19,7 +19,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use lucid_notary::client::Verifier;
 use lucid_notary::{CheckedVerdict, Digest, Verdict};
-use lucid_webhook::with_causes;
+use lucid_text::with_causes;
 use serde_json::json;
 use tokio::time::Instant;
 

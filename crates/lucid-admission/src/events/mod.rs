@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::runtime::events::Reporter;
-use lucid_webhook::{AdmissionRequest, with_causes};
+use lucid_text::with_causes;
+use lucid_webhook::AdmissionRequest;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 

@@ -188,7 +188,7 @@ impl DrivenTarget {
                 Some(reading)
             }
             Err(error) => {
-                let problem = crate::chain(&error);
+                let problem = lucid_text::with_causes(&error);
                 if self.last_problem.is_new(&problem) {
                     warn!("{problem}");
                 }

@@ -20,7 +20,8 @@ use super::{
     problem::Problem,
     watch::{CERTIFICATE_CRD, Dependency, certificate_resource},
 };
-use crate::{bundle::TrustBundle, chain, pem, redacted};
+use crate::{bundle::TrustBundle, pem, redacted};
+use lucid_text::with_causes;
 
 const ALLOW_DIRECT_INJECTION: &str = "cert-manager.io/allow-direct-injection";
 const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
@@ -56,7 +57,10 @@ impl ApiServerCa {
             })?),
         }
         .map_err(|error| {
-            Problem::unusable(format!("the CA of the API server is not a trust bundle: {}", chain(&error)))
+            Problem::unusable(format!(
+                "the CA of the API server is not a trust bundle: {}",
+                with_causes(&error)
+            ))
         })
     }
 }
@@ -227,7 +231,8 @@ fn read(secret: &Secret, name: &ObjectName, key: &str) -> Result<(TrustBundle, S
     let data = secret.data.as_ref().and_then(|data| data.get(key));
     let pem = data.ok_or_else(|| Problem::unusable(format!("Secret {name} has no key {key}")))?;
     let origin = format!("key {key} of Secret {name}");
-    let bundle = TrustBundle::from_pem(&pem.0)
-        .map_err(|error| Problem::unusable(format!("{origin} is not a trust bundle: {}", chain(&error))))?;
+    let bundle = TrustBundle::from_pem(&pem.0).map_err(|error| {
+        Problem::unusable(format!("{origin} is not a trust bundle: {}", with_causes(&error)))
+    })?;
     Ok((bundle, origin))
 }

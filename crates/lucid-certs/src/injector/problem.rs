@@ -4,7 +4,8 @@ use std::{fmt, time::Duration};
 
 use snafu::Snafu;
 
-use crate::{chain, target::TargetError};
+use crate::target::TargetError;
+use lucid_text::with_causes;
 
 #[derive(Debug, Snafu)]
 #[snafu(display("{problem}"))]
@@ -46,7 +47,7 @@ impl Problem {
     }
 
     pub(super) fn api(action: &str, object: impl fmt::Display, error: &kube::Error) -> Self {
-        let problem = format!("failed to {action} {object}: {}", chain(error));
+        let problem = format!("failed to {action} {object}: {}", with_causes(error));
         Self { reason: "CANotInjected", problem, is_transient: true, is_actionable: is_client_error(error) }
     }
 
@@ -63,7 +64,7 @@ impl From<TargetError> for Problem {
             _ => true,
         };
         let is_transient = !matches!(error, TargetError::Unfit { .. });
-        Self { reason: "CANotInjected", problem: chain(&error), is_transient, is_actionable }
+        Self { reason: "CANotInjected", problem: with_causes(&error), is_transient, is_actionable }
     }
 }
 

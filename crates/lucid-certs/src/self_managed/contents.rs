@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bundle::TrustBundle,
     ca::{CertificateAuthority, SERVING_LIFETIME},
-    chain,
     fingerprint::Fingerprint,
     names::ServingNames,
     rotation::{Ca, Request, Shared, Step},
@@ -22,6 +21,7 @@ use crate::{
     timing::Timing,
     validity::Validity,
 };
+use lucid_text::with_causes;
 
 /// Keys of a Secret of type `kubernetes.io/tls`; the third is a convention of cert-manager.
 pub(super) const CERTIFICATE: &str = "tls.crt";
@@ -142,7 +142,7 @@ impl Contents {
             None => None,
             Some(Ok(bundle)) => Some(bundle),
             Some(Err(error)) => {
-                damage.push(format!("{TRUST_BUNDLE}: {}", chain(&error)));
+                damage.push(format!("{TRUST_BUNDLE}: {}", with_causes(&error)));
                 None
             }
         };
@@ -302,11 +302,12 @@ fn read_authority(
             PairError::Mismatch { .. } => "tls.crt with tls.key",
             _ => certificate_key,
         };
-        malformed(format!("{key} holds no usable certificate authority: {}", chain(&error)))
+        malformed(format!("{key} holds no usable certificate authority: {}", with_causes(&error)))
     };
     let (certificate, private_key) = (text(certificate_key)?, text(private_key_key)?);
-    TrustBundle::from_pem(certificate)
-        .map_err(|error| malformed(format!("{certificate_key} holds no certificate: {}", chain(&error))))?;
+    TrustBundle::from_pem(certificate).map_err(|error| {
+        malformed(format!("{certificate_key} holds no certificate: {}", with_causes(&error)))
+    })?;
     let ca = CertificateAuthority::from_pem_at_any_time(certificate, private_key).map_err(unusable)?;
     if let Some(names) = names {
         let then = ca.validity().not_before;
@@ -314,7 +315,7 @@ fn read_authority(
         leaf.verify_for(names, &ca.trust_bundle(), then).map_err(|error| {
             malformed(format!(
                 "{certificate_key} holds a certificate authority that may not serve our names: {}",
-                chain(&error)
+                with_causes(&error)
             ))
         })?;
     }

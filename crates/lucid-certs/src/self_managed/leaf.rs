@@ -16,13 +16,13 @@ use super::{
 use crate::{
     bundle::TrustBundle,
     ca::CertificateAuthority,
-    chain,
     names::ServingNames,
     rotation::{Ca, Shared, SwitchTime},
     serving::{PairError, ServingCertificate},
     source::{Reason, SourceError},
     timing::Timing,
 };
+use lucid_text::with_causes;
 
 #[derive(Debug, Clone)]
 pub(super) struct Issued {
@@ -209,7 +209,10 @@ fn stored(
 }
 
 fn failed_to_issue(error: PairError) -> SourceError {
-    SourceError::new(Reason::Malformed, format!("failed to issue a serving certificate: {}", chain(&error)))
+    SourceError::new(
+        Reason::Malformed,
+        format!("failed to issue a serving certificate: {}", with_causes(&error)),
+    )
 }
 
 /// Random number from 0 to 1. Falls back to 0, which only makes replicas act at the same time.

@@ -26,7 +26,6 @@ use self::{
 use crate::{
     bundle::TrustBundle,
     ca::CertificateAuthority,
-    chain,
     names::ServingNames,
     rotation::{Ca, KnownSince, Seen, Step},
     source::{CertificateSource, ObservedTrust, Offer, Reason, Rotation, SourceError, Trust},
@@ -34,6 +33,7 @@ use crate::{
     timing::Timing,
     watch,
 };
+use lucid_text::with_causes;
 
 /// Attempts to write the Secret before backing off. Each conflict means that another replica has made
 /// progress.
@@ -301,7 +301,7 @@ impl SelfManaged {
         CertificateAuthority::generate_for(self.timing.ca_lifetime, &self.names, now).map_err(|error| {
             SourceError::new(
                 Reason::Unreadable,
-                format!("failed to generate a certificate authority: {}", chain(&error)),
+                format!("failed to generate a certificate authority: {}", with_causes(&error)),
             )
         })
     }

@@ -5,9 +5,10 @@ use std::fmt;
 use aws_lc_rs::digest;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::{Api, Client, Resource, ResourceExt, api::ObjectMeta};
+use lucid_text::with_causes;
 
 use crate::{
-    chain, redacted,
+    redacted,
     source::{Reason, SourceError},
 };
 
@@ -78,7 +79,7 @@ impl Store {
     }
 
     fn failed_to(&self, action: &str, error: &kube::Error) -> SourceError {
-        SourceError::new(Reason::Unreadable, format!("failed to {action} {self}: {}", chain(error)))
+        SourceError::new(Reason::Unreadable, format!("failed to {action} {self}: {}", with_causes(error)))
     }
 }
 

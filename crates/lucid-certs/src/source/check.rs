@@ -64,7 +64,8 @@ pub(super) fn check_trust(
     now: SystemTime,
 ) -> Result<(), SourceError> {
     certificate.verify_chain(bundle, now).map_err(|error| {
-        let problem = format!("{}; the bundle has {}", crate::chain(&error), some_of(bundle.fingerprints()));
+        let problem =
+            format!("{}; the bundle has {}", lucid_text::with_causes(&error), some_of(bundle.fingerprints()));
         SourceError::new(Reason::Untrusted, problem)
     })
 }

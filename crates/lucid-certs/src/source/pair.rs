@@ -90,7 +90,10 @@ pub(super) fn digest<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] 
 pub(super) fn bundle(text: &Text<'_>) -> Result<TrustBundle, SourceError> {
     refuse_empty(text)?;
     TrustBundle::from_pem(text.bytes).map_err(|error| {
-        SourceError::new(Reason::Malformed, format!("failed to use {}: {}", text.place, crate::chain(&error)))
+        SourceError::new(
+            Reason::Malformed,
+            format!("failed to use {}: {}", text.place, lucid_text::with_causes(&error)),
+        )
     })
 }
 
@@ -110,5 +113,5 @@ fn refused(error: &PairError, certificate: &str, key: &str) -> SourceError {
         PairError::Mismatch { .. } => (Reason::Mismatch, format!("{certificate} with {key}")),
         _ => (Reason::Malformed, certificate.to_owned()),
     };
-    SourceError::new(reason, format!("failed to use {place}: {}", crate::chain(error)))
+    SourceError::new(reason, format!("failed to use {place}: {}", lucid_text::with_causes(error)))
 }

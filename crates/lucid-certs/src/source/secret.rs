@@ -118,7 +118,7 @@ impl SecretSource {
                 return differs;
             }
             Ok(Err(error)) => {
-                let error = crate::chain(&error);
+                let error = lucid_text::with_causes(&error);
                 format!("failed to read {place}, for which get, list and watch are needed: {error}")
             }
             Err(_) => format!("failed to read {place}: the API server did not answer within {TIMEOUT:?}"),

@@ -238,7 +238,7 @@ impl Reading {
             None => Some(format!("{} has no trust bundle", slot.name)),
             Some(bundle) => leaf.verify_chain(bundle, now).err().map(|error| {
                 let held: Vec<_> = bundle.fingerprints().map(|it| it.to_string()).collect();
-                format!("{} trusts {}: {}", slot.name, held.join(", "), crate::chain(&error))
+                format!("{} trusts {}: {}", slot.name, held.join(", "), lucid_text::with_causes(&error))
             }),
         })
     }

@@ -129,7 +129,7 @@ type Cas = Vec<(Validity, TrustAnchor<'static>)>;
 
 fn read(bundle: &[u8]) -> Result<Cas, Error> {
     let bundle = TrustBundle::from_pem(bundle).map_err(|error| {
-        Error::new(format!("failed to read the bundle of client CAs: {}", crate::chain(&error)))
+        Error::new(format!("failed to read the bundle of client CAs: {}", lucid_text::with_causes(&error)))
     })?;
     let mut cas = Vec::new();
     for (index, certificate) in bundle.certificates().enumerate() {

@@ -5,7 +5,7 @@ use std::fmt;
 use strsim::osa_distance;
 
 use super::{Auditor, stem};
-use crate::text::Excerpt;
+use lucid_text::Excerpt;
 
 /// Maximum length of names that are compared: that of container names.
 const LONGEST: usize = 63;

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use lucid_text::names::is_qualified_name;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    scalars::{Found, is_dns_label},
+    scalars::Found,
     schema::{Fields, Shape},
 };
 use crate::quantity::Quantity;
@@ -211,16 +212,12 @@ fn page_size(name: &str) -> Option<Quantity> {
 /// is still valid with the quota prefix `requests.`.
 fn is_extended(name: &str) -> bool {
     const LONGEST_DOMAIN: usize = 253 - "requests.".len();
-    let Some((domain, name)) = name.split_once('/') else { return false };
-    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    domain.len() <= LONGEST_DOMAIN
-        && domain.split('.').all(is_dns_label)
-        && !domain.ends_with("kubernetes.io")
-        && !domain.starts_with("requests.")
-        && name.len() <= 63
-        && name.bytes().all(is_name_byte)
-        && ends(name.as_bytes().first())
-        && ends(name.as_bytes().last())
+    name.split_once('/').is_some_and(|(domain, _)| {
+        domain.len() <= LONGEST_DOMAIN
+            && !domain.ends_with("kubernetes.io")
+            && !domain.starts_with("requests.")
+            && is_qualified_name(name)
+    })
 }
 
 fn is_name_byte(byte: u8) -> bool {

@@ -3,10 +3,11 @@
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 
 use lucid_notary::ImageReference;
+use lucid_text::Excerpt;
+use lucid_text::names::{is_dns_label, is_dns_subdomain};
 use serde_json::Value;
 
 use super::RESERVED_ENV;
-use crate::text::Excerpt;
 
 pub(super) const NAME_ACCEPTED: &str =
     "a DNS label: at most 63 lower-case letters, digits and hyphens, a letter or digit at both ends";
@@ -30,7 +31,7 @@ pub(super) fn name(text: &str) -> Result<Value, String> {
 
 /// Checks the name of a ConfigMap or Secret: a DNS subdomain (RFC 1123).
 pub(super) fn object_name(text: &str) -> Result<Value, String> {
-    if is_null(text) || text.len() > 253 || !text.split('.').all(is_dns_label) {
+    if is_null(text) || !is_dns_subdomain(text) {
         return Err(format!("found {}, accepted {OBJECT_ACCEPTED}", Found(text)));
     }
     Ok(text.into())
@@ -88,15 +89,6 @@ pub(super) fn env_name(text: &str) -> Result<Value, String> {
             Found(text)
         ))
     }
-}
-
-/// Returns `true` if `text` is a DNS label (RFC 1123).
-pub(super) fn is_dns_label(text: &str) -> bool {
-    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-    (1..=63).contains(&text.len())
-        && text.as_bytes().iter().all(inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
 }
 
 /// Returns `true` for the YAML spellings of null.

@@ -9,6 +9,7 @@ use std::{
     fmt,
 };
 
+use lucid_text::Excerpt;
 use serde::{
     Deserializer,
     de::{
@@ -22,7 +23,6 @@ use super::{
     preceding::Preceding,
     scalars::{self, is_null},
 };
-use crate::text::Excerpt;
 
 /// Maximum size of the keys and values of an entry, in bytes. Aliases can yield the same text many times, so the
 /// limit applies to the parsed values, not the text. It also bounds what an auditor adds to a pod.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use lucid_notary::ImageReference;
+use lucid_text::{Excerpt, Name};
 use serde_json::{Map, Value};
 
 use super::identity;
@@ -14,7 +15,6 @@ use crate::{
     plan::{PlannedContainer, PlannedInit},
     pod::{ContainerView, PodView},
     quantity::Quantity,
-    text::{Excerpt, Name},
 };
 use lucid_text::json::{Reader, Text};
 

@@ -29,11 +29,11 @@ use crate::{
     namespace::NamespaceChain,
     pod::{ContainerView, PodView},
     skip::SkipReason,
-    text::Excerpt,
     trigger::Trigger,
     volume,
     warning::Warning,
 };
+use lucid_text::Excerpt;
 
 use container::SharedSettings;
 use model_port::ModelClues;

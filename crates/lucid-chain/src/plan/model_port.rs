@@ -10,9 +10,9 @@ use crate::{
     pod::{ContainerView, PodView},
     port,
     port_list::PortList,
-    text::Name,
     warning::Warning,
 };
+use lucid_text::Name;
 
 /// Port of a model for which neither the pod nor the configuration specifies one.
 pub const DEFAULT_MODEL_PORT: NonZeroU16 = port::known(5000);

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, fmt, num::NonZeroU16};
 use super::ports::usable;
 use crate::{
     annotations::Annotations, keys, mode::OtherPorts, pod::ContainerView, port_list::PortList,
-    redirect::Redirect, text::Name,
+    redirect::Redirect,
 };
+use lucid_text::Name;
 
 /// Reason why a port can be reached from outside without passing the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]

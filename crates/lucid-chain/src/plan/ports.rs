@@ -8,8 +8,8 @@ use crate::{
     mode::Direction,
     pod::{ContainerView, PodView, PortView},
     port,
-    text::Name,
 };
+use lucid_text::Name;
 
 /// First port for auditors whose own port is taken: 8090, 8093, 8096 and so on.
 const FIRST_SPARE: u16 = 8090;

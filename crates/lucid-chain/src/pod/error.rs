@@ -1,7 +1,6 @@
+use lucid_text::Line;
 use lucid_text::json;
 use snafu::Snafu;
-
-use crate::text::Line;
 
 /// The JSON is not a pod that can be planned for.
 #[derive(Debug, Snafu)]

@@ -2,14 +2,12 @@
 
 use std::num::NonZeroU16;
 
+use lucid_text::{Excerpt, Line};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use snafu::ensure;
 
 use super::{Hop, Redirect, RedirectError, RedirectSnafu};
-use crate::{
-    keys,
-    text::{Excerpt, Line},
-};
+use crate::keys;
 
 /// Version of the JSON form that this build writes, and the only one it reads.
 const VERSION: u64 = 1;

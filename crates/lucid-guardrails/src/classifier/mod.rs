@@ -97,7 +97,8 @@ impl Classifier {
     ///
     /// Returns an error if the files of the model, a label or a probability are not valid.
     pub fn new(options: ClassifierOptions) -> Result<Self, OptionsError> {
-        let model = Model::load(&options.path).map_err(|error| OptionsError::new("path", chain(&error)))?;
+        let model = Model::load(&options.path)
+            .map_err(|error| OptionsError::new("path", lucid_text::with_causes(&error)))?;
         let unknown = |found: &str| OptionsError::found("labels", found, model.labels().join(", "));
         if options.labels.is_empty() {
             return Err(unknown("none"));
@@ -130,12 +131,6 @@ impl Classifier {
         });
         receive.await.ok().context(EndedSnafu)?
     }
-}
-
-/// Prints an error with its causes.
-fn chain(error: &Whatever) -> String {
-    let causes: Vec<_> = error.iter_chain().map(ToString::to_string).collect();
-    causes.join(": ")
 }
 
 impl Rules {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use lucid_auditor::{Direction, Passage, Span, Verdict};
+use lucid_text::truncate;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
@@ -115,7 +116,7 @@ impl HttpApi {
                 match response {
                     Plain { allowed: Some(false), rule, message, .. } => Ok(Finding::Denied {
                         rule: rules.label(rule.as_deref().unwrap_or("denied")),
-                        message: message.as_deref().map(excerpt),
+                        message: message.as_deref().map(shortened),
                     }),
                     Plain { spans: Some(spans), .. } => spanned(spans, text, threshold, rules),
                     Plain { allowed: Some(true), .. } => Ok(Finding::None),
@@ -149,7 +150,7 @@ impl HttpApi {
                 let response: Litellm = parse_object(body)?;
                 match (response.action.as_str(), response.texts.as_deref()) {
                     ("BLOCKED", _) => {
-                        let message = response.blocked_reason.as_deref().map(excerpt);
+                        let message = response.blocked_reason.as_deref().map(shortened);
                         Ok(Finding::Denied { rule: "blocked".into(), message })
                     }
                     // LiteLLM itself replaces the texts with both actions.
@@ -319,10 +320,8 @@ fn replaced(text: &str, new: &str) -> Finding {
 }
 
 /// Shortens a message of a service.
-fn excerpt(message: &str) -> String {
-    const LIMIT: usize = 300;
-    let end = message.floor_char_boundary(LIMIT);
-    if end == message.len() { message.to_owned() } else { format!("{}…", &message[..end]) }
+fn shortened(message: &str) -> String {
+    truncate(message, 300).into_owned()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::metrics::Metrics;
 use super::reloading_files::{FileError, ReloadingFiles};
 use crate::digest::Digest;
 use crate::reference::ImageReference;
-use crate::text::excerpt;
+use lucid_text::Excerpt;
 
 /// A list of digests that count as notarized without a request. Cheap to clone.
 ///
@@ -66,6 +66,6 @@ fn parse_entry(entry: &str) -> Result<Digest, BoxError> {
     }
     let digest = ImageReference::from_str(entry)?.digest().cloned();
     digest.ok_or_else(|| {
-        format!("image {} has no digest; accepted is sha256:HEX or IMAGE@sha256:HEX", excerpt(entry)).into()
+        format!("image {} has no digest; accepted is sha256:HEX or IMAGE@sha256:HEX", Excerpt(entry)).into()
     })
 }

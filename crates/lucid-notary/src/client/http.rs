@@ -18,7 +18,7 @@ use super::error::{
 use super::metrics::Metrics;
 use super::reloading_files::ReloadingFiles;
 use crate::digest::Digest;
-use crate::text::excerpt;
+use lucid_text::{Excerpt, Line};
 
 /// Maximum number of concurrent checks of one [`Verifier::check_all`](crate::client::Verifier::check_all). The author of a pod controls the number of
 /// digests, and each check may hold a connection.
@@ -76,11 +76,16 @@ impl Endpoint {
         // serde accepts a list of the values in place of an object.
         let is_list = body.trim_ascii_start().starts_with(b"[");
         ensure!(!is_list, MalformedSnafu { origin, fault: "invalid type: sequence, expected an object" });
-        let body: Body = serde_json::from_slice(&body)
-            .map_err(|error| MalformedSnafu { origin, fault: excerpt(&error.to_string()) }.build())?;
+        let body: Body = serde_json::from_slice(&body).map_err(|error| {
+            MalformedSnafu { origin, fault: Line(&error.to_string()).to_string() }.build()
+        })?;
         ensure!(
             body.digest == digest.as_str(),
-            OtherDigestSnafu { origin, requested: digest.clone(), answered: excerpt(&body.digest) }
+            OtherDigestSnafu {
+                origin,
+                requested: digest.clone(),
+                answered: Excerpt(&body.digest).to_string()
+            }
         );
         Ok(if body.notarized { Answer::Notarized } else { Answer::NotNotarized })
     }

@@ -3,7 +3,7 @@
 use super::ImageReference;
 use super::error::{Part, ReferenceError};
 use crate::digest::{Digest, DigestError};
-use crate::text::excerpt;
+use lucid_text::Line;
 
 const DEFAULT_REGISTRY: &str = "docker.io";
 /// Legacy name of [`DEFAULT_REGISTRY`], still used by some tools.
@@ -214,6 +214,6 @@ impl<'a> Source<'a> {
     }
 
     fn error(&self, part: Part, offset: usize, fault: String) -> ReferenceError {
-        ReferenceError { reference: excerpt(self.text), part, offset, fault }
+        ReferenceError { reference: format!("\"{}\"", Line(self.text)), part, offset, fault }
     }
 }

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use lucid_chain::{
     ContainerView, Intercept, MountView, OtherPorts, Plan, SettingSource, Warning, is_loopback_name, keys,
 };
+use lucid_text::Excerpt;
 
 use crate::case::Case;
 use crate::container_list::ContainerList;
 use crate::container_list::{declares_auditor, declares_init};
-use crate::finding::Problem;
+use crate::finding::{Problem, truncated};
 use crate::findings::{Findings, Site};
-use crate::text::{self, excerpt};
 
 /// Capabilities that may be added in a secured pod: those of the Pod Security level `baseline` without MKNOD, SETFCAP
 /// and SETUID, and IPC_LOCK, with which servers lock their memory for GPUs and RDMA. A process could use SETFCAP and
@@ -182,7 +182,7 @@ impl Case<'_> {
             let message = format!(
                 "the pod's host name is {}, and each auditor calls the next one by localhost, which would be the pod's address \
                  as well: accepted is any other hostname",
-                excerpt(name)
+                Excerpt(name)
             );
             Problem::bypass("Hostname", message)
         });
@@ -193,8 +193,8 @@ impl Case<'_> {
             let message = format!(
                 "hostAliases gives {} the address {}, and each auditor calls the next one by localhost: accepted are \
                  127.0.0.1 and ::1",
-                excerpt(name),
-                excerpt(address)
+                Excerpt(name),
+                Excerpt(address)
             );
             Problem::bypass("HostAlias", message)
         });
@@ -230,7 +230,7 @@ impl Case<'_> {
             } else if !CAPABILITIES.into_iter().any(is) {
                 let message = format!(
                     "it adds the capability {}, which is not allowed beside an auditor chain: accepted are {}",
-                    excerpt(&text::truncated(name).to_ascii_uppercase()),
+                    Excerpt(&truncated(name).to_ascii_uppercase()),
                     CAPABILITIES.join(", ")
                 );
                 findings.add(site, Problem::bypass("Capability", message));
@@ -254,7 +254,7 @@ impl Case<'_> {
             let message = format!(
                 "targetContainerName is auditor {}, whose processes and files it would reach: accepted is a container of the \
                  application",
-                excerpt(auditor)
+                Excerpt(auditor)
             );
             findings.add(site, Problem::bypass("AuditorTarget", message));
         }
@@ -262,8 +262,8 @@ impl Case<'_> {
             if let Some(path) = chain.host_paths.get(volume) {
                 let message = format!(
                     "volume {} mounts {} of the node: accepted are hostPaths of an exemption",
-                    excerpt(volume),
-                    excerpt(path)
+                    Excerpt(volume),
+                    Excerpt(path)
                 );
                 let problem = Problem::bypass("HostPath", message);
                 findings.add(site, Problem { host_path: Some(path.clone()), ..problem });
@@ -274,7 +274,7 @@ impl Case<'_> {
             let message = format!(
                 "it runs as user {uid}, by which the kernel knows auditor {}, and can pass the chain by: accepted is any other \
                  runAsUser",
-                text::truncated(auditor)
+                truncated(auditor)
             );
             findings.add(site, Problem::bypass("AuditorUid", message));
         }
@@ -300,7 +300,7 @@ impl Case<'_> {
             if let Some(auditor) = chain.listeners.get(&port) {
                 let message = format!(
                     "it declares port {port}, on which auditor {} listens, and can stand in its place: expected any other port",
-                    text::truncated(auditor)
+                    truncated(auditor)
                 );
                 findings.add(site, Problem::bypass("AuditorPort", message));
             }
@@ -353,5 +353,5 @@ impl Case<'_> {
 }
 
 fn host_path(path: &str) -> String {
-    text::truncated(&host_path::normalized(path))
+    truncated(&host_path::normalized(path))
 }

@@ -11,8 +11,8 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tower::BoxError;
 
-use crate::causes::with_causes;
 use crate::guard::AccessReview;
+use lucid_text::with_causes;
 
 /// Reviews access with a `SubjectAccessReview` per request.
 pub(crate) struct SubjectAccessReviews {

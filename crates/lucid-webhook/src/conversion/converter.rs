@@ -16,7 +16,7 @@ use super::paths::{Conversion, Convert};
 use super::review::{
     Answer, ConversionAnswer, ConversionOutcome, ConversionReviewError, Request, in_message,
 };
-use crate::truncate::excerpt;
+use lucid_text::Line;
 
 /// Maximum time that a batch occupies a runtime worker before it yields.
 const SLICE: Duration = Duration::from_millis(2);
@@ -239,18 +239,18 @@ impl Converter {
         let request = match Request::read(body) {
             Ok(request) => request,
             Err(ConversionReviewError { uid: Some(uid), problem }) => {
-                tracing::warn!(uid = &*excerpt(&uid), kind = self.kind(), "refused a malformed conversion");
+                tracing::warn!(uid = %Line(&uid), kind = self.kind(), "refused a malformed conversion");
                 return Ok(Answer::failure(&uid, ConversionOutcome::BadRequest, &problem));
             }
             Err(error) => return Err(error),
         };
         let fail = |outcome: ConversionOutcome, message: &str, log: &str| {
             tracing::warn!(
-                uid = &*excerpt(&request.uid),
+                uid = %Line(&request.uid),
                 kind = self.kind(),
-                desired = &*excerpt(&request.desired_api_version),
+                desired = %Line(&request.desired_api_version),
                 "a conversion failed: {}",
-                excerpt(log)
+                Line(log)
             );
             Ok(Answer::failure(&request.uid, outcome, message))
         };

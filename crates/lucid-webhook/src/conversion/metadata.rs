@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tower::BoxError;
 
 use super::members::Members;
-use crate::names::{is_annotation_key, is_label_value, is_qualified_name};
+use lucid_text::names::{is_annotation_key, is_label_value, is_qualified_name};
 
 /// Maximum size in bytes of all keys and values.
 const ANNOTATIONS_TOTAL: usize = 256 * 1024;

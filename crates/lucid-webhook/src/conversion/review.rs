@@ -3,12 +3,11 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use lucid_text::truncate;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use snafu::{OptionExt, Snafu, ensure};
-
-use crate::truncate::truncate;
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";

@@ -7,8 +7,8 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use serde::de::{Deserialize, Deserializer, Error};
 use tower::BoxError;
 
-use crate::names::{is_dns_label, is_dns_subdomain};
 use crate::review::AdmissionRequest;
+use lucid_text::names::{is_dns_label, is_dns_subdomain};
 
 /// Service account, written as `namespace/name`, or as `namespace:name` as in `kubectl create rolebinding --serviceaccount`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use snafu::{OptionExt, Snafu, ensure};
 
 use super::metadata::ObjectMeta;
-use crate::names::{is_label_value, is_qualified_name};
+use lucid_text::names::{is_label_value, is_qualified_name};
 
 /// A validated label selector. An empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

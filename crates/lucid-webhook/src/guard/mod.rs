@@ -55,7 +55,7 @@ use crate::kind::WebhookKind;
 use crate::raw_object::DecodeError;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
-use crate::truncate::excerpt;
+use lucid_text::Line;
 use metadata::Metadata;
 
 use access::Access;
@@ -185,7 +185,7 @@ impl Guard {
     /// Responds to a request outside of the scope.
     fn pass(&self, request: &AdmissionRequest, scope: &Scope) -> AdmissionResponse {
         let webhook = &*self.webhook;
-        tracing::debug!(webhook, uid = &*excerpt(&request.uid), "skipped a request: {scope}");
+        tracing::debug!(webhook, uid = %Line(&request.uid), "skipped a request: {scope}");
         let mut skipped = AdmissionResponse::allow();
         skipped.skipped = true;
         let access = match scope {

@@ -70,7 +70,7 @@ impl Configuration {
     fn not_removed(&self, error: &TargetError) -> Reading {
         tracing::warn!(
             target = self.name(),
-            error = crate::with_causes(error),
+            error = lucid_text::with_causes(error),
             "failed to remove the registration"
         );
         Reading::absent()

@@ -11,14 +11,13 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use json_patch::PatchOperation;
+use lucid_text::Excerpt;
 use lucid_text::json::GoEscapes;
 use serde::Serialize;
 use serde_json::Value;
 use snafu::{Snafu, ensure};
 
 pub use paths::{AllowedPath, AllowedPaths};
-
-use crate::truncate::excerpt;
 
 /// Limit in bytes for all `copy` operations of a patch: the API server's default `JSONPatchMaxCopyBytes`.
 const MOST_COPIED: usize = 3 * 1024 * 1024;
@@ -278,7 +277,7 @@ fn is_for_whole_object(operation: &PatchOperation) -> bool {
 fn describe(value: Option<&Value>) -> String {
     match value {
         None => "absent".to_owned(),
-        Some(Value::String(text)) => format!("{:?}", excerpt(text)),
+        Some(Value::String(text)) => Excerpt(text).to_string(),
         Some(Value::Object(_)) => "an object".to_owned(),
         Some(Value::Array(_)) => "a list".to_owned(),
         Some(Value::Null | Value::Bool(_) | Value::Number(_)) => "null, a number or a boolean".to_owned(),

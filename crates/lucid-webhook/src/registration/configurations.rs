@@ -13,7 +13,7 @@ use snafu::ensure;
 use super::endpoint::{Address, Endpoint};
 use super::{RegistrationError, Rule, WebhookRegistration, normal, validate};
 use crate::kind::WebhookKind;
-use crate::names::is_dns_subdomain;
+use lucid_text::names::is_dns_subdomain;
 
 /// Builds the objects that register webhooks with the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use lucid_certs::ServingNames;
 use snafu::ensure;
 
 use super::{RegistrationError, RegistrationSnafu};
-use crate::names::is_dns_label;
+use lucid_text::names::is_dns_label;
 
 /// Endpoint of the webhook server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use snafu::ensure;
 use super::{RegistrationError, RegistrationSnafu, ReinvocationPolicy, Rule, WebhookRegistration};
 use crate::guard::labels::Labels;
 use crate::kind::WebhookKind;
-use crate::names::{
+use lucid_text::names::{
     is_annotation_key, is_dns_label, is_dns_subdomain, is_fully_qualified_name, is_label_value,
     is_qualified_name,
 };

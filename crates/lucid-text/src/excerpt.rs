@@ -1,33 +1,36 @@
-//! Display of untrusted text in messages.
-//!
-//! kube-apiserver drops warnings that contain control characters and truncates each to 256 characters if their total
-//! is too long; an annotation can have 256 KiB. Untrusted text is therefore escaped and truncated, so that the rest
-//! of the message stays visible.
-
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// Maximum number of characters shown of a value or an invalid name.
-const SHOWN: usize = 40;
-
-/// Maximum number of characters shown of a third-party message.
-const LINE: usize = 160;
-
-/// Maximum length of a container name: a DNS label (RFC 1123).
+/// Maximum number of characters of an [`Excerpt`], and of a [`Name`] without quotes: the length of a DNS label (RFC 1123).
 const NAME: usize = 63;
 
-/// Untrusted text in quotes, escaped and truncated after 40 characters.
-pub(crate) struct Excerpt<'a>(pub(crate) &'a str);
+/// Maximum number of characters of a [`Line`].
+const LINE: usize = 200;
+
+/// Untrusted text in quotes, escaped and truncated after 63 characters.
+#[derive(Clone, Copy, Debug)]
+pub struct Excerpt<'a>(pub &'a str);
 
 /// Untrusted name, shown verbatim if it is valid for a container and as an [`Excerpt`] otherwise.
-pub(crate) struct Name<'a>(pub(crate) &'a str);
+#[derive(Clone, Copy, Debug)]
+pub struct Name<'a>(pub &'a str);
 
-/// Third-party message without quotes, escaped and truncated after 160 characters.
-pub(crate) struct Line<'a>(pub(crate) &'a str);
+/// Message of others, or long name, without quotes. Control characters are escaped; it is truncated after 200
+/// characters.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a>(pub &'a str);
+
+/// Truncates `text` to `longest` characters, appending `…`.
+#[must_use]
+pub fn truncate(text: &str, longest: usize) -> Cow<'_, str> {
+    let end = if text.len() <= longest { None } else { text.char_indices().nth(longest) };
+    end.map_or_else(|| text.into(), |(end, _)| format!("{}…", &text[..end]).into())
+}
 
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("\"")?;
-        write_truncated(f, self.0, SHOWN, &['\''])?;
+        write_truncated(f, self.0, NAME, &['\''])?;
         f.write_str("\"")
     }
 }
@@ -75,9 +78,9 @@ mod tests {
             ("", r#""""#.to_owned()),
             ("it's", r#""it's""#.to_owned()),
             ("a\n\"b\u{7}\u{202e}", r#""a\n\"b\u{7}\u{202e}""#.to_owned()),
-            (&"é".repeat(40), format!("\"{}\"", "é".repeat(40))),
-            (&"é".repeat(41), format!("\"{}…\"", "é".repeat(40))),
-            (&"\n".repeat(41), format!("\"{}…\"", "\\n".repeat(20))),
+            (&"é".repeat(63), format!("\"{}\"", "é".repeat(63))),
+            (&"é".repeat(64), format!("\"{}…\"", "é".repeat(63))),
+            (&"\n".repeat(64), format!("\"{}…\"", "\\n".repeat(31))),
         ];
         for (text, shown) in cases {
             assert_eq!(Excerpt(text).to_string(), shown);
@@ -92,7 +95,7 @@ mod tests {
             ("", r#""""#.to_owned()),
             ("a b", r#""a b""#.to_owned()),
             ("\u{1b}", r#""\u{1b}""#.to_owned()),
-            (&long, format!("\"{}…\"", "a".repeat(40))),
+            (&long, format!("\"{}…\"", "a".repeat(63))),
         ];
         for (name, shown) in cases {
             assert_eq!(Name(name).to_string(), shown);
@@ -102,6 +105,12 @@ mod tests {
     #[test]
     fn a_line_is_one() {
         assert_eq!(Line("at `a\nb` \"c\" 'd' \\").to_string(), r#"at `a\nb` "c" 'd' \"#);
-        assert_eq!(Line(&"x".repeat(161)).to_string(), format!("{}…", "x".repeat(160)));
+        assert_eq!(Line(&"x".repeat(201)).to_string(), format!("{}…", "x".repeat(200)));
+    }
+
+    #[test]
+    fn long_texts_are_truncated_between_characters() {
+        assert_eq!(truncate(&"é".repeat(9), 9), "é".repeat(9));
+        assert_eq!(truncate(&"é".repeat(9), 8), format!("{}…", "é".repeat(8)));
     }
 }

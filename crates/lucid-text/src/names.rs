@@ -21,12 +21,14 @@ pub fn is_qualified_name(text: &str) -> bool {
 
 /// Returns `true` for the key of an annotation: a [qualified name](is_qualified_name), whose prefix may be in upper
 /// case.
-pub(crate) fn is_annotation_key(text: &str) -> bool {
+#[must_use]
+pub fn is_annotation_key(text: &str) -> bool {
     is_qualified_name(&text.to_ascii_lowercase())
 }
 
 /// Returns `true` for the value of a label: a [name](is_name) or the empty text (`IsValidLabelValue`).
-pub(crate) fn is_label_value(text: &str) -> bool {
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name(text)
 }
 
@@ -44,7 +46,8 @@ pub fn is_dns_label(text: &str) -> bool {
 }
 
 /// Returns `true` for a DNS subdomain of three labels or more (`IsFullyQualifiedName`): the name of a webhook.
-pub(crate) fn is_fully_qualified_name(text: &str) -> bool {
+#[must_use]
+pub fn is_fully_qualified_name(text: &str) -> bool {
     is_dns_subdomain(text) && text.split('.').count() >= 3
 }
 
