@@ -1,18 +1,11 @@
 //! Errors of the webhooks.
 
-use kube::core::GroupVersionKind;
 use lucid_chain::PodError;
 use lucid_policy::SubjectError;
 use snafu::Snafu;
 
 use crate::cluster::NotSynced;
 use crate::names::{VALIDATE_NAME, WORKLOADS_NAME};
-
-/// Formats as `core/v1 Pod`.
-pub(crate) fn describe(kind: &GroupVersionKind) -> String {
-    let group = if kind.group.is_empty() { "core" } else { &kind.group };
-    format!("{group}/{} {}", kind.version, kind.kind)
-}
 
 /// A request does not contain a readable pod.
 #[derive(Debug, Snafu)]

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use snafu::ensure;
 
 use crate::cluster::ClusterConfiguration;
-use crate::error::{InjectError, NotAPodSnafu, RequestError, describe};
+use crate::error::{InjectError, NotAPodSnafu, RequestError};
 use crate::events::{Events, Subject};
 use crate::injection_metrics::{InjectionMetrics, Outcome};
 use crate::metadata::Metadata;
@@ -174,7 +174,7 @@ impl Injector {
 pub fn pod_of<'a>(request: &AdmissionRequest, object: &'a RawObject) -> Result<PodView<'a>, RequestError> {
     let GroupVersionKind { group, version, kind } = &request.kind;
     let is_pod = (&**group, &**version, &**kind) == ("", "v1", "Pod");
-    ensure!(is_pod, NotAPodSnafu { found: describe(&request.kind) });
+    ensure!(is_pod, NotAPodSnafu { found: request.describe_kind() });
     Ok(PodView::from_json(object.as_bytes())?)
 }
 

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::break_glass::BreakGlassReview;
 use crate::cluster::ClusterConfiguration;
-use crate::error::{UnknownKindSnafu, ValidateError, describe};
+use crate::error::{UnknownKindSnafu, ValidateError};
 use crate::metadata::Metadata;
 use crate::names::{VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 use crate::record::{decision, record_response};
@@ -155,7 +155,7 @@ impl Validator {
         if !self.registrations.scope.covers(namespace) {
             return Ok(AdmissionResponse::allow());
         }
-        let found = || UnknownKindSnafu { found: describe(&request.kind) };
+        let found = || UnknownKindSnafu { found: request.describe_kind() };
         let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
         let workload = workload.filter(|workload| expected(*workload)).with_context(found)?;
         let keys = self.evaluated_keys();

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use snafu::Snafu;
 
-use lucid_text::Excerpt;
+use lucid_text::Line;
 
 use crate::text;
 
@@ -110,7 +110,7 @@ impl FromStr for Digest {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<Self, DigestError> {
-        let error = |offset, fault| DigestError { digest: Excerpt(text).to_string(), fault, offset };
+        let error = |offset, fault| DigestError { digest: format!("\"{}\"", Line(text)), fault, offset };
         let Some((name, hex)) = text.split_once(':') else {
             return Err(error(0, "has no ':'; accepted are sha256:HEX and sha512:HEX".to_owned()));
         };

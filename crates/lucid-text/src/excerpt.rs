@@ -1,13 +1,16 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// Maximum number of characters of an [`Excerpt`], and of a [`Name`] without quotes: the length of a DNS label (RFC 1123).
+/// Maximum number of characters of an [`Excerpt`]: warnings with two of them have to stay below 256 characters.
+const EXCERPT: usize = 40;
+
+/// Maximum number of characters of a [`Name`] without quotes: the length of a DNS label (RFC 1123).
 const NAME: usize = 63;
 
 /// Maximum number of characters of a [`Line`].
 const LINE: usize = 200;
 
-/// Untrusted text in quotes, escaped and truncated after 63 characters.
+/// Untrusted text in quotes, escaped and truncated after 40 characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Excerpt<'a>(pub &'a str);
 
@@ -30,7 +33,7 @@ pub fn truncate(text: &str, longest: usize) -> Cow<'_, str> {
 impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("\"")?;
-        write_truncated(f, self.0, NAME, &['\''])?;
+        write_truncated(f, self.0, EXCERPT, &['\''])?;
         f.write_str("\"")
     }
 }
@@ -78,9 +81,9 @@ mod tests {
             ("", r#""""#.to_owned()),
             ("it's", r#""it's""#.to_owned()),
             ("a\n\"b\u{7}\u{202e}", r#""a\n\"b\u{7}\u{202e}""#.to_owned()),
-            (&"é".repeat(63), format!("\"{}\"", "é".repeat(63))),
-            (&"é".repeat(64), format!("\"{}…\"", "é".repeat(63))),
-            (&"\n".repeat(64), format!("\"{}…\"", "\\n".repeat(31))),
+            (&"é".repeat(40), format!("\"{}\"", "é".repeat(40))),
+            (&"é".repeat(41), format!("\"{}…\"", "é".repeat(40))),
+            (&"\n".repeat(41), format!("\"{}…\"", "\\n".repeat(20))),
         ];
         for (text, shown) in cases {
             assert_eq!(Excerpt(text).to_string(), shown);
@@ -95,7 +98,7 @@ mod tests {
             ("", r#""""#.to_owned()),
             ("a b", r#""a b""#.to_owned()),
             ("\u{1b}", r#""\u{1b}""#.to_owned()),
-            (&long, format!("\"{}…\"", "a".repeat(63))),
+            (&long, format!("\"{}…\"", "a".repeat(40))),
         ];
         for (name, shown) in cases {
             assert_eq!(Name(name).to_string(), shown);

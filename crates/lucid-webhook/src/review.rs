@@ -351,6 +351,12 @@ impl AdmissionRequest {
         self.extensions.get::<PeerCertificate>().is_some()
     }
 
+    /// Returns the kind, such as `core/v1 Pod`.
+    #[must_use]
+    pub fn describe_kind(&self) -> String {
+        describe(&self.kind)
+    }
+
     /// The subject of the request: the new object, or on DELETE the old one.
     #[must_use]
     pub const fn subject(&self) -> Option<&RawObject> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use lucid_auditor::{Judge, JudgeError, Passage, Verdict};
 use serde::Deserialize;
-use snafu::{ErrorCompat as _, OptionExt as _, Snafu, Whatever, ensure};
+use snafu::{OptionExt as _, Snafu, ensure};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 

@@ -18,7 +18,7 @@ use super::error::{
 use super::metrics::Metrics;
 use super::reloading_files::ReloadingFiles;
 use crate::digest::Digest;
-use lucid_text::{Excerpt, Line};
+use lucid_text::Line;
 
 /// Maximum number of concurrent checks of one [`Verifier::check_all`](crate::client::Verifier::check_all). The author of a pod controls the number of
 /// digests, and each check may hold a connection.
@@ -84,7 +84,7 @@ impl Endpoint {
             OtherDigestSnafu {
                 origin,
                 requested: digest.clone(),
-                answered: Excerpt(&body.digest).to_string()
+                answered: format!("\"{}\"", Line(&body.digest))
             }
         );
         Ok(if body.notarized { Answer::Notarized } else { Answer::NotNotarized })

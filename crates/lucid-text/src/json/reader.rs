@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     Error,
-    value::{end_of_value, special},
+    value::{end_of_value, peek, special},
 };
 
 type Result<T> = std::result::Result<T, Error>;
@@ -57,12 +57,7 @@ impl<'a> Reader<'a> {
 
     /// Skips white space and returns the next byte.
     fn peek(&mut self) -> Option<u8> {
-        loop {
-            match self.json.as_bytes().get(self.next) {
-                Some(b' ' | b'\n' | b'\t' | b'\r') => self.next += 1,
-                byte => return byte.copied(),
-            }
-        }
+        peek(self.json.as_bytes(), &mut self.next)
     }
 
     fn take(&mut self, byte: u8) -> bool {

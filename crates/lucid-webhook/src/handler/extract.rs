@@ -8,7 +8,7 @@ use snafu::Snafu;
 
 use crate::field_errors::details;
 use crate::raw_object::{DecodeError, RawObject};
-use crate::review::{AdmissionRequest, Operation, UserInfo, describe};
+use crate::review::{AdmissionRequest, Operation, UserInfo};
 
 /// An argument of a handler. `S` is the state given by [`WithState::with_state`](crate::WithState::with_state).
 ///
@@ -76,7 +76,7 @@ pub enum Rejection {
 
 impl Rejection {
     pub(crate) fn decode(what: &'static str, request: &AdmissionRequest, source: DecodeError) -> Self {
-        let (kind, name) = (describe(&request.kind), &request.name);
+        let (kind, name) = (request.describe_kind(), &request.name);
         let object = match &request.namespace {
             Some(namespace) => format!("{kind} {namespace}/{name}"),
             None if name.is_empty() => kind,
