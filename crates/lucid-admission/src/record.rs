@@ -101,7 +101,7 @@ struct Anchored {
 
 /// Truncates a decision, writes it to the process log and to the recorder, and returns `response` with the record's
 /// anchor. If the decision log is required and does not confirm by the request's `deadline`, the request is rejected. A
-/// record that reaches the log later is followed by one of the rejection. A caller without a client certificate that
+/// record that reaches the log later is followed by one of the rejection, as is the line in the process log. A caller without a client certificate that
 /// exceeds the log's budget gets status 429.
 async fn record(
     recorder: &Recorder,
@@ -110,19 +110,7 @@ async fn record(
     deadline: Instant,
 ) -> AdmissionResponse {
     let decision = Record::from(decision);
-    let list = |texts| serde_json::to_string::<Vec<String>>(texts).unwrap_or_default();
-    // The span of the request has its uid, namespace, name, operation and `dry_run`.
-    tracing::info!(
-        user = decision.user,
-        authenticated = decision.authenticated,
-        allowed = decision.allowed,
-        patched = decision.patched,
-        tier = decision.tier,
-        chain = %list(&decision.chain),
-        warnings = %list(&decision.warnings),
-        reason = decision.message,
-        "decided"
-    );
+    log(&decision);
     let left = deadline.saturating_duration_since(Instant::now());
     let patience = left.saturating_sub(MARGIN).max(LEAST_PATIENCE);
     match recorder.record_within(decision, patience).await {
@@ -150,6 +138,7 @@ async fn record(
             decision.patched = false;
             decision.message.clone_from(&why);
             let is_over_budget = matches!(unrecorded.source, AppendError::Budget);
+            log(&unrecorded.decision);
             recorder.overrule(unrecorded);
             if is_over_budget {
                 return AdmissionResponse::deny(429, "TooManyRequests", why).with_retry_after(1);
@@ -157,6 +146,22 @@ async fn record(
             AdmissionResponse::deny(503, "ServiceUnavailable", why)
         }
     }
+}
+
+/// Writes a decision to the process log. The span of the request has its uid, namespace, name, operation and `dry_run`.
+fn log(decision: &Decision) {
+    let list = |texts| serde_json::to_string::<Vec<String>>(texts).unwrap_or_default();
+    tracing::info!(
+        user = decision.user,
+        authenticated = decision.authenticated,
+        allowed = decision.allowed,
+        patched = decision.patched,
+        tier = decision.tier,
+        chain = %list(&decision.chain),
+        warnings = %list(&decision.warnings),
+        reason = decision.message,
+        "decided"
+    );
 }
 
 /// Records the decision attached to `response`, or else a failure of the handler or a denial by the guard. `metadata` and

@@ -44,18 +44,28 @@ impl Webhook {
         }
         let request = Arc::new(request);
         let answer = async {
-            // Outside of the deadline: dropping a cancelled handler may panic as well.
-            let handled = offload::run(slot, Arc::clone(self).handle(Arc::clone(&request)));
-            let deadline = request.deadline;
-            let handled = AssertUnwindSafe(async move { timeout_at(deadline, handled).await }).catch_unwind();
-            let failure = match handled.await {
-                Ok(Ok(Ok(response))) => return self.recorded(&request, response, None).await,
-                Ok(Ok(Err(error))) => Failure::of(error),
-                Ok(Err(_elapsed)) => Failure::Deadline,
-                Err(_panic) => Failure::Panic,
+            let (webhook, guarded) = (Arc::clone(self), Arc::clone(&request));
+            let refusal = async move { webhook.guard.refusal(&guarded).await };
+            let refusal = attempt(slot.clone(), request.deadline, refusal).await;
+            let is_admitted = refusal.is_ok();
+            let handled = match refusal {
+                Ok(Some(response)) => Ok(response),
+                Ok(None) => {
+                    let handle = Arc::clone(self).handle(Arc::clone(&request));
+                    attempt(slot.clone(), request.deadline, handle).await
+                }
+                Err(failure) => Err(failure),
             };
-            let response = self.failed(&request, &failure);
-            self.recorded(&request, response, Some(&failure)).await
+            // A failed request may be parsed once more.
+            let webhook = Arc::clone(self);
+            let recorded = async move {
+                let (response, failure) = match handled {
+                    Ok(response) => (response, None),
+                    Err(failure) => (webhook.apply_action(&request, &failure, is_admitted), Some(failure)),
+                };
+                webhook.call_on_response(&request, response, failure.as_ref()).await
+            };
+            offload::run(slot, recorded).await
         };
         let response = acceptable(answer.instrument(span.clone()).await);
         observation.outcome = Outcome::of(&response);
@@ -65,27 +75,30 @@ impl Webhook {
         response
     }
 
-    /// Calls the handler, if the guard admits the request, and checks its response.
+    /// Calls the handler and checks its response.
     async fn handle(self: Arc<Self>, request: Arc<AdmissionRequest>) -> Result<AdmissionResponse, BoxError> {
-        if let Some(response) = self.guard.refusal(&request).await? {
-            return Ok(response);
-        }
         let response = (self.handler)(Arc::clone(&request)).await?;
-        self.checked(&request, response)
+        self.check(&request, response)
     }
 
     /// Fails for a response that the API server would reject, or whose patch changes other fields than allowed.
-    fn checked(
+    fn check(
         &self,
         request: &AdmissionRequest,
         response: AdmissionResponse,
     ) -> Result<AdmissionResponse, BoxError> {
-        let permitted = self.guard.permissions.borrow().allowed_paths.clone();
+        let permissions = self.guard.permissions.borrow();
+        let permitted = permissions.allowed_paths.as_ref();
         Ok(check(self.kind, request.object.as_ref(), &self.allowed_paths, permitted, response)?)
     }
 
-    /// Responds to a request whose handler failed.
-    fn failed(&self, request: &AdmissionRequest, failure: &Failure) -> AdmissionResponse {
+    /// Responds to a request that failed. Nothing may be changed unless the guard admitted it.
+    fn apply_action(
+        &self,
+        request: &AdmissionRequest,
+        failure: &Failure,
+        is_admitted: bool,
+    ) -> AdmissionResponse {
         let action = {
             let permissions = self.guard.permissions.borrow();
             let action = || permissions.failure_action.as_ref().unwrap_or(&self.failure_action);
@@ -105,12 +118,10 @@ impl Webhook {
             FailureAction::Call(function) => {
                 let response = catch_unwind(AssertUnwindSafe(|| function(request, failure)));
                 let response = response.map_err(|_panic| BoxError::from("the failure action panicked"));
-                let response = response.and_then(|response| self.checked(request, response));
-                let response = response.and_then(|response| {
-                    match failure.is_guard_error() && response.patch.is_some() {
-                        true => Err("the guard failed, so nothing may be changed".into()),
-                        false => Ok(response),
-                    }
+                let response = response.and_then(|response| self.check(request, response));
+                let response = response.and_then(|response| match !is_admitted && response.patch.is_some() {
+                    true => Err("the guard failed, so nothing may be changed".into()),
+                    false => Ok(response),
                 });
                 response.unwrap_or_else(|error| {
                     tracing::error!("failed to apply the failure action: {error}");
@@ -124,7 +135,7 @@ impl Webhook {
 
     /// Passes a response to the function of [`with_on_response`](Self::with_on_response), which may deny the request, but
     /// neither allow it nor change its patch.
-    async fn recorded(
+    async fn call_on_response(
         &self,
         request: &AdmissionRequest,
         response: AdmissionResponse,
@@ -172,6 +183,21 @@ impl Webhook {
             parent.continue_in(&span);
         }
         span
+    }
+}
+
+/// Completes a step of a request within its deadline, or fails. Dropping a step that is late may panic as well.
+async fn attempt<T: Send + 'static, E: Into<BoxError> + Send + 'static>(
+    slot: Option<Slot>,
+    deadline: Instant,
+    step: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> Result<T, Failure> {
+    let step = offload::run(slot, step);
+    match AssertUnwindSafe(async move { timeout_at(deadline, step).await }).catch_unwind().await {
+        Ok(Ok(Ok(done))) => Ok(done),
+        Ok(Ok(Err(error))) => Err(Failure::Error(error.into())),
+        Ok(Err(_elapsed)) => Err(Failure::Deadline),
+        Err(_panic) => Err(Failure::Panic),
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn check(
     kind: WebhookKind,
     object: Option<&RawObject>,
     allowed: &[AllowedPaths],
-    permitted: Option<AllowedPaths>,
+    permitted: Option<&AllowedPaths>,
     mut response: AdmissionResponse,
 ) -> Result<AdmissionResponse, AnswerError> {
     if response.denial.is_some() {
@@ -54,7 +54,7 @@ pub(crate) fn check(
         let object = object.context(PatchWithoutObjectSnafu)?;
         // A checked patch needs no second check, unless an administrator restricts it.
         if !patch.is_checked() || permitted.is_some() || cfg!(debug_assertions) {
-            check_patch(object, allowed.iter().chain(&permitted), patch)?;
+            check_patch(object, allowed.iter().chain(permitted), patch)?;
         }
     }
     Ok(response)

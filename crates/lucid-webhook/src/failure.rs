@@ -8,7 +8,6 @@ use kube_core::response::StatusDetails;
 use serde::Deserialize;
 use tower::BoxError;
 
-use crate::guard::GuardError;
 use crate::handler::Rejection;
 use crate::raw_object::DecodeError;
 use crate::response::{AdmissionResponse, FailureKind, no_details};
@@ -26,28 +25,7 @@ pub enum Failure {
     Deadline,
 }
 
-impl FailureKind {
-    pub(crate) fn of(error: &BoxError) -> Self {
-        match error.downcast_ref() {
-            Some(GuardError::TimedOut { .. }) => Self::Deadline,
-            _ => Self::Error,
-        }
-    }
-}
-
 impl Failure {
-    pub(crate) fn of(error: BoxError) -> Self {
-        match FailureKind::of(&error) {
-            FailureKind::Deadline => Self::Deadline,
-            FailureKind::Error | FailureKind::Panic => Self::Error(error),
-        }
-    }
-
-    /// Returns `true` if the guard failed to evaluate the request.
-    pub(crate) fn is_guard_error(&self) -> bool {
-        matches!(self, Self::Error(error) if error.is::<GuardError>())
-    }
-
     pub(crate) const fn kind(&self) -> FailureKind {
         match self {
             Self::Error(_) => FailureKind::Error,

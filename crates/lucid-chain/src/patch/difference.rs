@@ -121,7 +121,7 @@ pub(super) fn difference(
     let found = Some(found.json()).filter(|json| json.len() <= LONGEST).and_then(members);
     let (Some(planned), Some(found)) = (members(planned), found) else { return Some("json".to_owned()) };
     let extra = found.iter().filter(|(key, _)| !planned.contains_key(*key)).find(|(key, json)| {
-        let value = parse(json);
+        let Some(value) = parse(json) else { return true };
         !(is_absent(&value) || &***key == "volumeMounts" && identity::are_tokens(&Value::Null, &value, pod))
     });
     if let Some((key, _)) = extra {
@@ -132,7 +132,9 @@ pub(super) fn difference(
         if found == Some(*planned) {
             return None;
         }
-        let (planned, found) = (parse(planned), found.map(parse).unwrap_or_default());
+        let (Some(planned), Some(found)) = (parse(planned), found.map_or(Some(Value::Null), parse)) else {
+            return Some(key.to_string());
+        };
         let image = || image.parse::<ImageReference>();
         let same = match &**key {
             "ports" => same_ports(&planned, &found, pod.host_network()),
@@ -151,8 +153,8 @@ pub(super) fn difference(
     })
 }
 
-fn parse(json: &str) -> Value {
-    serde_json::from_str(json).unwrap_or_default()
+fn parse(json: &str) -> Option<Value> {
+    serde_json::from_str(json).ok()
 }
 
 /// Returns `true` if the API server treats the value as absent.
@@ -258,7 +260,7 @@ fn resource_difference(
 /// Parses the resources of the container; `null` if they are too long to match planned ones.
 fn resources_of(found: &ContainerView<'_>) -> Value {
     let json = found.resources_json().filter(|json| json.len() <= LONGEST);
-    json.map(parse).unwrap_or_default()
+    json.and_then(parse).unwrap_or_default()
 }
 
 /// Returns the first of `resources` that is neither within the bounds of the plan nor between them and `before`, with what is

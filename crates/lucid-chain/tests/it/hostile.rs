@@ -1,7 +1,7 @@
 //! Pods whose authors try to bypass the chain or to pass off a container as an auditor.
 
 use crate::common::*;
-use lucid_chain::{Decision, ImpossibleReason, keys};
+use lucid_chain::{Decision, ImpossibleReason, Inputs, PodView, keys, plan};
 use serde_json::{Value, json};
 
 fn all_warnings(pod: &Value) -> Vec<String> {
@@ -83,6 +83,20 @@ fn changes_to_injected_containers_are_reverted_and_reported() {
                 assert_eq!(apply(&pod, &patch), original, "{list} {place} {path}");
             }
         }
+    }
+}
+
+#[test]
+fn values_that_do_not_decode_are_reported() {
+    let (original, _) = with_chain("Always");
+    let name = format!("\"name\":{}", original["spec"]["containers"][1]["name"]);
+    let json = original.to_string();
+    for member in [r#""command":["\ud800"]"#, r#""workingDir":1e999"#, r#""tty":"\ud800""#] {
+        let json = json.replacen(&name, &format!("{member},{name}"), 1);
+        let (view, rules) = (PodView::from_json(&json).unwrap(), with_rules());
+        let plan = planned_by(plan(&view, &Inputs::new(&rules)));
+        let said = patch_warnings(&plan.patch(&view));
+        assert!(matches!(&said[..], [one] if one.contains("is replaced")), "{member}: {said:?}");
     }
 }
 

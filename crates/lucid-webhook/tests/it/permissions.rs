@@ -92,6 +92,22 @@ async fn permissions_override_code_and_earlier_permissions() {
 }
 
 #[tokio::test]
+async fn a_guard_that_is_late_blocks_patches() {
+    let late =
+        tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>());
+    let action = |_: &AdmissionRequest, _: &Failure| {
+        patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap()
+    };
+    let webhook = mutating(async || AdmissionResponse::allow())
+        .with_client(Client::new(late, "default"))
+        .with_permissions(fixed(json!({"serviceAccountName": "a/b"})))
+        .with_failure_action(FailureAction::call(action));
+    let router = Router::new().webhook("a", webhook);
+    let (_, _, answer) = post(&router, "/a?timeout=1s", &review(json!({}))).await;
+    assert_eq!(answer["response"]["allowed"], false, "{answer}");
+}
+
+#[tokio::test]
 async fn live_permissions_apply_from_the_next_request() {
     async fn handle() -> AdmissionResponse {
         AdmissionResponse::deny(403, "Forbidden", "no")
