@@ -1,5 +1,5 @@
 {{/*
-What contradicts itself: a sentence for each. values.schema.json has what a single value may be.
+Contradictions between values, with a message for each. values.schema.json checks single values.
 */}}
 {{- define "lucid.contradictions" -}}
 {{- $values := .Values -}}

@@ -1,9 +1,9 @@
 {{/*
-Names are those of the programs (lucid-operator, lucid-operator-webhook, …) whatever the release is called: API servers
-know them, and one cluster has one Lucid.
+Objects have fixed names (lucid-operator, lucid-operator-webhook, …), independent of the release's name: API servers know
+them, and a cluster has one Lucid.
 */}}
 
-{{/* The labels of an object. Takes root and name, the program's. */}}
+{{/* Labels of an object. Takes root and name (the program's). */}}
 {{- define "lucid.labels" -}}
 app.kubernetes.io/name: {{ .name }}
 {{- if not .root.Values.plain }}
@@ -15,7 +15,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
-{{/* The image of a program. Takes root, name, and the reference that was given, if one was. */}}
+{{/* Image of a program. Takes root, name and the configured reference, which may be empty. */}}
 {{- define "lucid.image" -}}
 {{- with .root.Values.image -}}
 {{- $.image | default (printf "%s/%s:%s" (trimSuffix "/" .registry) $.name (.tag | default $.root.Chart.AppVersion)) -}}
@@ -37,7 +37,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- with .Values.webhooks.validating }}{{ if and .enabled (ne .by "operator") }}true{{ end }}{{ end -}}
 {{- end }}
 
-{{/* The programs that serve webhooks, as a list in YAML. */}}
+{{/* Programs that serve webhooks, as a YAML list. */}}
 {{- define "lucid.programs" -}}
 {{- if include "lucid.operator" . }}
 - lucid-operator
@@ -47,7 +47,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
-{{/* Whether profile=production is chosen. */}}
+{{/* Whether profile=production is set. */}}
 {{- define "lucid.production" -}}
 {{- if eq (toString .Values.profile) "production" }}true{{ end -}}
 {{- end }}
@@ -58,22 +58,22 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if kindIs "invalid" $value }}{{ include "lucid.production" (index . 0) }}{{ else if $value }}true{{ end -}}
 {{- end }}
 
-{{/* Whether auditor images have to be notarized. */}}
+{{/* Whether auditor images must be notarized. */}}
 {{- define "lucid.strict" -}}
 {{- include "lucid.switch" (list . .Values.notary.strict) -}}
 {{- end }}
 
-{{/* Whether breaking the glass takes an RBAC permission. */}}
+{{/* Whether break-glass requires an RBAC permission. */}}
 {{- define "lucid.accessReview" -}}
 {{- include "lucid.switch" (list . .Values.policy.breakGlass.accessReview) -}}
 {{- end }}
 
-{{/* Whether applications have to run as non-root. */}}
+{{/* Whether applications must run as non-root. */}}
 {{- define "lucid.requireNonRoot" -}}
 {{- include "lucid.switch" (list . .Values.policy.requireNonRoot) -}}
 {{- end }}
 
-{{/* The Verifier's URL, if there is one. */}}
+{{/* URL of the Verifier, or empty. */}}
 {{- define "lucid.verifierUrl" -}}
 {{- if .Values.notary.url -}}
 {{- .Values.notary.url -}}
@@ -99,12 +99,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- mulf (float64 $number) (get $factors (trimPrefix $number (toString .)) | default 1) -}}
 {{- end }}
 
-{{/* Whether this is OpenShift, which chooses users and groups of pods, and refuses those of others. */}}
+{{/* Whether the cluster is OpenShift, which assigns users and groups to pods and refuses others. */}}
 {{- define "lucid.openshift" -}}
 {{- if or (eq .Values.certificates.source "openshift") (.Capabilities.APIVersions.Has "security.openshift.io/v1") }}true{{ end -}}
 {{- end }}
 
-{{/* What every container of ours is restricted to. */}}
+{{/* Security context of Lucid's containers. */}}
 {{- define "lucid.containerSecurityContext" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -112,14 +112,14 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* No user: images say one, and OpenShift gives each namespace users of its own. */}}
+{{/* Without a user: images set one, and OpenShift assigns users to each namespace. */}}
 {{- define "lucid.podSecurityContext" -}}
 runAsNonRoot: true
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
-{{/* What pods have in common. Takes root, name and values: those of the program. */}}
+{{/* Common fields of pods. Takes root, name and values (the program's). */}}
 {{- define "lucid.scheduling" -}}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
@@ -140,13 +140,13 @@ tolerations:
 {{- end }}
 {{- end }}
 
-{{/* Where a program listens that serves webhooks, as a map in YAML. Takes its values. */}}
+{{/* Listening ports of lucid-operator or lucid-validator, as a YAML map. Takes the program's values. */}}
 {{- define "lucid.ports" -}}
 webhook: {{ .ports.webhook | default 8443 | int }}
 admin: {{ .ports.admin | default 8080 | int }}
 {{- end }}
 
-{{/* Replicas on different nodes and in different zones, where that can be had. Takes what lucid.scheduling takes. */}}
+{{/* Prefers different nodes and zones for replicas. Takes the same as lucid.scheduling. */}}
 {{- define "lucid.spread" -}}
 affinity:
 {{- with .values.affinity }}
@@ -160,7 +160,7 @@ affinity:
           labelSelector:
             matchLabels:
               app.kubernetes.io/name: {{ .name }}
-          {{- /* Replicas that an update is about to remove do not keep the new ones from their nodes. */}}
+          {{- /* Old replicas of an update do not keep new ones from their nodes. */}}
           matchLabelKeys: [pod-template-hash]
 {{- end }}
 topologySpreadConstraints:

@@ -1,30 +1,30 @@
 {{/*
-Rules of RBAC that both programs that serve webhooks need, each with its own names. With `plain` also those of settings
-that are not in use: whoever applies manifests changes variables afterwards.
+RBAC rules of lucid-operator and lucid-validator, each with its own names. `plain` adds the rules of unused settings, because
+users of plain manifests change variables after applying them.
 */}}
 
-{{/* In the cluster: what chains are planned with, and who may break the glass. */}}
+{{/* Cluster-wide: inputs of plans, and access reviews. */}}
 {{- define "lucid.rbac.planning" -}}
-# The chains of the namespaces, whose catalogues say who else is an auditor there.
+# Chains and catalogues of the namespaces.
 - apiGroups: [""]
   resources: [configmaps]
   resourceNames: [lucid-auditor-chain]
   verbs: [list, watch]
-# What their labels say, Pod Security levels above all. Only metadata is asked for.
+# Labels and annotations of the namespaces, such as Pod Security levels. Only metadata is read.
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [list, watch]
-# The catalogue's objects.
+# Auditors of the catalogue.
 - apiGroups: [lucid.computing]
   resources: [auditors]
   verbs: [list, watch]
-# Reviews of break-glass users and of the service accounts of webhooks.
+# Access reviews for break-glass users and for the service accounts of webhooks.
 - apiGroups: [authorization.k8s.io]
   resources: [subjectaccessreviews]
   verbs: [create]
 {{- end }}
 
-{{/* In the namespace of the release: the catalogue and the Secrets of certificates. */}}
+{{/* In the release's namespace: configuration and the Secrets of certificates. */}}
 {{- define "lucid.rbac.namespace" -}}
 {{- $plain := .root.Values.plain }}
 {{- $certificates := .root.Values.certificates }}
@@ -36,13 +36,13 @@ that are not in use: whoever applies manifests changes variables afterwards.
   resources: [configmaps]
   resourceNames: [lucid-auditors, lucid-policy, lucid-webhooks]
   verbs: [list, watch]
-# The settings of all replicas, which differ during a roll-out.
+# Settings of all replicas, which differ during a roll-out.
 - apiGroups: [""]
   resources: [configmaps]
   resourceNames: [lucid-generations]
   verbs: [list, watch{{ if eq .name "lucid-operator" }}, create, patch{{ end }}]
 {{- if or $selfSigned $plain }}
-# The certificate authority. It is created by server-side apply, so that "create" is bound to the name as well.
+# The certificate authority. Server-side apply creates it, so "create" is limited to the name, too.
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [{{ .name }}-ca]
@@ -51,12 +51,11 @@ that are not in use: whoever applies manifests changes variables afterwards.
 {{- $issue := and $selfSigned (not $certificates.selfSigned.perReplica) }}
 {{- if or $read $issue $plain }}
 {{- if $plain }}
-# The serving certificate. That of cert-manager, OpenShift or another issuer is only read: remove "create", "patch" and
-# "update" then.
+# The serving certificate. If cert-manager, OpenShift or another issuer writes it, remove "create", "patch" and "update".
 {{- else if $read }}
-# The certificate of somebody else.
+# The serving certificate, written by its issuer.
 {{- else }}
-# The certificate that all replicas share.
+# The serving certificate, shared by all replicas.
 {{- end }}
 - apiGroups: [""]
   resources: [secrets]
@@ -87,8 +86,8 @@ subjects:
 {{- end }}
 
 {{/*
-Restricts the account of a program to its own registration: RBAC binds names, and not what stands under them. Takes root, name
-and values: those of the program.
+Restricts what the service account of a program may write, because RBAC restricts names but not content. Takes root, name and
+values (the program's).
 */}}
 {{- define "lucid.restriction" -}}
 {{- $namespace := .root.Release.Namespace }}
@@ -102,8 +101,8 @@ and values: those of the program.
 {{- $hosts = append $hosts (get (urlParse .value) "hostname") }}
 {{- end }}
 {{- end -}}
-# The account of {{ .name }} may only register webhooks that are called at its own Service, for pods and workloads, outside
-# of kube-system and its own namespace; and its Secrets cannot become tokens of other accounts.
+# The account of {{ .name }} may only register webhooks of its own Service, for pods and workloads outside of kube-system and
+# its own namespace. It cannot create Secrets that hold tokens of other accounts.
 {{- if .root.Values.plain }}
 # With LUCID_WEBHOOK_URL, add `|| has(it.url) && url(it.url).getHostname() == 'HOST'` to the first validation.
 {{- end }}

@@ -1,5 +1,5 @@
 {{/*
-Sets a variable or a flag in a dict, unless the value is null, empty or an empty list: then the program's default holds.
+Sets a variable or flag in a dict, unless the value is null, empty or an empty list: then the program's default applies.
 Takes the dict, the name and the value.
 */}}
 {{- define "lucid.set" -}}
@@ -12,7 +12,7 @@ Takes the dict, the name and the value.
 {{- end -}}
 {{- end }}
 
-{{/* The same, but for null alone: where an empty value means something. */}}
+{{/* Like lucid.set, but skips null only, for values that may be empty. */}}
 {{- define "lucid.setEvenEmpty" -}}
 {{- $value := index . 2 -}}
 {{- if kindIs "slice" $value -}}
@@ -25,8 +25,8 @@ Takes the dict, the name and the value.
 {{- end }}
 
 {{/*
-The variables and flags of a program that serves webhooks, as a map in YAML. Both programs get the same settings of
-injection and policy: the validator plans the chains again. Takes root, name, and values: those of the program.
+Variables and flags of lucid-operator or lucid-validator, as a YAML map. Both get the same settings of injection and policy,
+because the validator plans the chains again. Takes root, name and values (the program's).
 */}}
 {{- define "lucid.settings" -}}
 {{- $values := .root.Values -}}
@@ -86,7 +86,7 @@ injection and policy: the validator plans the chains again. Takes root, name, an
   {{- if .allowSkip -}}{{- $_ := set $env "LUCID_ALLOW_SKIP" "true" -}}{{- end -}}
   {{- range $name, $image := dict "lucid-init" .initImage "lucid-egress" "" -}}
     {{- $image = include "lucid.image" (dict "root" $.root "name" $name "image" $image) -}}
-    {{- /* The programs know the images of their own version. */ -}}
+    {{- /* The programs know the images of their version. */ -}}
     {{- if ne $image (printf "ghcr.io/lucid/%s:%s" $name $.root.Chart.AppVersion) -}}
       {{- $_ := set $env (printf "%s_IMAGE" ($name | upper | replace "-" "_")) $image -}}
     {{- end -}}
@@ -139,7 +139,7 @@ injection and policy: the validator plans the chains again. Takes root, name, an
     {{- $kept := mulf 0.75 (include "lucid.quantity" (include "lucid.logSize" $.root) | float64) | int64 -}}
     {{- include "lucid.set" (list $env "--decision-log-keep-bytes" (.log.keepBytes | default $kept)) -}}
     {{- include "lucid.set" (list $env "--decision-log-keep-age" .log.keepAge) -}}
-    {{- /* A log that is lost with its pod is not worth denying pods for. */ -}}
+    {{- /* Pods are not denied for a log that is lost with its pod. */ -}}
     {{- $onFailure := ternary "deny" "serve-and-alarm" (eq .log.volume "persistentVolumeClaim") -}}
     {{- include "lucid.set" (list $env "LUCID_DECISION_LOG_ON_FAILURE" (.log.onFailure | default $onFailure)) -}}
     {{- include "lucid.set" (list $env "--decision-log-segment-bytes" .log.segmentBytes) -}}
@@ -148,7 +148,7 @@ injection and policy: the validator plans the chains again. Takes root, name, an
 {{- toYaml $env -}}
 {{- end }}
 
-{{/* The arguments of a container. Takes the leading arguments, and settings of which those that begin with `--` are flags. */}}
+{{/* Arguments of a container. Takes the leading arguments and the settings; settings that begin with `--` are flags. */}}
 {{- define "lucid.args" -}}
 {{- $args := index . 0 -}}
 {{- range $name, $value := index . 1 -}}
@@ -157,7 +157,7 @@ injection and policy: the validator plans the chains again. Takes root, name, an
 args:{{ if eq (len $args) (len (index . 0)) }} [{{ join ", " $args }}]{{ else }}{{ toYaml $args | nindent 2 }}{{ end }}
 {{- end }}
 
-{{/* The variables of a container, as items of its list `env`. Takes settings of which those that begin with `--` are flags. */}}
+{{/* Variables of a container, as items of `env`. Takes the settings; those that begin with `--` are flags and left out. */}}
 {{- define "lucid.env" -}}
 {{- range $name, $value := . }}
 {{- if not (hasPrefix "--" $name) }}
@@ -167,7 +167,7 @@ args:{{ if eq (len $args) (len (index . 0)) }} [{{ join ", " $args }}]{{ else }}
 {{- end }}
 {{- end }}
 
-{{/* The files of a program that serves webhooks: a list of a volume and where it is mounted. Takes what lucid.settings takes. */}}
+{{/* Volumes of lucid-operator or lucid-validator with their mounts, as a list. Takes the same as lucid.settings. */}}
 {{- define "lucid.files" -}}
 {{- $values := .root.Values }}
 {{- with get $values.certificates.volumes (trimPrefix "lucid-" .name) }}

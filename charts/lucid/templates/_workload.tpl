@@ -1,14 +1,14 @@
-{{/* Whether decision logs are on claims, and programs therefore StatefulSets. */}}
+{{/* Whether decision logs are on claims, so that programs are StatefulSets. */}}
 {{- define "lucid.claims" -}}
 {{- with .Values.decisions.log }}{{ if and .enabled (eq .volume "persistentVolumeClaim") }}true{{ end }}{{ end -}}
 {{- end }}
 
-{{/* The size of the volume of a decision log. */}}
+{{/* Size of the volume of a decision log. */}}
 {{- define "lucid.logSize" -}}
 {{- .Values.decisions.log.size | default (ternary "10Gi" "1Gi" (eq .Values.decisions.log.volume "persistentVolumeClaim")) -}}
 {{- end }}
 
-{{/* The Deployment or StatefulSet of a program that serves webhooks. Takes root, name, and values: those of the program. */}}
+{{/* Deployment or StatefulSet of lucid-operator or lucid-validator. Takes root, name and values (the program's). */}}
 {{- define "lucid.workload" -}}
 {{- $plain := .root.Values.plain -}}
 {{- $claims := include "lucid.claims" .root -}}
@@ -29,9 +29,9 @@ spec:
       app.kubernetes.io/name: {{ .name }}
   {{- if $claims }}
   serviceName: {{ .name }}
-  # Replicas do not wait for one another: each answers for itself.
+  # Replicas are independent and start in parallel.
   podManagementPolicy: Parallel
-  {{- /* A log is evidence: it stays when replicas go, and when the release does. */}}
+  {{- /* A log is evidence: its claim is kept when replicas or the release are deleted. */}}
   persistentVolumeClaimRetentionPolicy:
     whenDeleted: Retain
     whenScaled: Retain
@@ -57,7 +57,7 @@ spec:
     {{- include "lucid.podTemplate" . | nindent 4 }}
 {{- end }}
 
-{{/* The pods of a program that serves webhooks. Takes root, name, and values: those of the program. */}}
+{{/* Pods of lucid-operator or lucid-validator. Takes root, name and values (the program's). */}}
 {{- define "lucid.podTemplate" -}}
 {{- $log := .root.Values.decisions.log.enabled -}}
 {{- $settings := include "lucid.settings" . | fromYaml -}}
@@ -82,12 +82,12 @@ spec:
   hostNetwork: true
   dnsPolicy: ClusterFirstWithHostNet
   {{- end }}
-  {{- /* It goes on for the lame duck's time, and then ends what it has begun. */}}
+  {{- /* Time for the lame-duck period and for requests in flight. */}}
   terminationGracePeriodSeconds: {{ add 35 (.root.Values.webhooks.lameDuckSeconds | default 10) }}
   securityContext:
     {{- include "lucid.podSecurityContext" . | nindent 4 }}
     {{- if and (include "lucid.claims" .root) (not (include "lucid.openshift" .root)) }}
-    # Volumes of claims are owned by root by default.
+    # Volumes of claims belong to root by default.
     fsGroup: 65532
     fsGroupChangePolicy: OnRootMismatch
     {{- end }}
@@ -107,13 +107,13 @@ spec:
           valueFrom:
             fieldRef:
               fieldPath: metadata.namespace
-        {{- /* Whose log or decision it is: pods in the network of a node are called as that. */}}
+        {{- /* Names the log and decisions: with hostNetwork, the host name of a pod is that of its node. */}}
         - name: POD_NAME
           valueFrom:
             fieldRef:
               fieldPath: metadata.name
         {{- if .root.Values.plain }}
-        # The steps of the roll-out.
+        # Steps of the roll-out:
         # - name: LUCID_ADMISSION_MODE
         #   value: audit           # steps 1 and 2; in 3 and 4: enforce
         {{- end }}
@@ -142,8 +142,8 @@ spec:
         httpGet:
           path: /readyz
           port: admin
-        {{- /* A replica that is not ready leaves the Service with the first probe that says so: until then the API server
-               opens new connections to it. One that is merely busy has 2 s to answer. */}}
+        {{- /* A replica leaves the Service at the first failed probe: until then the API server opens new connections to
+               it. A busy replica has 2 s to respond. */}}
         periodSeconds: 2
         timeoutSeconds: 2
         failureThreshold: 1
@@ -176,7 +176,7 @@ spec:
     - {{- toYaml .volume | nindent 6 }}
     {{- end }}
     {{- if $emptyDir }}
-    # The log of decisions, which is lost with the pod.
+    # Decision log, which is lost with the pod.
     - name: decisions
       emptyDir:
         sizeLimit: {{ include "lucid.logSize" .root | toYaml }}
@@ -187,10 +187,10 @@ spec:
   {{- end }}
 {{- end }}
 
-{{/* How the pods of a Deployment are replaced. Takes the values of the program. */}}
+{{/* Update strategy of a Deployment. Takes the program's values. */}}
 {{- define "lucid.strategy" -}}
 {{- if .hostNetwork }}
-# A replica has the ports of its node: where there is no other node a new one waits for the old one to go.
+# Replicas use ports of their nodes: without a free node, a new replica starts after an old one has stopped.
 strategy:
   rollingUpdate:
     maxSurge: 0
@@ -198,7 +198,7 @@ strategy:
 {{- end }}
 {{- end }}
 
-{{/* The ServiceAccount, the Services and the PodDisruptionBudget of a program. Takes root, name and values. */}}
+{{/* ServiceAccount, Services and PodDisruptionBudget of a program. Takes root, name and values. */}}
 {{- define "lucid.around" -}}
 apiVersion: v1
 kind: ServiceAccount
@@ -208,7 +208,7 @@ metadata:
   labels:
     {{- include "lucid.labels" . | nindent 4 }}
 {{- $services := list (printf "%s-webhook" .name) }}
-{{- /* Called if the certificate of another issuer is for no other name. */}}
+{{- /* Called if an external certificate is valid for this name only. */}}
 {{- if eq .name "lucid-operator" }}
 {{- $services = append $services .name }}
 {{- end }}
@@ -248,10 +248,10 @@ spec:
   selector:
     matchLabels:
       app.kubernetes.io/name: {{ .name }}
-{{- /* The operator's StatefulSet has the Service above. */}}
+{{- /* The operator's StatefulSet uses the Service above. */}}
 {{- if and (include "lucid.claims" .root) (ne .name "lucid-operator") }}
 ---
-# Gives the pods of the StatefulSet names of their own.
+# Gives each pod of the StatefulSet a DNS name.
 apiVersion: v1
 kind: Service
 metadata:
@@ -271,13 +271,13 @@ spec:
 {{- end }}
 {{- end }}
 
-{{/* The roll-out as a comment of manifests. Takes the program's name. */}}
+{{/* Describes the roll-out in a comment. Takes the program's name. */}}
 {{- define "lucid.canary" -}}
-# The policy is brought in by four steps (docs/canary.md). Each is an overlay too:
+# Roll the policy out in four steps (docs/canary.md). Each is also an overlay:
 # `kubectl apply --server-side -k canary/{{ if eq . "lucid-validator" }}validator/{{ end }}1`.
 #
-# 1. one replica, LUCID_ADMISSION_MODE=audit: what would be refused, from one record
-# 2. several replicas, audit: the load, and a rolling update, while nothing is refused
-# 3. one replica, enforce: the first refusals; back to audit is one command
-# 4. all of them enforce
+# 1. one replica, LUCID_ADMISSION_MODE=audit: one record shows what would be refused
+# 2. several replicas, audit: tests load and a rolling update while nothing is refused
+# 3. one replica, enforce: the first refusals; one command returns to audit
+# 4. all replicas enforce
 {{- end }}
