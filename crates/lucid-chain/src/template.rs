@@ -20,6 +20,7 @@ impl Template {
 
     /// Fills the places, in order, with `values`, between which there is a [`PLACE`] each.
     pub(crate) fn fill(&self, values: String) -> Filled<'_> {
+        debug_assert_eq!(self.text.matches(PLACE).count(), values.matches(PLACE).count() + 1);
         Filled { template: self, values }
     }
 }

@@ -171,65 +171,68 @@ impl<'a> Review<'a> {
     }
 }
 
-/// JSON of the members of a request.
+/// JSON of the members of an `AdmissionRequest` that are not null.
 #[derive(Default)]
 struct Members<'a> {
-    json: [Option<&'a str>; NAMES.len()],
+    uid: Option<&'a str>,
+    kind: Option<&'a str>,
+    resource: Option<&'a str>,
+    sub_resource: Option<&'a str>,
+    name: Option<&'a str>,
+    namespace: Option<&'a str>,
+    operation: Option<&'a str>,
+    user_info: Option<&'a str>,
+    object: Option<&'a str>,
+    old_object: Option<&'a str>,
+    options: Option<&'a str>,
+    dry_run: Option<&'a str>,
+    request_kind: Option<&'a str>,
+    request_resource: Option<&'a str>,
+    request_sub_resource: Option<&'a str>,
     /// Name of a member that is there twice.
-    twice: Option<&'static str>,
+    twice: Option<String>,
 }
 
-/// The members of `AdmissionRequest`.
-const NAMES: [&str; 15] = [
-    "uid",
-    "kind",
-    "resource",
-    "subResource",
-    "name",
-    "namespace",
-    "operation",
-    "userInfo",
-    "object",
-    "oldObject",
-    "options",
-    "dryRun",
-    "requestKind",
-    "requestResource",
-    "requestSubResource",
-];
+/// Decodes a member; an absent one is the default.
+fn decode<'a, T: Deserialize<'a> + Default>(member: Option<&'a str>, name: &str) -> Result<T, json::Error> {
+    let decode = |json| serde_json::from_str(json).map_err(|error| json::Error::from(error).within(name));
+    member.map_or_else(|| Ok(T::default()), decode)
+}
 
 impl<'a> Members<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, json::Error> {
         let mut members = Self::default();
-        reader.object(|reader, key| match NAMES.iter().position(|name| *name == key) {
-            Some(place) => reader.raw().map(|json| {
-                if members.json[place].replace(json).is_some() {
-                    members.twice = Some(NAMES[place]);
-                }
-            }),
-            None => reader.skip(),
+        reader.object(|reader, key| {
+            let member = match key {
+                "uid" => &mut members.uid,
+                "kind" => &mut members.kind,
+                "resource" => &mut members.resource,
+                "subResource" => &mut members.sub_resource,
+                "name" => &mut members.name,
+                "namespace" => &mut members.namespace,
+                "operation" => &mut members.operation,
+                "userInfo" => &mut members.user_info,
+                "object" => &mut members.object,
+                "oldObject" => &mut members.old_object,
+                "options" => &mut members.options,
+                "dryRun" => &mut members.dry_run,
+                "requestKind" => &mut members.request_kind,
+                "requestResource" => &mut members.request_resource,
+                "requestSubResource" => &mut members.request_sub_resource,
+                _ => return reader.skip(),
+            };
+            if member.is_some() {
+                members.twice = Some(key.to_owned());
+            }
+            *member = Some(reader.raw()?).filter(|json| *json != "null");
+            Ok(())
         })?;
         Ok(members)
     }
 
-    /// Returns the JSON of a member that is not null.
-    fn raw(&self, name: &str) -> Option<&'a str> {
-        NAMES
-            .iter()
-            .position(|member| *member == name)
-            .and_then(|place| self.json[place])
-            .filter(|json| *json != "null")
-    }
-
-    /// Decodes a member that may be null.
-    fn decode<T: Deserialize<'a> + Default>(&self, name: &str) -> Result<T, json::Error> {
-        let decode = |json| serde_json::from_str(json).map_err(|error| json::Error::from(error).within(name));
-        self.raw(name).map_or_else(|| Ok(T::default()), decode)
-    }
-
     /// Returns the uid if it is valid.
     fn uid(&self) -> Result<String, ReviewError> {
-        let uid = self.decode::<String>("uid").ok().filter(|uid| (1..=LONGEST_UID).contains(&uid.len()));
+        let uid = decode::<String>(self.uid, "uid").ok().filter(|uid| (1..=LONGEST_UID).contains(&uid.len()));
         let problem = || {
             format!(
                 "the AdmissionReview's request has no uid, which has to be a text of at most {LONGEST_UID} bytes"
@@ -315,29 +318,29 @@ impl AdmissionRequest {
         request: &Members<'_>,
         uid: String,
     ) -> Result<Self, json::Error> {
-        let object = |name| request.raw(name).map(|json| RawObject::new(body.slice_ref(json.as_bytes())));
-        let text =
-            |name| request.decode(name).map(|text: Option<String>| text.filter(|text| !text.is_empty()));
-        if let Some(name) = request.twice {
+        if let Some(name) = &request.twice {
             return Err(json::Error::new("duplicate field").within(name));
         }
-        let operation: Option<Operation> = request.decode("operation")?;
+        let object = |json: Option<&str>| json.map(|json| RawObject::new(body.slice_ref(json.as_bytes())));
+        let text =
+            |json, name| decode(json, name).map(|text: Option<String>| text.filter(|text| !text.is_empty()));
+        let operation: Option<Operation> = decode(request.operation, "operation")?;
         Ok(Self {
             uid,
-            kind: request.decode::<WireKind>("kind")?.into(),
-            resource: request.decode::<WireResource>("resource")?.into(),
-            sub_resource: text("subResource")?,
-            name: request.decode("name")?,
-            namespace: text("namespace")?,
+            kind: decode::<WireKind>(request.kind, "kind")?.into(),
+            resource: decode::<WireResource>(request.resource, "resource")?.into(),
+            sub_resource: text(request.sub_resource, "subResource")?,
+            name: decode(request.name, "name")?,
+            namespace: text(request.namespace, "namespace")?,
             operation: operation.ok_or_else(|| json::Error::new("missing").within("operation"))?,
-            user_info: request.decode("userInfo")?,
-            object: object("object"),
-            old_object: object("oldObject"),
-            options: object("options"),
-            dry_run: request.decode("dryRun")?,
-            request_kind: request.decode::<WireKind>("requestKind")?.into(),
-            request_resource: request.decode::<WireResource>("requestResource")?.into(),
-            request_sub_resource: text("requestSubResource")?,
+            user_info: decode(request.user_info, "userInfo")?,
+            object: object(request.object),
+            old_object: object(request.old_object),
+            options: object(request.options),
+            dry_run: decode(request.dry_run, "dryRun")?,
+            request_kind: decode::<WireKind>(request.request_kind, "requestKind")?.into(),
+            request_resource: decode::<WireResource>(request.request_resource, "requestResource")?.into(),
+            request_sub_resource: text(request.request_sub_resource, "requestSubResource")?,
             arrival: Instant::now(),
             deadline,
             trace_parent: None,

@@ -10,7 +10,6 @@ use lucid_notary::ImageReference;
 
 use super::{EnvValue, Files, OWN_ENV, Probes, RESERVED_ENV, Resources, SecurityContext};
 use crate::{
-    plan::image_pull_policy,
     template::{PLACE, Template},
     volume,
 };
@@ -79,7 +78,7 @@ impl Auditor {
             let own = RESERVED_ENV.iter().take(OWN_ENV);
             let own = own.map(|name| format!("{{\"name\":\"{name}\",\"value\":{PLACE}}}")).collect::<Vec<_>>().join(",");
             let image = to_string(&entry.image);
-            let pull_policy = image_pull_policy(&entry.reference);
+            let pull_policy = entry.reference.pull_policy();
             // A quote within a string would be escaped.
             let security_context = to_string(&entry.security_context.manifest(Some(0)));
             let security_context = security_context.replacen("\"runAsUser\":0,", &PLACE.to_string(), 1);

@@ -11,7 +11,7 @@ use super::{
     scalars::{self, Found, IMAGE_ACCEPTED, OBJECT_ACCEPTED},
     schema::{Fields, Shape},
 };
-use crate::{keys, plan::image_pull_policy};
+use crate::keys;
 use lucid_text::json::to_string;
 
 /// Maximum number of `files` of an entry, which bounds the mounts of a container.
@@ -128,7 +128,7 @@ impl FileSource {
             }
             Self::Image { reference, pull_policy } => {
                 let default = || {
-                    reference.parse::<ImageReference>().map_or("IfNotPresent", |it| image_pull_policy(&it))
+                    reference.parse::<ImageReference>().map_or("IfNotPresent", |image| image.pull_policy())
                 };
                 let policy = pull_policy.as_deref().unwrap_or_else(default);
                 json!({"name": name, "image": {"reference": reference, "pullPolicy": policy}})

@@ -254,7 +254,7 @@ impl Plan {
         }
     }
 
-    /// Names of planned and leftover auditors; see [`Plan::is_application`].
+    /// Names of planned and leftover auditors; which are not applications.
     fn names(&self) -> BTreeSet<&str> {
         self.containers
             .iter()

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU16;
 
-use lucid_notary::ImageReference;
 use serde_json::Value;
 
 use super::{
@@ -35,8 +34,6 @@ pub struct PlannedContainer {
     pub name: String,
     /// Catalogue entry, with the resources of the catalogue's [`Defaults`](crate::Defaults) if it has none of its own.
     pub auditor: Auditor,
-    /// `imagePullPolicy`, as the API server derives it from the image.
-    pub image_pull_policy: &'static str,
     /// Port that the auditor listens on.
     pub port: NonZeroU16,
     /// Reason for the port.
@@ -217,7 +214,6 @@ pub(super) fn chain(
         .map(|(place, ((((auditor, name), listeners), (next_port, further_next)), uid))| {
             let planned = PlannedContainer {
                 name,
-                image_pull_policy: image_pull_policy(auditor.image_reference()),
                 auditor: auditor.with_default_resources(resources),
                 port: listeners.port,
                 port_reason: listeners.reason,
@@ -245,14 +241,6 @@ fn further_routes(text: &str) -> Option<Vec<(NonZeroU16, NonZeroU16)>> {
         Some((port::parse(port)?, port::parse(next)?))
     });
     routes.collect()
-}
-
-/// Returns the API server's default: `Always` for the tag `latest` and for images without tag and digest.
-pub(crate) fn image_pull_policy(image: &ImageReference) -> &'static str {
-    match (image.tag(), image.digest()) {
-        (Some("latest"), _) | (None, None) => "Always",
-        _ => "IfNotPresent",
-    }
 }
 
 /// Returns the port of a [`local_url`].

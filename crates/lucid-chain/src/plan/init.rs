@@ -4,7 +4,7 @@ use std::{num::NonZeroU16, sync::LazyLock};
 
 use serde_json::Value;
 
-use super::{PlannedContainer, container::image_pull_policy, model_port::ModelPort};
+use super::{PlannedContainer, model_port::ModelPort};
 use crate::{
     catalogue::Resources,
     configuration::Configuration,
@@ -58,9 +58,14 @@ impl PlannedInit {
             Some((egress, _)) => redirect.with_exit(egress.port)?,
             None => redirect,
         };
-        let image_pull_policy = image_pull_policy(image);
         let resources = resources.clone();
-        Ok(Self { name, image: image.to_string(), image_pull_policy, redirect, resources })
+        Ok(Self {
+            name,
+            image: image.to_string(),
+            image_pull_policy: image.pull_policy(),
+            redirect,
+            resources,
+        })
     }
 
     /// Returns this container with the rules of `found`. If its manifest matches `found`, an earlier plan from other

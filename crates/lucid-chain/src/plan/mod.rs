@@ -39,7 +39,7 @@ use container::SharedSettings;
 use model_port::ModelClues;
 use settings::Settings;
 
-pub(crate) use container::{begins_with_any, image_pull_policy, local_port, local_url};
+pub(crate) use container::{begins_with_any, local_port, local_url};
 
 pub use container::{FIRST_UID, PlannedContainer};
 pub use impossible::ImpossibleReason;
@@ -177,12 +177,6 @@ impl Plan {
     /// Returns `true` if the auditors are native sidecars, which are init containers.
     pub fn is_native(&self) -> bool {
         self.sidecar_mode.value == SidecarMode::Native
-    }
-
-    /// Returns `true` unless the container has the name of a planned or leftover auditor.
-    pub fn is_application(&self, container: &ContainerView<'_>) -> bool {
-        let mut auditors = self.containers.iter().map(|planned| &planned.name).chain(&self.leftovers);
-        auditors.all(|name| name != container.name())
     }
 }
 

@@ -79,6 +79,16 @@ impl ImageReference {
         self.tag.as_deref()
     }
 
+    /// Returns the `imagePullPolicy` that the API server sets by default: `Always` for the tag `latest` and for an image
+    /// without tag and digest, else `IfNotPresent`.
+    #[must_use]
+    pub fn pull_policy(&self) -> &'static str {
+        match (self.tag(), self.digest()) {
+            (Some("latest"), _) | (None, None) => "Always",
+            _ => "IfNotPresent",
+        }
+    }
+
     /// Returns the digest, if given. Runtimes pull by digest and ignore the tag.
     #[must_use]
     pub fn digest(&self) -> Option<&Digest> {
