@@ -109,6 +109,25 @@ pub const FILES_VOLUME: &str = "lucid-files-";
 /// Environment variable of auditors: the auditor's name, by which its container is recognized.
 pub const AUDITOR_ID_ENV: &str = "LUCID_AUDITOR_ID";
 
+/// Environment variable of auditors: URL of the next hop.
+pub const CHAIN_NEXT_ENV: &str = "LUCID_CHAIN_NEXT";
+
+/// Environment variable of auditors and, for outbound traffic, of applications: URL of the next hop, or of the first
+/// auditor.
+pub const AUDITOR_URL_ENV: &str = "AUDITOR_URL";
+
+/// Environment variable of auditors: port to listen on.
+pub const AUDITOR_PORT_ENV: &str = "LUCID_AUDITOR_PORT";
+
+/// Environment variable of auditors: port to listen on, for servers that do not read [`AUDITOR_PORT_ENV`].
+pub const PORT_ENV: &str = "PORT";
+
+/// Environment variable of auditors: the [`AuditMode`](crate::AuditMode).
+pub const AUDIT_MODE_ENV: &str = "LUCID_AUDIT_MODE";
+
+/// Environment variable of auditors: comma-separated paths of the kubelet's probes, which are not judged.
+pub const PROBE_PATHS_ENV: &str = "LUCID_PROBE_PATHS";
+
 /// Environment variable of auditors that [serve routes](crate::Auditor::serves_routes): port to listen on and port of the
 /// next hop for each of several model ports, such as `8090=8093,8091=8094`. The first pair is the auditor's own port and
 /// its next hop.

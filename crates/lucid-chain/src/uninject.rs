@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     keys,
     patch::{Originals, PodPatch, restore},
-    plan::{AUDITOR_URL_ENV, BASE_URL_ENV, begins_with_any, local_port, local_url},
+    plan::{BASE_URL_ENV, begins_with_any, local_port, local_url},
     redirect::Redirect,
     warning::Warning,
 };
@@ -92,7 +92,7 @@ impl Uninjection<'_> {
         let Some(name) = container["name"].as_str() else { return false };
         let is_auditor = self.status.chain.contains(name)
             && variable(container, keys::AUDITOR_ID_ENV) == Some(name)
-            && variable(container, "LUCID_CHAIN_NEXT").is_some_and(|url| local_port(url).is_some());
+            && variable(container, keys::CHAIN_NEXT_ENV).is_some_and(|url| local_port(url).is_some());
         let is_init = self.status.init.as_deref() == Some(name)
             && variable(container, keys::REDIRECT_ENV).is_some_and(|json| Redirect::from_json(json).is_ok());
         is_auditor || is_init
@@ -124,7 +124,7 @@ impl Uninjection<'_> {
         let auditors = || self.list("containers").iter().chain(self.list("initContainers"));
         let urls: BTreeSet<_> = auditors()
             .filter(|container| self.is_injected(container))
-            .filter_map(|auditor| variable(auditor, "LUCID_AUDITOR_PORT")?.parse().ok().map(local_url))
+            .filter_map(|auditor| variable(auditor, keys::AUDITOR_PORT_ENV)?.parse().ok().map(local_url))
             .collect();
         let is_address = |value: &str| begins_with_any(value, &urls);
         for (place, container) in self.list("containers").iter().enumerate() {
@@ -136,7 +136,7 @@ impl Uninjection<'_> {
                 continue;
             }
             let by_name = ["spec", "containers", container_name, "env"];
-            let found: Vec<_> = std::iter::once(AUDITOR_URL_ENV)
+            let found: Vec<_> = std::iter::once(keys::AUDITOR_URL_ENV)
                 .chain(BASE_URL_ENV)
                 .filter(|name| self.was_added(&[&by_name[..], &[name]].concat()))
                 .filter_map(|name| {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use lucid_chain::keys::ROUTES_ENV;
+use lucid_chain::keys::{self, ROUTES_ENV};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -49,13 +49,13 @@ impl Process {
         let mut starter = Command::new(program);
         starter.args(arguments).stdin(Stdio::null());
         starter.stdout(writer.try_clone().failed_to("copy a pipe")?).stderr(writer);
-        for name in ["LUCID_CHAIN_NEXT", "AUDITOR_URL"] {
+        for name in [keys::CHAIN_NEXT_ENV, keys::AUDITOR_URL_ENV] {
             starter.env(name, format!("http://localhost:{next}"));
         }
-        starter.env("LUCID_AUDITOR_PORT", port.to_string()).env("PORT", port.to_string());
+        starter.env(keys::AUDITOR_PORT_ENV, port.to_string()).env(keys::PORT_ENV, port.to_string());
         starter.env(ROUTES_ENV, format!("{port}={next},{second}={second_next}"));
-        starter.env("LUCID_AUDITOR_ID", "conformance").env("LUCID_AUDIT_MODE", mode);
-        starter.env("LUCID_PROBE_PATHS", "/ready");
+        starter.env(keys::AUDITOR_ID_ENV, "conformance").env(keys::AUDIT_MODE_ENV, mode);
+        starter.env(keys::PROBE_PATHS_ENV, "/ready");
         let child = starter.spawn().failed_to(format_args!("start {}", program.display()))?;
         // Holds the writing end of the pipe.
         drop(starter);

@@ -27,7 +27,7 @@ use entry::{File, WrittenEntry};
 
 use crate::{
     configuration::DEFAULT_INIT_IMAGE,
-    keys::{EGRESS_CONTAINER, INIT_CONTAINER},
+    keys::{self, EGRESS_CONTAINER, INIT_CONTAINER},
     port,
 };
 
@@ -46,15 +46,15 @@ pub const DEFAULT_PORT: NonZeroU16 = port::known(8080);
 
 /// Environment variables that Lucid sets on every auditor and that a catalogue may not set.
 pub const RESERVED_ENV: [&str; 9] = [
-    crate::keys::AUDITOR_ID_ENV,
-    "LUCID_CHAIN_NEXT",
-    "AUDITOR_URL",
-    "LUCID_AUDITOR_PORT",
-    "PORT",
-    "LUCID_AUDIT_MODE",
-    "LUCID_PROBE_PATHS",
-    crate::keys::ROUTES_ENV,
-    crate::keys::EGRESS_ENV,
+    keys::AUDITOR_ID_ENV,
+    keys::CHAIN_NEXT_ENV,
+    keys::AUDITOR_URL_ENV,
+    keys::AUDITOR_PORT_ENV,
+    keys::PORT_ENV,
+    keys::AUDIT_MODE_ENV,
+    keys::PROBE_PATHS_ENV,
+    keys::ROUTES_ENV,
+    keys::EGRESS_ENV,
 ];
 
 /// Number of the first of [`RESERVED_ENV`] that every auditor has.

@@ -137,18 +137,18 @@ impl PlannedContainer {
         let (own, next) = (self.port.to_string(), local_url(self.next_port));
         let mut variables = vec![
             (keys::AUDITOR_ID_ENV, self.name.clone()),
-            ("LUCID_CHAIN_NEXT", next.clone()),
-            ("AUDITOR_URL", next),
-            ("LUCID_AUDITOR_PORT", own.clone()),
-            ("PORT", own),
-            ("LUCID_AUDIT_MODE", self.audit_mode.to_string()),
+            (keys::CHAIN_NEXT_ENV, next.clone()),
+            (keys::AUDITOR_URL_ENV, next),
+            (keys::AUDITOR_PORT_ENV, own.clone()),
+            (keys::PORT_ENV, own),
+            (keys::AUDIT_MODE_ENV, self.audit_mode.to_string()),
         ];
         if !self.further_routes.is_empty() {
             let routes: Vec<_> = self.routes().map(|(port, next)| format!("{port}={next}")).collect();
             variables.push((keys::ROUTES_ENV, routes.join(",")));
         }
         if !probe_paths.is_empty() {
-            variables.push((PROBE_PATHS, probe_paths.to_owned()));
+            variables.push((keys::PROBE_PATHS_ENV, probe_paths.to_owned()));
         }
         variables.extend(self.egress.as_ref().map(|egress| (keys::EGRESS_ENV, egress.to_json())));
         let own_env = variables.into_iter().map(|(name, value)| (name, EnvValue::Value(value))).collect();
@@ -158,11 +158,11 @@ impl PlannedContainer {
     /// Returns this auditor with the ports, the mode and the position in the chain of `found`. If its manifest
     /// matches `found`, an earlier plan from other inputs created `found`.
     pub(crate) fn adapted_to(&self, found: &ContainerView<'_>) -> Option<Self> {
-        let port = port::parse(&found.env("LUCID_AUDITOR_PORT")?)?;
-        let next_port = local_port(&found.env("LUCID_CHAIN_NEXT")?)?;
+        let port = port::parse(&found.env(keys::AUDITOR_PORT_ENV)?)?;
+        let next_port = local_port(&found.env(keys::CHAIN_NEXT_ENV)?)?;
         let further_routes = further_routes(&found.env(keys::ROUTES_ENV).unwrap_or_default())?;
-        let audit_mode = found.env("LUCID_AUDIT_MODE")?.parse().ok()?;
-        let probe_paths = found.env(PROBE_PATHS).unwrap_or_default();
+        let audit_mode = found.env(keys::AUDIT_MODE_ENV)?.parse().ok()?;
+        let probe_paths = found.env(keys::PROBE_PATHS_ENV).unwrap_or_default();
         let uid = found.privileges().and_then(Privileges::run_as_user);
         let uid = uid.map(u32::try_from).transpose().ok()?;
         let egress = match self.egress {
@@ -230,9 +230,6 @@ pub(super) fn chain(
         })
         .collect()
 }
-
-/// Environment variable with the paths of the model's HTTP probes.
-const PROBE_PATHS: &str = "LUCID_PROBE_PATHS";
 
 /// Parses the further routes in a [`ROUTES_ENV`](keys::ROUTES_ENV), which is empty if there is one route.
 fn further_routes(text: &str) -> Option<Vec<(NonZeroU16, NonZeroU16)>> {

@@ -54,9 +54,6 @@ pub use settings::{DEFAULT_OUTBOUND_PORT, Setting};
 /// Variables from which SDKs read the base URL of a model.
 pub const BASE_URL_ENV: [&str; 2] = ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"];
 
-/// Variable with the address of the first auditor.
-pub(crate) const AUDITOR_URL_ENV: &str = "AUDITOR_URL";
-
 /// Result of [`plan`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -152,7 +149,7 @@ impl Plan {
     /// Returns the variables for outbound calls of applications: `AUDITOR_URL` has the
     /// [`application_url`](Self::application_url), and [`BASE_URL_ENV`] the [`base_url`](Self::base_url), Anthropic's without `/v1`.
     pub fn application_env(&self) -> Vec<(&'static str, String)> {
-        let auditor_url = self.application_url().map(|url| (AUDITOR_URL_ENV, url));
+        let auditor_url = self.application_url().map(|url| (keys::AUDITOR_URL_ENV, url));
         let base_urls = self.base_url().map(|url| {
             // Anthropic's SDKs append `/v1` themselves.
             let [openai, anthropic] = BASE_URL_ENV;

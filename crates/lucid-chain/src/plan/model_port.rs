@@ -401,7 +401,7 @@ fn forwarded_to<'v>(clues: &'v ModelClues<'_, '_>) -> impl Iterator<Item = (&'v 
     clues.pod.all_containers().filter_map(move |found| {
         let ours = found.image() == Some(last?.image())
             && found.env(keys::AUDITOR_ID_ENV).as_deref() == Some(found.name());
-        let port = local_port(&found.env("LUCID_CHAIN_NEXT").filter(|_| ours)?)?;
+        let port = local_port(&found.env(keys::CHAIN_NEXT_ENV).filter(|_| ours)?)?;
         Some((found.name(), port))
     })
 }

@@ -276,7 +276,13 @@ const PLANNED: &str = "(dyn(SELF).all(key, key in variables.varying || (key in S
                        !(key in dyn(SELF)) || !('exec' in dyn(SELF)[key])))";
 
 /// Variables of every auditor, in this order, with interdependent values.
-const OWN: [&str; 5] = ["LUCID_AUDITOR_ID", "LUCID_CHAIN_NEXT", "AUDITOR_URL", "LUCID_AUDITOR_PORT", "PORT"];
+const OWN: [&str; 5] = [
+    keys::AUDITOR_ID_ENV,
+    keys::CHAIN_NEXT_ENV,
+    keys::AUDITOR_URL_ENV,
+    keys::AUDITOR_PORT_ENV,
+    keys::PORT_ENV,
+];
 
 fn named(name: &str, expression: &str) -> Value {
     Value::Mapping(
