@@ -11,16 +11,14 @@ use jiff::SignedDuration;
 use libfuzzer_sys::fuzz_target;
 use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::correlate::Correlator;
-use lucid_audit::layout::{self, CHECKPOINT, VKEY, write_line};
-use lucid_audit::merkle::{Hash, leaf_hash};
+use lucid_audit::log::Options;
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::proof::Proof;
-use lucid_audit::tile::{Frontier, Tile, full_root, push_entry};
 use lucid_audit::verify::{Expectations, verify};
 
 /// Enough for tiles at two levels, of which some are partial.
 const RECORDS: u64 = 300;
-const PER_SEGMENT: u64 = 100;
+const SEGMENT_BYTES: u64 = 16 << 10;
 
 /// A log: its files, and the key that sealed it.
 struct Log {
@@ -30,47 +28,45 @@ struct Log {
 
 static LOG: LazyLock<Log> = LazyLock::new(|| {
     let key = SigningKey::generate("lucid.computing/fuzz/0").expect("a key");
-    let mut segments: Vec<(PathBuf, Vec<u8>)> = Vec::new();
-    let mut bundles = vec![Vec::new(); 2];
-    let mut leaves = Vec::new();
-    let (mut tree, mut prev) = (Frontier::new(), Hash::ZERO);
-    for seq in 0..RECORDS {
-        let mut line = Vec::new();
-        write_line(
-            &mut line,
-            seq,
-            &prev,
-            br#"{"time":"2026-01-01T00:00:00Z","webhook":"validate","uid":"u"}"#,
-        );
-        if seq % PER_SEGMENT == 0 {
-            segments.push((layout::segment(Path::new(""), seq), Vec::new()));
-        }
-        segments.last_mut().expect("one").1.extend_from_slice(&line);
-        line.pop();
-        push_entry(&mut bundles[(seq / 256) as usize], &line);
-        prev = leaf_hash(&line);
-        leaves.push(prev);
-        tree.append(prev);
+    let verifier = key.verifier().clone();
+    let folder = temporary("log");
+    let options = Options::new().with_key(key).with_segment_bytes(SEGMENT_BYTES);
+    let log = lucid_audit::Log::open(&folder, options).expect("a log");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    for _ in 0..RECORDS {
+        let record = br#"{"time":"2026-01-01T00:00:00Z","webhook":"validate","uid":"u"}"#;
+        runtime.block_on(log.append(record.to_vec())).expect("an anchor");
     }
-    let mut files = segments;
-    let checkpoint = Checkpoint::new(key.verifier().name(), RECORDS, tree.root()).sign(&key).expect("signed");
-    files.push((CHECKPOINT.into(), checkpoint.to_string().into_bytes()));
-    files.push((VKEY.into(), key.verifier().to_string().into_bytes()));
-    let bytes = |hashes: &[Hash]| hashes.iter().flat_map(|hash| hash.0).collect::<Vec<_>>();
-    for (index, (hashes, bundle)) in (0..).zip(leaves.chunks(256).zip(bundles)) {
-        files.push((Tile::hashes(0, index, RECORDS).expect("a tile").path().into(), bytes(hashes)));
-        files.push((Tile::entries(index, RECORDS).expect("a bundle").path().into(), bundle));
-    }
-    let upper = full_root(&leaves[..256]);
-    files.push((Tile::hashes(1, 0, RECORDS).expect("a tile").path().into(), bytes(&[upper])));
-    Log { files, key: key.verifier().clone() }
+    log.close();
+    let mut files = Vec::new();
+    read(&folder, &folder, &mut files);
+    // The same order in each process.
+    files.sort();
+    Log { files, key: verifier }
 });
 
-/// In memory, where there is such a place.
-static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+/// Reads the files below `folder`, with paths relative to `root`.
+fn read(root: &Path, folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            read(root, &path, files);
+        } else {
+            let name = path.strip_prefix(root).expect("a path below").to_owned();
+            files.push((name, fs::read(&path).expect("a file")));
+        }
+    }
+}
+
+/// Returns a folder of this process, in memory where there is such a place.
+fn temporary(name: &str) -> PathBuf {
     let shared = Path::new("/dev/shm");
     let base = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
-    let folder = base.join(format!("lucid-fuzz-{}", std::process::id()));
+    base.join(format!("lucid-fuzz-{name}-{}", std::process::id()))
+}
+
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = temporary("edited");
     write(&folder, &LOG.files);
     folder
 });

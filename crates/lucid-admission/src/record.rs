@@ -243,7 +243,8 @@ mod tests {
             let length = entry.json.len();
             assert!(entry.decision().cut && length <= LONGEST_DECISION, "{length}");
         }
-        let segment = std::fs::read_to_string(lucid_audit::layout::segment(folder.path(), 0)).unwrap();
+        let segment =
+            std::fs::read_to_string(folder.path().join("segments/00000000000000000000.jsonl")).unwrap();
         let lengths: Vec<_> = segment.split_inclusive('\n').map(str::len).collect();
         assert!(lengths.len() == 6 && lengths.iter().all(|length| *length <= 2_000), "{lengths:?}");
     }

@@ -1,22 +1,4 @@
-//! Directory layout of a log, and the format of its lines.
-//!
-//! ```text
-//! DIRECTORY/
-//!   segments/00000000000000000000.jsonl   records, one per line; named after the first seq
-//!   segments/00000000000000081920.jsonl
-//!   checkpoint                            size and root, signed
-//!   checkpoint.cosigned                   latest checkpoint cosigned by a witness, if any
-//!   minimum                               first record kept, signed, if earlier ones were pruned
-//!   vkey                                  verifier key of the log
-//!   key                                   signing key, if the log generated it
-//!   tile/0/000, tile/0/001.p/17, …        the tree
-//!   tile/entries/000, …                   the records again, as leaves of the tree
-//!   lock                                  locked by the writing process
-//!   reserve                               temporary: space check before a full log accepts records again
-//! ```
-//!
-//! A line is `{"seq":7,"prev":"9f86d0…","time":…}`: the record's position in the log, from 0; the leaf hash of the previous
-//! line, or zeros in the first one; and the fields of the record. Its bytes without the newline are a leaf of the tree.
+//! Files of a log and the format of its lines. The crate's documentation has an overview.
 
 use std::path::{Path, PathBuf};
 
@@ -25,23 +7,23 @@ use snafu::{OptionExt, Snafu, ensure};
 use crate::merkle::Hash;
 
 /// File with the checkpoint.
-pub const CHECKPOINT: &str = "checkpoint";
+pub(crate) const CHECKPOINT: &str = "checkpoint";
 /// File with the latest checkpoint cosigned by a witness.
-pub const COSIGNED: &str = "checkpoint.cosigned";
+pub(crate) const COSIGNED: &str = "checkpoint.cosigned";
 /// File with the key that verifies checkpoints.
-pub const VKEY: &str = "vkey";
+pub(crate) const VKEY: &str = "vkey";
 /// File with the first record that a pruned log keeps.
-pub const MINIMUM: &str = "minimum";
+pub(crate) const MINIMUM: &str = "minimum";
 /// File with a generated signing key.
-pub const KEY: &str = "key";
+pub(crate) const KEY: &str = "key";
 /// File locked by the writing process.
-pub const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 /// Temporary file for checking the free space.
 pub(crate) const RESERVE: &str = "reserve";
 /// Folder of the segments.
-pub const SEGMENTS: &str = "segments";
+pub(crate) const SEGMENTS: &str = "segments";
 /// Folder of the tree.
-pub const TILES: &str = "tile";
+pub(crate) const TILES: &str = "tile";
 
 const SUFFIX: &str = ".jsonl";
 const SEQ: &[u8] = b"{\"seq\":";
@@ -71,14 +53,12 @@ pub(crate) const fn segment_on_disk(length: u64, records: u64) -> u64 {
 }
 
 /// Returns the path of the segment that begins with record `first`.
-#[must_use]
-pub fn segment(directory: &Path, first: u64) -> PathBuf {
+pub(crate) fn segment(directory: &Path, first: u64) -> PathBuf {
     directory.join(SEGMENTS).join(format!("{first:020}{SUFFIX}"))
 }
 
 /// Parses the file name of a segment. Returns the sequence number of its first record, or `None` for other files.
-#[must_use]
-pub fn parse_segment(name: &str) -> Option<u64> {
+pub(crate) fn parse_segment(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
     let plain = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| digits.parse().ok())?
@@ -87,7 +67,7 @@ pub fn parse_segment(name: &str) -> Option<u64> {
 /// Error parsing a line.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[non_exhaustive]
-pub enum LineError {
+pub(crate) enum LineError {
     /// The line is longer than a leaf may be.
     #[snafu(display("the line has {found} bytes, accepted are {LONGEST_LINE}"))]
     Long {
@@ -101,22 +81,18 @@ pub enum LineError {
 
 /// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub(crate) struct Line<'a> {
     /// Position of the record in the log, from 0.
-    pub seq: u64,
+    pub(crate) seq: u64,
     /// Leaf hash of the previous line, or zeros in the first one.
-    pub prev: Hash,
+    pub(crate) prev: Hash,
     /// Remaining fields, without the opening brace.
-    pub fields: &'a [u8],
+    pub(crate) fields: &'a [u8],
 }
 
 impl<'a> Line<'a> {
     /// Parses `seq` and `prev` of a line without its newline. The remaining fields are not checked.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the line is too long or does not begin exactly as [`write_line`] writes it.
-    pub fn parse(line: &'a [u8]) -> Result<Self, LineError> {
+    pub(crate) fn parse(line: &'a [u8]) -> Result<Self, LineError> {
         ensure!(line.len() <= LONGEST_LINE, LongSnafu { found: line.len() });
         Self::split(line).context(ShapeSnafu)
     }
@@ -133,7 +109,7 @@ impl<'a> Line<'a> {
 }
 
 /// Appends the line of a record to `lines`, with its newline. `record` is a one-line JSON object with at least one field.
-pub fn write_line(lines: &mut Vec<u8>, seq: u64, prev: &Hash, record: &[u8]) {
+pub(crate) fn write_line(lines: &mut Vec<u8>, seq: u64, prev: &Hash, record: &[u8]) {
     lines.extend_from_slice(SEQ);
     lines.extend_from_slice(seq.to_string().as_bytes());
     lines.extend_from_slice(PREV);

@@ -53,9 +53,26 @@
 //!
 //! # Formats
 //!
-//! Logs use standard formats that third-party tools can read: JSON lines, RFC 6962 trees, and C2SP signed notes, checkpoints
-//! and tiles. Each has a module that can be used on its own: [`merkle`], [`note`], [`checkpoint`], [`tile`]. [`layout`]
-//! describes the files in a log's directory.
+//! Logs use standard formats that third-party tools can read: JSON lines, RFC 6962 trees, and C2SP signed [notes](note),
+//! [checkpoints](checkpoint) and tiles:
+//!
+//! ```text
+//! DIRECTORY/
+//!   segments/00000000000000000000.jsonl   records, one per line; named after the first seq
+//!   segments/00000000000000081920.jsonl
+//!   checkpoint                            size and root, signed
+//!   checkpoint.cosigned                   latest checkpoint cosigned by a witness, if any
+//!   minimum                               first record kept, signed, if earlier ones were pruned
+//!   vkey                                  verifier key of the log
+//!   key                                   signing key, if the log generated it
+//!   tile/0/000, tile/0/001.p/17, …        the tree
+//!   tile/entries/000, …                   the records again, as leaves of the tree
+//!   lock                                  locked by the writing process
+//!   reserve                               temporary: space check before a full log accepts records again
+//! ```
+//!
+//! A line is `{"seq":7,"prev":"9f86d0…","time":…}`: the record's position in the log, from 0; the leaf hash of the previous
+//! line, or zeros in the first one; and the fields of the record. Its bytes without the newline are a leaf of the tree.
 //!
 //! # Modules
 //!
@@ -73,9 +90,9 @@ pub mod correlate;
 mod decision;
 mod event;
 pub mod follow;
-pub mod layout;
+mod layout;
 pub mod log;
-pub mod merkle;
+mod merkle;
 pub mod metrics;
 mod minimum;
 pub mod note;
@@ -83,7 +100,7 @@ pub mod proof;
 mod read;
 mod recorder;
 mod ring;
-pub mod tile;
+mod tile;
 pub mod verify;
 pub mod witness;
 
@@ -95,6 +112,7 @@ pub use anchor::Anchor;
 pub use decision::{Decision, ImageVerdict, LONGEST_DECISION, Record};
 pub use event::Event;
 pub use log::Log;
+pub use merkle::Hash;
 pub use read::FileError;
 pub use recorder::{OnFailure, ParseOnFailureError, Recorder, Unrecorded};
 pub use ring::Entry;

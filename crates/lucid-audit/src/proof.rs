@@ -19,7 +19,7 @@ use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use snafu::{OptionExt, Snafu, ensure_whatever, whatever};
+use snafu::{OptionExt, Snafu, ensure_whatever};
 
 use crate::checkpoint::Checkpoint;
 use crate::merkle::{self, Hash, leaf_hash};
@@ -113,11 +113,10 @@ impl Proof {
         let record = record.context(NoRecordSnafu)?;
         let hashes = hashes?;
         // Check the proof first: a damaged log yields hashes that prove nothing.
-        if let Err(error) = merkle::verify_inclusion(&leaf_hash(&record), index, size, &hashes, &root) {
-            whatever!(
-                "failed to prove record {index}: tiles, entry bundle and checkpoint do not fit; verify the log ({error})"
-            );
-        }
+        ensure_whatever!(
+            merkle::verify_inclusion(&leaf_hash(&record), index, size, &hashes, &root),
+            "failed to prove record {index}: tiles, entry bundle and checkpoint do not fit; verify the log"
+        );
         Ok(Self { record: Some(record), index, hashes, checkpoint: note })
     }
 
@@ -138,10 +137,10 @@ impl Proof {
         let checkpoint = verified?;
         let record = record.or(self.record.as_deref()).context(NoRecordSnafu)?;
         let (size, root) = (checkpoint.size, checkpoint.root);
-        let leaf = leaf_hash(record);
-        if let Err(error) = merkle::verify_inclusion(&leaf, self.index, size, &self.hashes, &root) {
-            whatever!("the proof is not one of this record: {error}");
-        }
+        ensure_whatever!(
+            merkle::verify_inclusion(&leaf_hash(record), self.index, size, &self.hashes, &root),
+            "the proof is not one of this record"
+        );
         Ok(Proven { record: String::from_utf8_lossy(record).into_owned(), index: self.index, checkpoint })
     }
 }

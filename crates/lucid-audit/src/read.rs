@@ -93,11 +93,15 @@ pub(crate) fn text(path: &Path) -> Result<Option<String>, FileError> {
     text.map_err(|error| FileError::invalid(path, error.to_string()))
 }
 
+/// Reads a small UTF-8 file. A missing one is an error.
+pub(crate) fn existing(path: &Path) -> Result<String, FileError> {
+    text(path)?.ok_or_else(|| reading(path).into_error(io::ErrorKind::NotFound.into()))
+}
+
 /// Reads the checkpoint of the log in `directory`, without verifying it.
 pub(crate) fn checkpoint(directory: &Path) -> Result<(Note, Checkpoint), FileError> {
     let path = directory.join(CHECKPOINT);
-    let text = text(&path)?.ok_or_else(|| reading(&path).into_error(io::ErrorKind::NotFound.into()))?;
-    checkpoint::parse(&text).map_err(|error| FileError::invalid(&path, error.to_string()))
+    checkpoint::parse(&existing(&path)?).map_err(|error| FileError::invalid(&path, error.to_string()))
 }
 
 /// Reads the number of records that were pruned from the log in `directory`, without verifying it.

@@ -21,7 +21,7 @@ const ATTEMPTS: usize = 10;
 
 /// Identifies a tile or an entry bundle, which is partial at the right edge of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tile {
+pub(crate) struct Tile {
     /// `None` for an entry bundle.
     level: Option<u8>,
     index: u64,
@@ -31,16 +31,14 @@ pub struct Tile {
 impl Tile {
     /// Returns tile `index` at `level` with its width in a tree of `size` leaves, or `None` if that tree does not reach the
     /// tile.
-    #[must_use]
-    pub fn hashes(level: u8, index: u64, size: u64) -> Option<Self> {
+    pub(crate) fn hashes(level: u8, index: u64, size: u64) -> Option<Self> {
         let hashes = size.checked_shr(u32::from(level) * 8).unwrap_or(0);
         Some(Self { level: Some(level), index, width: width(index, hashes)? })
     }
 
     /// Returns entry bundle `index` with its width in a tree of `size` leaves, or `None` if that tree does not reach the
     /// bundle.
-    #[must_use]
-    pub fn entries(index: u64, size: u64) -> Option<Self> {
+    pub(crate) fn entries(index: u64, size: u64) -> Option<Self> {
         Some(Self { level: None, index, width: width(index, size)? })
     }
 
@@ -73,15 +71,7 @@ impl Tile {
     }
 
     /// Returns the path relative to the log's directory, such as `tile/0/x001/234/067.p/8`.
-    ///
-    /// ```
-    /// use lucid_audit::tile::Tile;
-    ///
-    /// assert_eq!(Tile::hashes(0, 273, 70_000).unwrap().path(), "tile/0/273.p/112");
-    /// assert_eq!(Tile::entries(1_234_067, u64::MAX).unwrap().path(), "tile/entries/x001/x234/067");
-    /// ```
-    #[must_use]
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         let kind = self.level.map_or_else(|| "entries".to_owned(), |level| level.to_string());
         let mut path = format!("{:03}", self.index % 1000);
         let mut rest = self.index / 1000;
@@ -109,20 +99,16 @@ fn width(index: u64, count: u64) -> Option<u64> {
 
 /// Tiles of a tree of `size` leaves in a log's directory.
 #[derive(Clone, Copy, Debug)]
-pub struct Tiles<'a> {
+pub(crate) struct Tiles<'a> {
     /// Directory of the log.
-    pub directory: &'a Path,
+    pub(crate) directory: &'a Path,
     /// Size of the tree, which determines the partial tiles.
-    pub size: u64,
+    pub(crate) size: u64,
 }
 
 impl Tiles<'_> {
     /// Reads the hashes of a tile.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if neither the file nor one of a wider tile exists, or its length is wrong.
-    pub fn hashes(&self, tile: Tile) -> Result<Vec<Hash>, FileError> {
+    pub(crate) fn hashes(&self, tile: Tile) -> Result<Vec<Hash>, FileError> {
         let (path, bytes, wide) = self.read(tile)?;
         let (hashes, rest) = bytes.as_chunks();
         if hashes.len() as u64 != wide.width || !rest.is_empty() {
@@ -133,11 +119,7 @@ impl Tiles<'_> {
     }
 
     /// Reads the entries of a bundle.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if neither the file nor one of a wider bundle exists, or it is not a bundle of that width.
-    pub fn entries(&self, tile: Tile) -> Result<Vec<Vec<u8>>, FileError> {
+    pub(crate) fn entries(&self, tile: Tile) -> Result<Vec<Vec<u8>>, FileError> {
         let (path, bytes, wide) = self.read(tile)?;
         let mut entries = Vec::new();
         let mut rest = &bytes[..];
@@ -212,7 +194,7 @@ pub(crate) fn partial_widths(folder: &Path) -> impl Iterator<Item = u64> + use<>
 
 /// Right edge of a growing tree, sufficient for appending leaves and computing the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Frontier {
+pub(crate) struct Frontier {
     size: u64,
     /// Hashes of the partial tile at each level, fewer than 256.
     levels: Vec<Vec<Hash>>,
@@ -220,8 +202,7 @@ pub struct Frontier {
 
 impl Frontier {
     /// Creates a tree without leaves.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
@@ -236,7 +217,7 @@ impl Frontier {
     }
 
     /// Appends a leaf. Returns the tiles that it completes with their hashes, from level 0 up.
-    pub fn append(&mut self, leaf: Hash) -> Vec<(Tile, Vec<Hash>)> {
+    pub(crate) fn append(&mut self, leaf: Hash) -> Vec<(Tile, Vec<Hash>)> {
         self.size += 1;
         self.levels.resize(counts(self.size).count(), Vec::new());
         let mut full = Vec::new();
@@ -260,14 +241,12 @@ impl Frontier {
     }
 
     /// Returns the number of leaves.
-    #[must_use]
-    pub const fn size(&self) -> u64 {
+    pub(crate) const fn size(&self) -> u64 {
         self.size
     }
 
     /// Returns the root of the tree.
-    #[must_use]
-    pub fn root(&self) -> Hash {
+    pub(crate) fn root(&self) -> Hash {
         let mut root = None;
         // From right to left, smallest subtrees first.
         for hashes in &self.levels {
@@ -290,7 +269,7 @@ fn counts(size: u64) -> impl Iterator<Item = (u8, u64)> {
 
 /// Appends an entry to a bundle: its length in two bytes, big-endian, and its bytes. Does nothing if the entry is longer than
 /// 65,535 bytes.
-pub fn push_entry(bundle: &mut Vec<u8>, entry: &[u8]) {
+pub(crate) fn push_entry(bundle: &mut Vec<u8>, entry: &[u8]) {
     if let Ok(length) = u16::try_from(entry.len()) {
         bundle.extend_from_slice(&length.to_be_bytes());
         bundle.extend_from_slice(entry);
@@ -298,8 +277,7 @@ pub fn push_entry(bundle: &mut Vec<u8>, entry: &[u8]) {
 }
 
 /// Returns the root over the hashes of a full tile, which represents it at the level above.
-#[must_use]
-pub fn full_root(hashes: &[Hash]) -> Hash {
+pub(crate) fn full_root(hashes: &[Hash]) -> Hash {
     let Ok(root) = merkle::root(hashes, hashes.len() as u64);
     root
 }

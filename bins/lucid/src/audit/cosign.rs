@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lucid_audit::layout::VKEY;
 use lucid_audit::log::Cosigned;
 use lucid_audit::note::{Note, VerifierKey};
 use lucid_audit::witness::{Submission, SubmissionError};
@@ -166,15 +165,8 @@ async fn submit(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Not
 /// Sends cosignatures to the process that writes the log, or stores them in the log's directory.
 async fn store(args: &CosignArgs, note: &str) -> Result<Cosigned> {
     let Some(url) = &args.url else {
-        let key = match &args.key {
-            Some(key) => key.clone(),
-            None => {
-                let path = args.log.join(VKEY);
-                let parsed = read(&path)?.trim().parse::<VerifierKey>();
-                parsed.map_err(|error| format!("{}: {error}", path.display()))?
-            }
-        };
-        let stored = lucid_audit::log::cosign(&args.log, &key, args.witness.iter().cloned(), note);
+        let (key, witnesses) = (args.key.as_ref(), args.witness.iter().cloned());
+        let stored = lucid_audit::log::cosign(&args.log, key, witnesses, note);
         return stored.failed_to("store the cosignatures");
     };
     let request = args.access.remote(url)?.request(Method::POST, url.clone());

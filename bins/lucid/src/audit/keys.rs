@@ -6,7 +6,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use lucid_audit::Log;
-use lucid_audit::layout::SEGMENTS;
 use lucid_audit::log::{self, Options};
 use lucid_audit::note::{SigningKey, VerifierKey};
 use lucid_shared::options::{default_origin, parse_origin, read_key};
@@ -60,15 +59,9 @@ pub(super) fn seal(args: &SealArgs, output: &mut impl Write) -> Result<()> {
 
 fn adopt(args: &SealArgs) -> Result<VerifierKey> {
     let directory = &args.directory;
-    // Opening a log creates it if it does not exist.
-    if !directory.join(SEGMENTS).is_dir() {
-        return Err(format!("{} is not a log: it has no directory {SEGMENTS}", directory.display()).into());
-    }
-    let origin = match args.origin.clone() {
-        Some(origin) => Some(origin),
-        None => log::origin(directory)?,
-    };
-    let origin = origin.ok_or_else(|| {
+    // Fails without a log, while opening one would create it.
+    let origin = log::origin(directory)?;
+    let origin = args.origin.clone().or(origin).ok_or_else(|| {
         format!("the log in {} was never sealed; set its name by --origin", directory.display())
     })?;
     let key = read_key(&args.key, &origin)?;

@@ -252,6 +252,9 @@ mod tests {
 
     use super::*;
 
+    /// First file of a log.
+    const SEGMENT: &str = "segments/00000000000000000000.jsonl";
+
     #[derive(Parser)]
     struct Args {
         #[command(flatten)]
@@ -351,7 +354,7 @@ mod tests {
             };
             wait(&|| first.log_status().unwrap().unwrap().sealed_size == 1).await;
             let (second, opening) = opening(&arguments).unwrap();
-            fs::write(lucid_audit::layout::segment(Path::new(&log), 0), "").unwrap();
+            fs::write(Path::new(&log).join(SEGMENT), "").unwrap();
             first.close();
             if policy == "deny" {
                 let ended = serve_and_close(second, opening, std::future::pending());
@@ -378,7 +381,7 @@ mod tests {
         first.record(Decision::new("validate", "u-1")).await.unwrap();
         first.close();
         drop(first);
-        fs::write(lucid_audit::layout::segment(Path::new(&log), 0), "").unwrap();
+        fs::write(Path::new(&log).join(SEGMENT), "").unwrap();
         let error = recorder(&arguments).unwrap_err().to_string();
         assert!(error.starts_with("LUCID_DECISION_LOG: 1 records were sealed in "), "{error}");
         let alarm = [&arguments[..], &["--decision-log-on-failure=serve-and-alarm"]].concat();

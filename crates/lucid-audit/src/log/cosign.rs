@@ -56,17 +56,26 @@ pub struct Cosigned {
 }
 
 /// Accepts cosignatures for the log in `directory`, as [`Log::cosign`](super::Log::cosign) does, while no process has the log
-/// open. A process that has it open does not notice until it restarts.
+/// open. A process that has it open does not notice until it restarts. Without a `key`, the one published in the directory is
+/// trusted.
 ///
 /// # Errors
 ///
 /// See [`Log::cosign`](super::Log::cosign).
 pub fn cosign(
     directory: &Path,
-    key: &VerifierKey,
+    key: Option<&VerifierKey>,
     witnesses: impl IntoIterator<Item = VerifierKey>,
     note: &str,
 ) -> Result<Cosigned, CosignError> {
+    let published;
+    let key = match key {
+        Some(key) => key,
+        None => {
+            published = read::existing(&directory.join(layout::VKEY))?.trim().parse()?;
+            &published
+        }
+    };
     let Some(text) = read::text(&directory.join(layout::CHECKPOINT))? else { return CosignError::unsealed() };
     let sealed = Checkpoint::verify(&text.parse()?, key)?.size;
     accept(directory, key, &Vec::from_iter(witnesses), sealed, note)

@@ -327,8 +327,13 @@ fn compare(directory: &Path, sealed: u64, (minimum, end): (&Minimum, &End)) -> R
 ///
 /// # Errors
 ///
-/// Returns an error if one of these files exists but cannot be read.
+/// Returns an error if the directory is not a log, or one of these files exists but cannot be read.
 pub fn origin(directory: &Path) -> Result<Option<String>, OpenError> {
+    if !directory.join(layout::SEGMENTS).is_dir() {
+        let name = directory.display();
+        let message = format!("{name} is not a log: it has no directory {}", layout::SEGMENTS);
+        return ConflictSnafu { message }.fail();
+    }
     let text = read::text(&directory.join(layout::CHECKPOINT))?;
     match text.and_then(|text| checkpoint::parse(&text).ok()) {
         Some((_, checkpoint)) => Ok(Some(checkpoint.origin)),

@@ -1,11 +1,9 @@
 use std::fmt;
-use std::str::FromStr;
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use snafu::Snafu;
 
 /// SHA-256 hash. Formatted and serialized as 64 lowercase hexadecimal digits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,7 +11,7 @@ pub struct Hash(pub [u8; 32]);
 
 impl Hash {
     /// All zeros: the `prev` of the first record.
-    pub const ZERO: Self = Self([0; 32]);
+    pub(crate) const ZERO: Self = Self([0; 32]);
 
     /// Encodes the hash in base64, as in checkpoints and proofs.
     pub(crate) fn to_base64(self) -> String {
@@ -63,8 +61,7 @@ impl Hash {
 }
 
 /// Returns the hash of a leaf: SHA-256 of a zero byte and the entry (RFC 6962, section 2.1).
-#[must_use]
-pub fn leaf_hash(entry: &[u8]) -> Hash {
+pub(crate) fn leaf_hash(entry: &[u8]) -> Hash {
     let mut context = Context::new(&SHA256);
     context.update(&[0]);
     context.update(entry);
@@ -72,8 +69,7 @@ pub fn leaf_hash(entry: &[u8]) -> Hash {
 }
 
 /// Returns the hash of a node: SHA-256 of a one byte and the hashes of its children (RFC 6962, section 2.1).
-#[must_use]
-pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
+pub(crate) fn node_hash(left: &Hash, right: &Hash) -> Hash {
     let mut bytes = [1; 65];
     bytes[1..33].copy_from_slice(&left.0);
     bytes[33..].copy_from_slice(&right.0);
@@ -81,8 +77,7 @@ pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
 }
 
 /// Returns the root of an empty tree: SHA-256 of the empty string (RFC 6962, section 2.1).
-#[must_use]
-pub fn empty_root() -> Hash {
+pub(crate) fn empty_root() -> Hash {
     Hash::of(&[])
 }
 
@@ -98,19 +93,6 @@ impl fmt::Debug for Hash {
     }
 }
 
-/// Error parsing a hash.
-#[derive(Debug, Snafu)]
-#[snafu(display("accepted are 64 lowercase hexadecimal digits"))]
-pub struct ParseHashError;
-
-impl FromStr for Hash {
-    type Err = ParseHashError;
-
-    fn from_str(text: &str) -> Result<Self, ParseHashError> {
-        Self::from_hex(text.as_bytes()).ok_or(ParseHashError)
-    }
-}
-
 impl Serialize for Hash {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -119,6 +101,10 @@ impl Serialize for Hash {
 
 impl<'de> Deserialize<'de> for Hash {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        let text = String::deserialize(deserializer)?;
+        let hash = Self::from_hex(text.as_bytes());
+        hash.ok_or_else(|| {
+            de::Error::invalid_value(de::Unexpected::Str(&text), &"64 lowercase hexadecimal digits")
+        })
     }
 }

@@ -3,35 +3,24 @@
 //! A tree of `size` leaves consists of *complete* subtrees, each with a power of two leaves. The node at `(level, index)` is
 //! the root over the leaves from `index << level` up to, but not including, `(index + 1) << level`. It is immutable once all
 //! these leaves exist. All roots and proofs derive from these [`Nodes`].
-//!
-//! ```
-//! use lucid_audit::merkle::{self, leaf_hash};
-//!
-//! let leaves: Vec<_> = [&b"a"[..], b"b", b"c"].into_iter().map(leaf_hash).collect();
-//! let proof = merkle::inclusion_proof(&leaves[..], 1, 3)?;
-//! merkle::verify_inclusion(&leaves[1], 1, 3, &proof, &merkle::root(&leaves[..], 3)?)?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod hash;
 mod proof;
+#[cfg(test)]
+mod tests;
 
 use std::convert::Infallible;
 
-pub use hash::{Hash, ParseHashError, empty_root, leaf_hash, node_hash};
-pub use proof::{ProofError, consistency_proof, inclusion_proof, verify_consistency, verify_inclusion};
+pub use hash::Hash;
+pub(crate) use hash::{empty_root, leaf_hash, node_hash};
+pub(crate) use proof::{consistency_proof, inclusion_proof, verify_consistency, verify_inclusion};
 
 /// Source of a tree's nodes.
-pub trait Nodes {
-    /// Error reading a node.
+pub(crate) trait Nodes {
     type Error;
 
     /// Returns the root of the complete subtree over the leaves from `index << level` up to, but not including,
     /// `(index + 1) << level`. Callers request only nodes whose leaves are all in the tree.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the node cannot be read.
     fn node(&self, level: u8, index: u64) -> Result<Hash, Self::Error>;
 }
 
@@ -49,11 +38,7 @@ impl Nodes for [Hash] {
 }
 
 /// Computes the root of the tree over the first `size` leaves.
-///
-/// # Errors
-///
-/// Returns an error if a node cannot be read.
-pub fn root<N: Nodes + ?Sized>(nodes: &N, size: u64) -> Result<Hash, N::Error> {
+pub(crate) fn root<N: Nodes + ?Sized>(nodes: &N, size: u64) -> Result<Hash, N::Error> {
     if size == 0 { Ok(empty_root()) } else { range_root(nodes, 0, size) }
 }
 

@@ -244,9 +244,8 @@ impl Records<'_> {
     /// Returns `true` if the tiles prove that the sealed log has grown from an `earlier` checkpoint of pruned records.
     fn grew_from(&self, earlier: &Checkpoint, sealed: &Sealed<'_>) -> bool {
         let Some(now) = self.checkpoint.filter(|now| now.size >= earlier.size) else { return false };
-        consistency_proof(&sealed.tiles, earlier.size, now.size).is_ok_and(|proof| {
-            verify_consistency(earlier.size, &earlier.root, now.size, &now.root, &proof).is_ok()
-        })
+        consistency_proof(&sealed.tiles, earlier.size, now.size)
+            .is_ok_and(|proof| verify_consistency(earlier.size, &earlier.root, now.size, &now.root, &proof))
     }
 
     /// Compares the log with independent knowledge.

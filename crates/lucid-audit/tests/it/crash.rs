@@ -10,12 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use lucid_audit::log::{AppendError, Options};
-use lucid_audit::merkle::leaf_hash;
 use lucid_audit::note::SigningKey;
 use lucid_audit::verify::{Expectations, verify};
 use lucid_audit::{Decision, Event, Log, OnFailure, Recorder};
 use lucid_testbed::Disk;
 
+use crate::support::format::leaf_hash;
 use crate::support::{self, again, decision, fill, key, record};
 
 const DIRECTORY: &str = "LUCID_TEST_LOG";

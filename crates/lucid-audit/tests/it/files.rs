@@ -7,10 +7,11 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use lucid_audit::Log;
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
-use lucid_audit::{Log, layout};
 
+use crate::support::format;
 use crate::support::{self, again, key, record};
 
 /// Opens a log in a separate thread, since a pipe without a writer would block it.
@@ -38,7 +39,7 @@ async fn a_pipe_in_place_of_a_file_is_an_error_that_names_it() {
         let pipe = match place {
             "first" => segments[0].clone(),
             "last" => segments.last().unwrap().clone(),
-            "behind" => layout::segment(folder.path(), 100),
+            "behind" => format::segment(folder.path(), 100),
             other => folder.path().join(other),
         };
         let _ = fs::remove_file(&pipe);

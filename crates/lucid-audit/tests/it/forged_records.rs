@@ -245,7 +245,7 @@ async fn records_of_the_log_about_itself_are_counted() {
     // Recovery happens at the present time, so the other records must be recent.
     let now = (Timestamp::now().duration_since(time(0)).as_secs() / 20).cast_unsigned();
     log.decide(now - 20..=now).await;
-    let segment = lucid_audit::layout::segment(log.directory.path(), 0);
+    let segment = crate::support::format::segment(log.directory.path(), 0);
     let torn = [&fs::read(&segment).unwrap()[..], b"{\"seq\":21,"].concat();
     fs::write(&segment, torn).unwrap();
     log.decide(now + 1..now + 10).await;

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use lucid_audit::layout;
 use lucid_audit::log::{AppendError, OpenError, Options};
 use lucid_audit::{Log, OnFailure, Recorder};
 use lucid_testbed::Disk;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
+use crate::support::format;
 use crate::support::{self, again, copy, decision, fill, key, record};
 
 /// Opens a log in `directory` and appends one record.
@@ -89,7 +89,7 @@ async fn a_deleted_log_takes_no_records_until_the_next_start() {
 async fn a_segment_that_is_moved_away_is_missed_until_it_is_back() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(folder.path()).await;
-    let segment = layout::segment(folder.path(), 0);
+    let segment = format::segment(folder.path(), 0);
     let moved = folder.path().join("moved");
     fs::rename(&segment, &moved).unwrap();
     assert_lost(&log, "1 records were written, 0 records are there").await;
@@ -104,7 +104,7 @@ async fn a_segment_that_is_moved_away_is_missed_until_it_is_back() {
 async fn a_segment_that_is_replaced_has_to_hold_the_same_records() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(folder.path()).await;
-    let segment = layout::segment(folder.path(), 0);
+    let segment = format::segment(folder.path(), 0);
     let replace = |bytes: &[u8]| {
         let other = folder.path().join("other");
         fs::write(&other, bytes).unwrap();
@@ -117,7 +117,7 @@ async fn a_segment_that_is_replaced_has_to_hold_the_same_records() {
     drop(log);
 
     let log = Log::open(folder.path(), Options::new()).unwrap();
-    let segment = layout::segment(folder.path(), 1);
+    let segment = format::segment(folder.path(), 1);
     let text = fs::read_to_string(&segment).unwrap();
     fs::write(folder.path().join("other"), text.replace("validate", "VALIDATE")).unwrap();
     fs::rename(folder.path().join("other"), &segment).unwrap();
@@ -175,7 +175,7 @@ async fn a_volume_that_another_process_has_written_to_is_left_to_it() {
 async fn a_lock_that_was_removed_is_taken_again() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(folder.path()).await;
-    fs::remove_file(folder.path().join(layout::LOCK)).unwrap();
+    fs::remove_file(folder.path().join(format::LOCK)).unwrap();
     log.append(record(1)).await.unwrap();
     assert!(matches!(Log::open(folder.path(), Options::new()).unwrap_err(), OpenError::Locked { .. }));
     drop(log);
@@ -197,7 +197,7 @@ async fn a_recorder_that_denies_is_ready_while_its_log_takes_records() {
     recorder.open_log(folder.path(), Options::new()).unwrap();
     assert!(*ready.borrow());
     assert_eq!(recorder.record(decision(1)).await.unwrap().unwrap().seq, 1);
-    let (segment, moved) = (layout::segment(folder.path(), 0), folder.path().join("moved"));
+    let (segment, moved) = (format::segment(folder.path(), 0), folder.path().join("moved"));
     fs::rename(&segment, &moved).unwrap();
     recorder.record(decision(2)).await.unwrap_err();
     assert!(!*ready.borrow());
@@ -210,8 +210,8 @@ fn only_what_waiting_may_cure_is_transient() {
     let folder = tempfile::tempdir().unwrap();
     let error = Log::open(Path::new("/proc/nonexistent/log"), Options::new()).unwrap_err();
     assert!(!error.is_transient(), "{error}");
-    fs::create_dir(folder.path().join(layout::SEGMENTS)).unwrap();
-    fs::create_dir(layout::segment(folder.path(), 0)).unwrap();
+    fs::create_dir(folder.path().join(format::SEGMENTS)).unwrap();
+    fs::create_dir(format::segment(folder.path(), 0)).unwrap();
     let error = Log::open(folder.path(), Options::new()).unwrap_err();
     assert!(!error.is_transient(), "{error}");
     fs::write(folder.path().join("file"), "").unwrap();

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_audit::Log;
-use lucid_audit::layout;
 use lucid_audit::log::{AppendError, Options};
-use lucid_audit::merkle::{inclusion_proof, leaf_hash, root, verify_inclusion};
 use lucid_audit::metrics::Metrics;
-use lucid_audit::tile::{Tile, Tiles};
+use lucid_audit::proof::Proof;
 use prometheus_client::registry::Registry;
 
+use crate::support::format::{CHECKPOINT, TILES, path};
 use crate::support::{self, again, key, record};
 
 /// Waits until all records are sealed.
@@ -56,7 +55,7 @@ async fn sealing_failures_are_reported_until_they_end() {
     let log = Log::open(folder.path(), options.with_metrics(Metrics::new(&mut registry))).unwrap();
     let state = |state: &str| support::metric(&registry, &format!("audit_state{{state=\"{state}\"}}"));
     // A directory in place of the checkpoint makes sealing fail.
-    let checkpoint = folder.path().join(layout::CHECKPOINT);
+    let checkpoint = folder.path().join(CHECKPOINT);
     fs::remove_file(&checkpoint).unwrap();
     fs::create_dir(&checkpoint).unwrap();
     log.append(record(1)).await.unwrap();
@@ -94,12 +93,7 @@ impl tlog_tiles::TileReader for Theirs<'_> {
     }
 
     fn read_tiles(&self, tiles: &[tlog_tiles::Tile]) -> Result<Vec<Vec<u8>>, tlog_tiles::Error> {
-        let read = |tile: &tlog_tiles::Tile| {
-            // The third-party path contains the tile height, as in Go's checksum database.
-            let path = tile.path().replacen("tile/8/", "tile/", 1);
-            Ok(fs::read(self.0.join(path)).unwrap())
-        };
-        tiles.iter().map(read).collect()
+        tiles.iter().map(|tile| Ok(fs::read(self.0.join(path(tile))).unwrap())).collect()
     }
 
     fn save_tiles(&self, _: &[tlog_tiles::Tile], _: &[Vec<u8>]) {}
@@ -123,12 +117,12 @@ async fn tlog_tiles_proves_records_from_our_tiles() {
         let proof = tlog_tiles::prove_record(size, index, &reader).unwrap();
         let hash = tlog_tiles::record_hash(line);
         assert!(tlog_tiles::check_record(&proof, size, root, index, hash).is_ok());
-        let ours = inclusion_proof(&Tiles { directory: folder.path(), size }, index, size).unwrap();
+        let ours = Proof::of(folder.path(), index).unwrap();
         assert_eq!(
-            ours.iter().map(|hash| hash.0).collect::<Vec<_>>(),
+            ours.hashes.iter().map(|hash| hash.0).collect::<Vec<_>>(),
             proof.iter().map(|hash| hash.0).collect::<Vec<_>>()
         );
-        verify_inclusion(&leaf_hash(line), index, size, &ours, &checkpoint.root).unwrap();
+        assert!(ours.check(&[key.verifier().clone()], Some(line)).is_ok());
     }
 }
 
@@ -140,19 +134,21 @@ async fn a_reader_with_an_older_checkpoint_reads_wider_tiles() {
         Log::open(folder.path(), Options::new().with_key(again(&key)).with_seal_interval(Duration::ZERO))
             .unwrap();
     support::append(&log, 0..248).await;
-    let mut checkpoints = Vec::new();
+    let mut older = Vec::new();
     // Covers a partial and a full last tile.
     for number in 248..262 {
         log.append(record(number)).await.unwrap();
         sealed(&log).await;
-        checkpoints.push(support::checkpoint(folder.path(), key.verifier()));
+        older.push(fs::read(folder.path().join(CHECKPOINT)).unwrap());
         let lines = support::lines(folder.path());
-        for checkpoint in &checkpoints {
-            let size = checkpoint.size;
-            let tiles = Tiles { directory: folder.path(), size };
-            assert_eq!(root(&tiles, size).unwrap(), checkpoint.root);
-            let entries = tiles.entries(Tile::entries((size - 1) / 256, size).unwrap()).unwrap();
-            assert_eq!(entries.last(), lines.get(size as usize - 1));
+        for checkpoint in &older {
+            let reader = tempfile::tempdir().unwrap();
+            support::copy(&folder.path().join(TILES), &reader.path().join(TILES));
+            fs::write(reader.path().join(CHECKPOINT), checkpoint).unwrap();
+            let last = support::checkpoint(reader.path(), key.verifier()).size - 1;
+            let proof = Proof::of(reader.path(), last).unwrap();
+            let line = &lines[last as usize][..];
+            assert_eq!(proof.check(&[key.verifier().clone()], None).unwrap().record.as_bytes(), line);
         }
     }
 }

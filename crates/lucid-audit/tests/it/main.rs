@@ -8,7 +8,6 @@ mod files;
 mod forged_records;
 mod healing;
 mod log;
-mod merkle;
 mod notes;
 mod opening;
 mod proof;

@@ -1,11 +1,11 @@
 //! Notes and checkpoints compared with a third-party implementation.
 
 use lucid_audit::checkpoint::Checkpoint;
-use lucid_audit::merkle::leaf_hash;
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use signed_note::{Signer, StandardSigner, StandardVerifier, VerifierList};
 
 use crate::support::ORIGIN;
+use crate::support::format::leaf_hash;
 
 #[test]
 fn signed_note_reads_our_keys_and_checkpoints() {

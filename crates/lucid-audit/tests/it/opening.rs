@@ -6,8 +6,9 @@ use std::path::Path;
 
 use lucid_audit::log::{OpenError, Options};
 use lucid_audit::note::{Note, Signature, SigningKey};
-use lucid_audit::{Event, Log, layout};
+use lucid_audit::{Event, Hash, Log};
 
+use crate::support::format::{self, leaf_hash, root};
 use crate::support::{self, ORIGIN, again, append, key, record};
 
 /// Creates a log of 600 records in three segments.
@@ -35,9 +36,9 @@ fn reopened(directory: &Path, key: &SigningKey) -> Vec<Vec<u8>> {
 }
 
 fn refused(directory: &Path, key: &SigningKey) -> String {
-    let checkpoint = fs::read(directory.join(layout::CHECKPOINT)).ok();
+    let checkpoint = fs::read(directory.join(format::CHECKPOINT)).ok();
     let error = Log::open(directory, Options::new().with_key(again(key))).unwrap_err();
-    assert_eq!(fs::read(directory.join(layout::CHECKPOINT)).ok(), checkpoint, "it was sealed again");
+    assert_eq!(fs::read(directory.join(format::CHECKPOINT)).ok(), checkpoint, "it was sealed again");
     error.to_string()
 }
 
@@ -65,7 +66,7 @@ async fn a_torn_end_is_cut_off_and_recorded() {
 #[tokio::test]
 async fn a_torn_first_line_of_a_segment_is_cut_off() {
     let (folder, key) = sealed().await;
-    let next = layout::segment(folder.path(), 600);
+    let next = format::segment(folder.path(), 600);
     fs::write(&next, b"{\"seq\":600").unwrap();
     assert_eq!(reopened(folder.path(), &key).len(), 601);
     assert_eq!(last_segment(folder.path()), next);
@@ -74,17 +75,17 @@ async fn a_torn_first_line_of_a_segment_is_cut_off() {
 #[tokio::test]
 async fn records_that_were_not_sealed_are_sealed() {
     let (folder, key) = sealed().await;
-    let sealed = fs::read(folder.path().join(layout::CHECKPOINT)).unwrap();
+    let sealed = fs::read(folder.path().join(format::CHECKPOINT)).unwrap();
     append(&support::open(folder.path(), &key), 0..300).await;
     // Simulate a crash that leaves the previous checkpoint, whose partial tiles were replaced by full ones.
-    fs::write(folder.path().join(layout::CHECKPOINT), sealed).unwrap();
+    fs::write(folder.path().join(format::CHECKPOINT), sealed).unwrap();
     assert_eq!(reopened(folder.path(), &key).len(), 900);
 }
 
 #[tokio::test]
 async fn lost_and_wrong_tiles_are_rebuilt() {
     let (folder, key) = sealed().await;
-    fs::remove_dir_all(folder.path().join(layout::TILES)).unwrap();
+    fs::remove_dir_all(folder.path().join(format::TILES)).unwrap();
     reopened(folder.path(), &key);
     for path in ["tile/0/002.p/88", "tile/1/000.p/2", "tile/entries/002.p/88"] {
         let path = folder.path().join(path);
@@ -134,7 +135,7 @@ async fn a_rewritten_log_is_not_opened() {
     let forged = tempfile::tempdir().unwrap();
     let other = support::key();
     log(forged.path(), &other).await;
-    fs::copy(folder.path().join(layout::CHECKPOINT), forged.path().join(layout::CHECKPOINT)).unwrap();
+    fs::copy(folder.path().join(format::CHECKPOINT), forged.path().join(format::CHECKPOINT)).unwrap();
     let error = refused(forged.path(), &key);
     assert!(error.contains("are not those that were sealed"), "{error}");
 }
@@ -153,8 +154,7 @@ async fn a_missing_segment_is_named() {
         append(&Log::open(folder.path(), options).unwrap(), 0..300).await;
         let segments = support::segments(folder.path());
         assert!(segments.len() > 4);
-        let name = segments[missing].file_name().unwrap().to_str().unwrap();
-        let first = layout::parse_segment(name).unwrap();
+        let first = format::first(&segments[missing]);
         let whole = fs::read(&segments[missing]).unwrap();
         fs::remove_file(&segments[missing]).unwrap();
         let error = refused(folder.path(), &key);
@@ -170,7 +170,7 @@ async fn a_missing_segment_is_named() {
 #[tokio::test]
 async fn a_checkpoint_that_is_gone_or_garbage_is_named() {
     let (folder, key) = sealed().await;
-    let path = folder.path().join(layout::CHECKPOINT);
+    let path = folder.path().join(format::CHECKPOINT);
     let text = fs::read_to_string(&path).unwrap();
     fs::remove_file(&path).unwrap();
     assert!(refused(folder.path(), &key).contains("its checkpoint is gone"));
@@ -214,16 +214,16 @@ async fn opening_does_not_launder_changes() {
 
 #[tokio::test]
 async fn opening_does_not_reseal_a_log_without_its_checkpoint() {
-    for witness in [layout::VKEY, layout::TILES, layout::COSIGNED] {
+    for witness in [format::VKEY, format::TILES, format::COSIGNED] {
         let (folder, key) = sealed().await;
         let path = |name| folder.path().join(name);
-        fs::rename(path(layout::CHECKPOINT), path(layout::COSIGNED)).unwrap();
+        fs::rename(path(format::CHECKPOINT), path(format::COSIGNED)).unwrap();
         // Each remaining file proves that there was a checkpoint.
-        for name in [layout::VKEY, layout::COSIGNED].into_iter().filter(|name| *name != witness) {
+        for name in [format::VKEY, format::COSIGNED].into_iter().filter(|name| *name != witness) {
             fs::remove_file(path(name)).unwrap();
         }
-        if witness != layout::TILES {
-            fs::remove_dir_all(path(layout::TILES)).unwrap();
+        if witness != format::TILES {
+            fs::remove_dir_all(path(format::TILES)).unwrap();
         }
         let error = adopt(folder.path(), &key).unwrap_err();
         assert!(error.to_string().contains("its checkpoint is gone"), "{witness}: {error}");
@@ -233,6 +233,8 @@ async fn opening_does_not_reseal_a_log_without_its_checkpoint() {
 #[tokio::test]
 async fn opening_does_not_rename_the_log() {
     let folder = tempfile::tempdir().unwrap();
+    assert!(lucid_audit::log::origin(folder.path()).unwrap_err().to_string().contains("is not a log"));
+    drop(Log::open(folder.path(), Options::new()).unwrap());
     assert_eq!(lucid_audit::log::origin(folder.path()).unwrap(), None);
     let key = key();
     log(folder.path(), &key).await;
@@ -242,7 +244,7 @@ async fn opening_does_not_rename_the_log() {
     assert!(error.to_string().contains(ORIGIN), "{error}");
     let origin = || lucid_audit::log::origin(folder.path()).unwrap();
     assert_eq!(origin().as_deref(), Some(ORIGIN));
-    fs::remove_file(folder.path().join(layout::CHECKPOINT)).unwrap();
+    fs::remove_file(folder.path().join(format::CHECKPOINT)).unwrap();
     assert_eq!(origin().as_deref(), Some(ORIGIN), "by its key");
 }
 
@@ -291,7 +293,7 @@ fn cosign(seed: u8, name: &str, text: &str, time: u64) -> (String, Signature) {
 #[tokio::test]
 async fn cosignatures_of_configured_witnesses_are_accepted() {
     let (folder, key) = sealed().await;
-    let note: Note = fs::read_to_string(folder.path().join(layout::CHECKPOINT)).unwrap().parse().unwrap();
+    let note: Note = fs::read_to_string(folder.path().join(format::CHECKPOINT)).unwrap().parse().unwrap();
     let (vkey, good) = cosign(1, "witness.example/w1", note.text(), 1_679_315_147);
     let (second, also_good) = cosign(2, "witness.example/w2", note.text(), 1_679_315_148);
     let (_, stranger) = cosign(3, "witness.example/w3", note.text(), 1_679_315_147);
@@ -317,7 +319,7 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     let cosigned = log.cosign(&with(&also_good)).unwrap();
     assert_eq!((cosigned.size, cosigned.witnesses.len()), (600, 2));
     assert_eq!(log.status().cosigned_size, 600);
-    let kept: Note = fs::read_to_string(folder.path().join(layout::COSIGNED)).unwrap().parse().unwrap();
+    let kept: Note = fs::read_to_string(folder.path().join(format::COSIGNED)).unwrap().parse().unwrap();
     for witness in witnesses() {
         assert!(kept.verify(&witness).unwrap().is_some());
     }
@@ -331,30 +333,32 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     drop(log);
     assert_eq!(open().status().cosigned_size, 600);
     // Without a process that has the log open.
-    let cosigned =
-        |note: &Note| lucid_audit::log::cosign(folder.path(), key.verifier(), witnesses(), &note.to_string());
-    let latest: Note = fs::read_to_string(folder.path().join(layout::CHECKPOINT)).unwrap().parse().unwrap();
+    let cosigned = |note: &Note| {
+        lucid_audit::log::cosign(folder.path(), Some(key.verifier()), witnesses(), &note.to_string())
+    };
+    let latest: Note = fs::read_to_string(folder.path().join(format::CHECKPOINT)).unwrap().parse().unwrap();
     let (_, signature) = cosign(2, "witness.example/w2", latest.text(), 1_679_315_150);
     let mut later = latest;
     later.add(signature);
     let found = cosigned(&later).unwrap();
     assert_eq!((found.size, found.witnesses), (601, vec!["witness.example/w2".to_owned()]));
+    let note = later.to_string();
+    assert_eq!(lucid_audit::log::cosign(folder.path(), None, witnesses(), &note).unwrap().size, 601);
     assert!(cosigned(&forged).unwrap_err().to_string().contains("in this log they have"));
 }
 
 #[tokio::test]
 async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
     let (folder, key) = sealed().await;
-    let leaves: Vec<_> =
-        support::lines(folder.path()).iter().map(|line| lucid_audit::merkle::leaf_hash(line)).collect();
-    let root = lucid_audit::merkle::root(&leaves[..], 500).unwrap();
+    let leaves: Vec<_> = support::lines(folder.path()).iter().map(|line| leaf_hash(line)).collect();
+    let root = root(&leaves[..500]);
     for (size, root, refused) in [
         (500, root, None),
         (500, other_root(), Some("witnesses have cosigned 500 records")),
         (601, root, Some("the checkpoint is of 600")),
     ] {
         let seen = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, size, root).sign(&key).unwrap();
-        fs::write(folder.path().join(layout::COSIGNED), seen.to_string()).unwrap();
+        fs::write(folder.path().join(format::COSIGNED), seen.to_string()).unwrap();
         let opened = Log::open(folder.path(), Options::new().with_key(again(&key)));
         match refused {
             None => drop(opened.unwrap()),
@@ -366,6 +370,6 @@ async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
     }
 }
 
-fn other_root() -> lucid_audit::merkle::Hash {
-    lucid_audit::merkle::leaf_hash(b"fork")
+fn other_root() -> Hash {
+    leaf_hash(b"fork")
 }

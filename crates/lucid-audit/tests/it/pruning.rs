@@ -6,16 +6,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use lucid_audit::checkpoint::Checkpoint;
-use lucid_audit::layout::{self, CHECKPOINT, KEY, MINIMUM};
 use lucid_audit::log::Options;
 use lucid_audit::metrics::Metrics;
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::proof::Proof;
 use lucid_audit::verify::{Expectations, Report, Since, verify};
-use lucid_audit::{Anchor, Log};
+use lucid_audit::{Anchor, Hash, Log};
 
 use prometheus_client::registry::Registry;
 
+use crate::support::format::{CHECKPOINT, KEY, MINIMUM, SEGMENTS, TILES, leaf_hash, root, segment};
 use crate::support::{ORIGIN, again, append, copy, key, metric, segments, until};
 
 const KEEP: u64 = 256 << 10;
@@ -179,7 +179,7 @@ async fn every_fault_of_a_pruned_log_is_found() {
         (
             "another history by the key",
             &["tile"],
-            Box::new(|log, _| resign(log, &key, &|it| it.root = lucid_audit::merkle::leaf_hash(b""))),
+            Box::new(|log, _| resign(log, &key, &|it| it.root = leaf_hash(b""))),
         ),
         (
             "a damaged tile",
@@ -221,11 +221,13 @@ async fn earlier_states_of_a_pruned_log_are_compared_as_far_as_they_can_be() {
     let log = Log::open(other.path(), log).unwrap();
     append(&log, 0..10).await;
     log.close();
-    let tiles = lucid_audit::tile::Tiles { directory: path, size: now.size };
-    let at = |size| Checkpoint::new(ORIGIN, size, lucid_audit::merkle::root(&tiles, size).unwrap());
+    // The hashes of level 1 are each over 256 records.
+    let upper = fs::read(path.join("tile/1/000.p/9")).unwrap();
+    let (upper, _) = upper.as_chunks();
+    let at_512 = Checkpoint::new(ORIGIN, 512, root(&[Hash(upper[0]), Hash(upper[1])]));
     assert!(first > 600);
     let anchor = |seq: u64, size: u64| {
-        let leaf = lucid_audit::merkle::leaf_hash(b"");
+        let leaf = leaf_hash(b"");
         serde_json::from_value::<Anchor>(serde_json::json!({"seq": seq, "leaf": leaf, "size": size})).unwrap()
     };
     let mut known = expected(key.verifier());
@@ -234,8 +236,8 @@ async fn earlier_states_of_a_pruned_log_are_compared_as_far_as_they_can_be() {
     assert!(report.is_intact() && report.pruned == [5], "{report:?}");
     assert_eq!(check(Since::Anchor(anchor(first, first + 1)))[0].split(' ').next(), Some("rewritten"));
     assert_eq!(check(Since::Anchor(anchor(5, now.size + 1)))[0].split(' ').next(), Some("shrink"));
-    assert_eq!(check(Since::Checkpoint(at(512))), Vec::<String>::new());
-    let forged = Checkpoint { root: now.root, ..at(512) };
+    assert_eq!(check(Since::Checkpoint(at_512.clone())), Vec::<String>::new());
+    let forged = Checkpoint { root: now.root, ..at_512 };
     assert_eq!(check(Since::Checkpoint(forged)), ["fork segments"]);
     let short = checkpoint(other.path());
     assert_eq!(check(Since::Checkpoint(short)), ["fork segments"]);
@@ -249,8 +251,8 @@ async fn a_changed_segment_is_not_pruned() {
     let log = Log::open(path, options(&key).with_metrics(Metrics::new(&mut registry))).unwrap();
     append(&log, 0..100).await;
     until(&log, |status| status.sealed_size == 100).await;
-    let text = fs::read_to_string(layout::segment(path, 0)).unwrap();
-    fs::write(layout::segment(path, 0), text.replacen("\"validate\"", "\"mutate00\"", 1)).unwrap();
+    let text = fs::read_to_string(segment(path, 0)).unwrap();
+    fs::write(segment(path, 0), text.replacen("\"validate\"", "\"mutate00\"", 1)).unwrap();
     append(&log, 100..1500).await;
     let status = until(&log, |status| status.prune_failure.is_some()).await;
     assert!(status.prune_failure.unwrap().contains("not those that were sealed"));
@@ -263,7 +265,7 @@ async fn a_changed_segment_is_not_pruned() {
     assert_eq!((log.status().first, log.status().sealed_size), (0, 1500));
     assert_eq!(classes(path, &key), ["rewritten"]);
     // Nor is one that is too long.
-    fs::write(layout::segment(path, 0), format!("{text}{}", "x".repeat(1 << 20))).unwrap();
+    fs::write(segment(path, 0), format!("{text}{}", "x".repeat(1 << 20))).unwrap();
     let log = Log::open(path, options(&key)).unwrap_err().to_string();
     assert!(log.contains("segment"), "{log}");
 }
@@ -318,13 +320,13 @@ async fn a_change_before_an_empty_segment_is_found_at_start() {
     let log = Log::open(path, Options::new().with_key(again(&key))).unwrap();
     append(&log, 0..3).await;
     log.close();
-    fs::write(layout::segment(path, 3), "").unwrap();
+    fs::write(segment(path, 3), "").unwrap();
     let open = || Log::open(path, Options::new().with_key(again(&key)));
     open().unwrap().close();
-    let text = fs::read_to_string(layout::segment(path, 0)).unwrap();
+    let text = fs::read_to_string(segment(path, 0)).unwrap();
     let (before, last) = text.trim_end().rsplit_once('\n').unwrap();
     let changed = last.replacen("\"validate\"", "\"mutate00\"", 1);
-    fs::write(layout::segment(path, 0), format!("{before}\n{changed}\n")).unwrap();
+    fs::write(segment(path, 0), format!("{before}\n{changed}\n")).unwrap();
     let error = open().unwrap_err().to_string();
     assert!(error.contains("record 2 is not the one that was sealed"), "{error}");
 }
@@ -362,16 +364,16 @@ async fn a_crash_while_pruning_leaves_an_intact_log() {
     let first = log.status().first;
     assert!(first > 1000);
     // The minimum index was signed, and nothing was removed yet.
-    fs::remove_file(layout::segment(path, 0)).unwrap_err();
-    for name in [layout::SEGMENTS, layout::TILES] {
+    fs::remove_file(segment(path, 0)).unwrap_err();
+    for name in [SEGMENTS, TILES] {
         let from = before.path().join(name).display().to_string() + "/.";
         let status = std::process::Command::new("cp").args(["-an", &from]).arg(path.join(name)).status();
         assert!(status.unwrap().success());
     }
-    assert!(path.join("tile/entries/000").exists() && layout::segment(path, 0).exists());
+    assert!(path.join("tile/entries/000").exists() && segment(path, 0).exists());
     assert!(verify(path, &expected(key.verifier())).unwrap().is_intact());
     Log::open(path, unlimited()).unwrap().close();
-    assert!(!path.join("tile/entries/000").exists() && !layout::segment(path, 0).exists());
+    assert!(!path.join("tile/entries/000").exists() && !segment(path, 0).exists());
     assert!(verify(path, &expected(key.verifier())).unwrap().is_intact());
 }
 

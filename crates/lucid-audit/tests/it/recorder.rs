@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_audit::log::{AppendError, Options};
-use lucid_audit::merkle::leaf_hash;
 use lucid_audit::metrics::Metrics;
 use lucid_audit::{Decision, ImageVerdict, Log, OnFailure, Recorder};
 use prometheus_client::registry::Registry;
 
+use crate::support::format::leaf_hash;
 use crate::support::{self, decision, key};
 
 #[tokio::test]

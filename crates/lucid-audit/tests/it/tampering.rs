@@ -4,13 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use lucid_audit::checkpoint::Checkpoint;
-use lucid_audit::layout::{CHECKPOINT, COSIGNED, VKEY};
-use lucid_audit::merkle::leaf_hash;
 use lucid_audit::note::{Note, SigningKey};
 use lucid_audit::verify::{Expectations, Report, Since, verify};
 
 use crate::support::ORIGIN;
 use crate::support::forge::{self, Lines};
+use crate::support::format::{CHECKPOINT, COSIGNED, VKEY, leaf_hash, line, record, root, segment};
 
 /// A log of 700 records in segments of 100, all of them sealed.
 struct Log {
@@ -74,7 +73,7 @@ impl Log {
 
     /// Returns the records without their sequence numbers and hashes.
     fn records(&self) -> Vec<String> {
-        self.lines.iter().map(|line| forge::record(line)).collect()
+        self.lines.iter().map(|line| record(line)).collect()
     }
 
     /// Returns the lines of a log in which record 342 is another one.
@@ -93,7 +92,7 @@ impl Log {
 
     /// Edits the lines of the segment that begins with record `first`.
     fn edit(&self, first: usize, edit: impl FnOnce(&mut Vec<Vec<u8>>)) {
-        let path = forge::segment(self.path(), first);
+        let path = segment(self.path(), first);
         let bytes = fs::read(&path).unwrap();
         let mut lines: Vec<Vec<u8>> =
             bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
@@ -266,8 +265,8 @@ fn forged_lines_with_reused_numbers_are_insertions() {
             log.unseal();
         }
         let prev = leaf_hash(&log.lines[342]);
-        let mut forged = Vec::new();
-        lucid_audit::layout::write_line(&mut forged, 343, &prev, br#"{"uid":"forged","allowed":true}"#);
+        let mut forged = line(343, &prev, r#"{"uid":"forged","allowed":true}"#);
+        forged.push(b'\n');
         log.edit(300, |lines| lines.insert(43, forged.clone()));
         let expected = if sealed { log.expected() } else { Expectations::default() };
         let report = log.verify_as(&expected);
@@ -363,7 +362,7 @@ fn a_log_truncated_within_a_record_has_shrunk() {
 #[test]
 fn a_log_truncated_and_continued_is_rewritten() {
     let log = Log::new();
-    let mut records: Vec<_> = log.lines[..650].iter().map(|line| forge::record(line)).collect();
+    let mut records: Vec<_> = log.lines[..650].iter().map(|line| record(line)).collect();
     records.extend((0..60).map(|number| format!(r#"{{"uid":"other-{number}","allowed":true}}"#)));
     forge::write(log.path(), &forge::chained(records), PER_SEGMENT, None);
     assert_eq!(log.faults(), [log.at("rewritten: seq 650 to 699", 650)]);
@@ -503,7 +502,7 @@ fn records_past_a_rolled_back_checkpoint_are_compared() {
     forge::write(log.path(), &log.lines, PER_SEGMENT, Some(&log.key));
     roll_back(&log);
     for first in [300, 400, 500, 600] {
-        fs::remove_file(forge::segment(log.path(), first)).unwrap();
+        fs::remove_file(segment(log.path(), first)).unwrap();
     }
     assert!(
         log.faults().iter().any(|fault| fault.starts_with("shrink: seq 300 to 699")),
@@ -515,11 +514,11 @@ fn records_past_a_rolled_back_checkpoint_are_compared() {
 #[test]
 fn a_dropped_segment_is_named() {
     let log = Log::new();
-    fs::remove_file(forge::segment(log.path(), 300)).unwrap();
+    fs::remove_file(segment(log.path(), 300)).unwrap();
     assert_eq!(log.faults(), [log.at("gap: seq 300 to 399", 400)]);
-    fs::remove_file(forge::segment(log.path(), 0)).unwrap();
+    fs::remove_file(segment(log.path(), 0)).unwrap();
     assert_eq!(log.faults()[0], log.at("gap: seq 0 to 99", 100));
-    fs::remove_file(forge::segment(log.path(), 600)).unwrap();
+    fs::remove_file(segment(log.path(), 600)).unwrap();
     assert!(log.faults()[2].starts_with("shrink: seq 600 to 699, "), "{:?}", log.faults());
     fs::remove_dir_all(log.path().join("segments")).unwrap();
     assert_eq!(log.faults(), ["shrink: seq 0 to 699, segments"]);
@@ -528,7 +527,7 @@ fn a_dropped_segment_is_named() {
 #[test]
 fn swapped_segments_are_named() {
     let log = Log::new();
-    let [one, other, between] = [300, 400, 1].map(|first| forge::segment(log.path(), first));
+    let [one, other, between] = [300, 400, 1].map(|first| segment(log.path(), first));
     for (from, to) in [(&one, &between), (&other, &one), (&between, &other)] {
         fs::rename(from, to).unwrap();
     }
@@ -539,7 +538,7 @@ fn swapped_segments_are_named() {
 fn strange_files_among_the_segments_are_named() {
     let log = Log::new();
     fs::write(log.path().join("segments/1.jsonl"), "{}").unwrap();
-    std::os::unix::fs::symlink("/etc/passwd", forge::segment(log.path(), 700)).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", segment(log.path(), 700)).unwrap();
     assert_eq!(log.faults(), ["segment: segments/00000000000000000700.jsonl", "segment: segments/1.jsonl"]);
 }
 
@@ -739,7 +738,7 @@ fn histories_that_a_witness_contradicts_are_named() {
         note
     };
     let leaves: Vec<_> = log.lines.iter().map(|line| leaf_hash(line)).collect();
-    let right = lucid_audit::merkle::root(&leaves[..], 500).unwrap();
+    let right = root(&leaves[..500]);
     let mut expected = log.expected();
     expected.witnesses.push(witness.verifier().clone());
     for (note, faults) in [
@@ -808,7 +807,7 @@ async fn the_tampered_copy_starts_as_the_writer_left_it() {
         lucid_audit::log::Options::new().with_key(crate::support::again(&forged.key.named(ORIGIN).unwrap()));
     let log = lucid_audit::Log::open(real.path(), options).unwrap();
     for line in &forged.lines {
-        log.append(forge::record(line).into_bytes()).await.unwrap();
+        log.append(record(line).into_bytes()).await.unwrap();
     }
     log.close();
     for name in

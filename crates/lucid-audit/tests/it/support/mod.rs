@@ -2,6 +2,7 @@
 
 pub(crate) mod events;
 pub(crate) mod forge;
+pub(crate) mod format;
 
 use std::fs;
 use std::io::Write;
@@ -11,14 +12,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lucid_audit::checkpoint::Checkpoint;
-use lucid_audit::layout::{self, Line};
 use lucid_audit::log::{LogStatus, Options};
-use lucid_audit::merkle::{self, Hash, leaf_hash};
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
-use lucid_audit::tile::{Tile, Tiles};
 use lucid_audit::{Decision, Log};
 use lucid_testbed::Disk;
 use prometheus_client::registry::Registry;
+
+use format::{CHECKPOINT, SEGMENTS, ZERO, leaf_hash, root, tiles};
 
 pub(crate) const ORIGIN: &str = "lucid.computing/test/lucid-operator-0";
 
@@ -60,7 +60,7 @@ pub(crate) fn metric(registry: &Registry, name: &str) -> String {
 }
 
 pub(crate) fn segments(directory: &Path) -> Vec<PathBuf> {
-    let folder = fs::read_dir(directory.join(layout::SEGMENTS)).unwrap();
+    let folder = fs::read_dir(directory.join(SEGMENTS)).unwrap();
     let mut segments: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
     segments.sort();
     segments
@@ -69,16 +69,15 @@ pub(crate) fn segments(directory: &Path) -> Vec<PathBuf> {
 /// Returns all lines after checking their order and chain.
 pub(crate) fn lines(directory: &Path) -> Vec<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> = Vec::new();
-    let mut prev = Hash::ZERO;
+    let mut prev = ZERO;
     for path in segments(directory) {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        assert_eq!(layout::parse_segment(name), Some(lines.len() as u64), "{name}");
+        assert_eq!(path, format::segment(directory, lines.len()));
         let bytes = fs::read(&path).unwrap();
-        assert!(bytes.is_empty() || bytes.ends_with(b"\n"), "{name} has a torn end");
+        assert!(bytes.is_empty() || bytes.ends_with(b"\n"), "{} has a torn end", path.display());
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             let line = &line[..line.len() - 1];
-            let parsed = Line::parse(line).unwrap();
-            assert_eq!((parsed.seq, parsed.prev), (lines.len() as u64, prev));
+            let expected = format::line(lines.len() as u64, &prev, &format::record(line));
+            assert_eq!(line, expected, "its seq or prev is another");
             let json: serde_json::Value = serde_json::from_slice(line).unwrap();
             assert!(json["time"].is_string());
             prev = leaf_hash(line);
@@ -89,7 +88,7 @@ pub(crate) fn lines(directory: &Path) -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn checkpoint(directory: &Path, vkey: &VerifierKey) -> Checkpoint {
-    let note: Note = fs::read_to_string(directory.join(layout::CHECKPOINT)).unwrap().parse().unwrap();
+    let note: Note = fs::read_to_string(directory.join(CHECKPOINT)).unwrap().parse().unwrap();
     Checkpoint::verify(&note, vkey).unwrap()
 }
 
@@ -97,16 +96,11 @@ pub(crate) fn checkpoint(directory: &Path, vkey: &VerifierKey) -> Checkpoint {
 pub(crate) fn verify(directory: &Path, vkey: &VerifierKey) -> Vec<Vec<u8>> {
     let lines = lines(directory);
     let leaves: Vec<_> = lines.iter().map(|line| leaf_hash(line)).collect();
-    let size = lines.len() as u64;
     let checkpoint = checkpoint(directory, vkey);
-    assert_eq!(checkpoint.size, size);
-    assert_eq!(checkpoint.root, merkle::root(&leaves[..], size).unwrap());
-    let tiles = Tiles { directory, size };
-    for (index, (leaves, lines)) in (0..).zip(leaves.chunks(256).zip(lines.chunks(256))) {
-        assert_eq!(tiles.hashes(Tile::hashes(0, index, size).unwrap()).unwrap(), leaves);
-        assert_eq!(tiles.entries(Tile::entries(index, size).unwrap()).unwrap(), lines);
+    assert_eq!((checkpoint.size, checkpoint.root), (lines.len() as u64, root(&leaves)));
+    for (path, expected) in tiles(&lines) {
+        assert!(fs::read(directory.join(&path)).unwrap() == expected, "{path} has other contents");
     }
-    assert_eq!(merkle::root(&tiles, size).unwrap(), checkpoint.root);
     lines
 }
 
