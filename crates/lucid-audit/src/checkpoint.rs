@@ -6,10 +6,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use snafu::ensure_whatever;
+use snafu::{OptionExt, ensure};
 
 use crate::merkle::Hash;
-use crate::note::{Note, NoteError, SigningKey, VerifierKey};
+use crate::note::{Note, NoteError, SigningKey, VerifierKey, malformed};
 
 /// Size and root of a log at one point in time.
 ///
@@ -67,7 +67,7 @@ impl Checkpoint {
         note.verify(key)?;
         let checkpoint: Self = note.text().parse()?;
         let (found, expected) = (&checkpoint.origin, key.name());
-        ensure_whatever!(found == expected, "the checkpoint is of {found}, not of {expected}");
+        ensure!(found == expected, malformed(format!("the checkpoint is of {found}, not of {expected}")));
         Ok(checkpoint)
     }
 }
@@ -90,11 +90,9 @@ impl FromStr for Checkpoint {
     type Err = NoteError;
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
-        let malformed = |message: String| NoteError::Malformed { message };
-        let shape = || malformed(SHAPE.to_owned());
-        let lines: Vec<&str> = text.strip_suffix('\n').ok_or_else(shape)?.split('\n').collect();
-        let [origin, size, root, extensions @ ..] = &lines[..] else { return Err(shape()) };
-        ensure_whatever!(lines.iter().all(|line| !line.is_empty()), "{SHAPE}");
+        let lines: Vec<&str> = text.strip_suffix('\n').context(malformed(SHAPE))?.split('\n').collect();
+        let [origin, size, root, extensions @ ..] = &lines[..] else { return malformed(SHAPE).fail() };
+        ensure!(lines.iter().all(|line| !line.is_empty()), malformed(SHAPE));
         let wrong = |what: &str, found: &str, accepted: &str| {
             malformed(format!("the checkpoint of {origin} has the {what} {found:?}, accepted is {accepted}"))
         };
@@ -102,8 +100,8 @@ impl FromStr for Checkpoint {
         let decimal = "a decimal number without leading zeros";
         Ok(Self {
             origin: (*origin).to_owned(),
-            size: number.ok_or_else(|| wrong("size", size, decimal))?,
-            root: Hash::from_base64(root).ok_or_else(|| wrong("root", root, "base64 of 32 bytes"))?,
+            size: number.with_context(|| wrong("size", size, decimal))?,
+            root: Hash::from_base64(root).with_context(|| wrong("root", root, "base64 of 32 bytes"))?,
             extensions: extensions.iter().map(|line| (*line).to_owned()).collect(),
         })
     }

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use snafu::ResultExt;
 
 use crate::checkpoint;
+use crate::error::Error;
 use crate::layout;
-use crate::read::{self, FileError, Segment, found, reading};
+use crate::read::{self, Segment, found, reading};
 use crate::tile::{Frontier, Tiles};
 
 /// Size of the read buffer in bytes.
@@ -81,7 +82,7 @@ impl LogFollower {
     /// # Errors
     ///
     /// Returns an error if a file cannot be read, is too large or is not UTF-8.
-    pub fn checkpoint(&self) -> Result<(Option<String>, Option<String>), FileError> {
+    pub fn checkpoint(&self) -> Result<(Option<String>, Option<String>), Error> {
         let text = |name| read::text(&self.directory.join(name));
         Ok((text(layout::CHECKPOINT)?, text(layout::VKEY)?))
     }
@@ -91,7 +92,7 @@ impl LogFollower {
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, is too large or is not UTF-8.
-    pub fn minimum(&self) -> Result<Option<MinimumIndex>, FileError> {
+    pub fn minimum(&self) -> Result<Option<MinimumIndex>, Error> {
         let directory = &self.directory;
         let Some(note) = read::text(&directory.join(layout::MINIMUM))? else { return Ok(None) };
         let size = checkpoint::parse(&note).ok().map(|(_, checkpoint)| checkpoint.size);
@@ -105,7 +106,7 @@ impl LogFollower {
     /// # Errors
     ///
     /// Returns an error if a segment cannot be read. A log that does not exist yet has no lines.
-    pub fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<bool, FileError> {
+    pub fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<bool, Error> {
         let segments = match read::list(&self.directory) {
             Err(error) if error.is_absence() && self.segment.is_none() => return Ok(true),
             listing => listing?.segments,
@@ -136,7 +137,7 @@ impl LogFollower {
     /// # Errors
     ///
     /// Returns an error if a segment cannot be read.
-    pub fn reread(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), FileError> {
+    pub fn reread(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), Error> {
         let Some(current) = self.segment else { return Ok(()) };
         let mut segments = read::list(&self.directory)?.segments;
         segments.retain(|it| it.first <= current);
@@ -210,7 +211,7 @@ impl EventFollower {
     /// # Errors
     ///
     /// Returns an error if a file cannot be read. A file that does not exist yet has no lines.
-    pub fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<(), FileError> {
+    pub fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<(), Error> {
         let path = self.path.clone();
         let of = reading(&path);
         // Lines appended before a rotation.
@@ -234,7 +235,7 @@ impl EventFollower {
             lines_from(&mut file, offset, &mut each).context(reading(&rotated))?;
         }
         self.open = found(File::open(&self.path)).context(of)?.map(|file| (file, 0));
-        self.read_open(&mut each).context(of)
+        Ok(self.read_open(&mut each).context(of)?)
     }
 
     fn read_open(&mut self, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {

@@ -88,6 +88,7 @@ mod budget;
 pub mod checkpoint;
 pub mod correlate;
 mod decision;
+mod error;
 mod event;
 pub mod follow;
 mod layout;
@@ -110,9 +111,9 @@ struct Readme;
 
 pub use anchor::Anchor;
 pub use decision::{Decision, ImageVerdict, LONGEST_DECISION, Record};
+pub use error::Error;
 pub use event::Event;
 pub use log::Log;
 pub use merkle::Hash;
-pub use read::FileError;
 pub use recorder::{OnFailure, ParseOnFailureError, Recorder, Unrecorded};
 pub use ring::Entry;

@@ -5,11 +5,11 @@
 
 use std::path::Path;
 
-use snafu::{OptionExt, whatever};
+use snafu::OptionExt;
 
 use crate::checkpoint::Checkpoint;
 use crate::merkle::{Hash, empty_root};
-use crate::note::{Note, NoteError, SigningKey, VerifierKey};
+use crate::note::{Note, NoteError, SigningKey, VerifierKey, malformed};
 use crate::read::FileError;
 use crate::tile::{Frontier, Tiles};
 
@@ -49,14 +49,14 @@ impl Minimum {
                 break;
             }
         }
-        let Some(verified) = verified else { whatever!("no key is trusted") };
+        let verified = verified.context(malformed("no key is trusted"))?;
         let Checkpoint { size: first, root, extensions, .. } = verified?;
         let hash = match &extensions[..] {
             [line] => line.strip_prefix(EXTENSION).and_then(|hash| Hash::from_hex(hash.as_bytes())),
             _ => None,
         };
-        let prev =
-            hash.whatever_context("it is no minimum index: its last line is not `minimum` and a hash")?;
+        let shape = "it is no minimum index: its last line is not `minimum` and a hash";
+        let prev = hash.context(malformed(shape))?;
         Ok(Self { first, root, prev })
     }
 

@@ -19,12 +19,13 @@ use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use snafu::{OptionExt, Snafu, ensure_whatever};
+use snafu::{OptionExt, ensure_whatever};
 
 use crate::checkpoint::Checkpoint;
+use crate::error::{Error, NoKeySnafu, NoRecordSnafu, Problem};
 use crate::merkle::{self, Hash, leaf_hash};
-use crate::note::{Note, NoteError, VerifierKey};
-use crate::read::{self, FileError};
+use crate::note::{Note, VerifierKey};
+use crate::read;
 use crate::tile::{Tile, Tiles, WIDTH};
 
 const HEADER: &str = "c2sp.org/tlog-proof@v1";
@@ -57,43 +58,17 @@ pub struct Proven {
     pub checkpoint: Checkpoint,
 }
 
-/// Error creating, parsing or checking a proof.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum ProofError {
-    /// The log's checkpoint, a tile or an entry bundle is missing or malformed.
-    #[snafu(transparent)]
-    Read {
-        /// Underlying read error.
-        source: FileError,
-    },
-    /// The proof's checkpoint is malformed, or no trusted key has signed it.
-    #[snafu(transparent)]
-    Note {
-        /// Underlying note error.
-        source: NoteError,
-    },
-    /// No trusted keys were given.
-    #[snafu(display("no trusted key was given"))]
-    NoKey,
-    /// The proof carries no record and none was given.
-    #[snafu(display("the proof contains no record, and none was given"))]
-    NoRecord,
-    /// The record is not sealed, the log is damaged, the text is not a tlog-proof, or the proof is one of another record.
-    #[snafu(whatever, display("{message}"))]
-    Invalid {
-        /// Description of the problem.
-        message: String,
-    },
-}
-
 impl Proof {
     /// Creates the proof of record `index` of the log in `directory`, including the record. The log may be open for writing.
     ///
     /// # Errors
     ///
     /// Returns an error if the record is not sealed, or the log cannot be read or is damaged.
-    pub fn of(directory: &Path, index: u64) -> Result<Self, ProofError> {
+    pub fn of(directory: &Path, index: u64) -> Result<Self, Error> {
+        Ok(Self::create(directory, index)?)
+    }
+
+    fn create(directory: &Path, index: u64) -> Result<Self, Problem> {
         let (note, checkpoint) = read::checkpoint(directory)?;
         let Checkpoint { size, origin, root, .. } = checkpoint;
         ensure_whatever!(
@@ -126,10 +101,14 @@ impl Proof {
     /// # Errors
     ///
     /// Returns an error if no key has signed the checkpoint, or the record is not in its tree.
-    pub fn check(&self, keys: &[VerifierKey], record: Option<&[u8]>) -> Result<Proven, ProofError> {
+    pub fn check(&self, keys: &[VerifierKey], record: Option<&[u8]>) -> Result<Proven, Error> {
+        Ok(self.prove(keys, record)?)
+    }
+
+    fn prove(&self, keys: &[VerifierKey], record: Option<&[u8]>) -> Result<Proven, Problem> {
         let mut verified = NoKeySnafu.fail();
         for key in keys {
-            verified = Checkpoint::verify(&self.checkpoint, key).map_err(ProofError::from);
+            verified = Checkpoint::verify(&self.checkpoint, key).map_err(Problem::from);
             if verified.is_ok() {
                 break;
             }
@@ -158,12 +137,17 @@ impl fmt::Display for Proof {
 }
 
 impl FromStr for Proof {
-    type Err = ProofError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, ProofError> {
-        let shape = |line: usize, accepted: &str| {
-            let message = format!("invalid line {line}: accepted is {accepted}");
-            ProofError::Invalid { message }
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Ok(Self::parse(text)?)
+    }
+}
+
+impl Proof {
+    fn parse(text: &str) -> Result<Self, Problem> {
+        let shape = |line: usize, accepted: &str| Problem::Invalid {
+            message: format!("invalid line {line}: accepted is {accepted}"),
         };
         let wanted = "a hash in base64, or an empty line before the checkpoint";
         let count = text.split_inclusive('\n').count();

@@ -15,7 +15,7 @@ use crate::note::Note;
 /// Error of an operation on a file or folder of a log.
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to {what} {}: {source}", path.display()), visibility(pub(crate)))]
-pub struct FileError {
+pub(crate) struct FileError {
     /// Operation, such as `read`.
     pub(crate) what: &'static str,
     pub(crate) path: PathBuf,

@@ -18,43 +18,14 @@
 use std::fmt;
 use std::path::Path;
 
-use snafu::{Snafu, ensure, ensure_whatever};
+use snafu::{ensure, ensure_whatever};
 
 use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Problem, RolledBackSnafu};
 use crate::merkle::{self, Hash};
 use crate::note::{Note, NoteError};
-use crate::read::{self, FileError};
+use crate::read;
 use crate::tile::Tiles;
-
-/// Error creating a submission.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum SubmissionError {
-    /// The log's checkpoint or a tile is missing or malformed.
-    #[snafu(transparent)]
-    Read {
-        /// Underlying read error.
-        source: FileError,
-    },
-    /// The tiles do not match the checkpoint.
-    #[snafu(whatever, display("{message}"))]
-    Damaged {
-        /// Description of the difference.
-        message: String,
-    },
-    /// The witness has seen more records than the log has.
-    #[snafu(display(
-        "the witness has seen {seen} records of {origin}, the log has {size}: it was rolled back"
-    ))]
-    RolledBack {
-        /// Origin of the log.
-        origin: String,
-        /// Number of records that the witness has seen.
-        seen: u64,
-        /// Number of sealed records.
-        size: u64,
-    },
-}
 
 /// Body of an `add-checkpoint` request, formatted by `Display`.
 #[derive(Clone, Debug)]
@@ -77,7 +48,11 @@ impl Submission {
     /// # Errors
     ///
     /// Returns an error if the log cannot be read, is damaged, or has fewer than `old` records.
-    pub fn of(directory: &Path, old: u64) -> Result<Self, SubmissionError> {
+    pub fn of(directory: &Path, old: u64) -> Result<Self, Error> {
+        Ok(Self::create(directory, old)?)
+    }
+
+    fn create(directory: &Path, old: u64) -> Result<Self, Problem> {
         let (note, checkpoint) = read::checkpoint(directory)?;
         let (size, sealed) = (checkpoint.size, checkpoint.root);
         ensure!(old <= size, RolledBackSnafu { origin: &checkpoint.origin, seen: old, size });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lucid_audit::log::Cosigned;
 use lucid_audit::note::{Note, VerifierKey};
-use lucid_audit::witness::{Submission, SubmissionError};
+use lucid_audit::witness::Submission;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, StatusCode, Url};
 use serde_json::json;
@@ -133,7 +133,7 @@ async fn submit(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Not
     loop {
         attempts += 1;
         let submission = match Submission::of(log, old) {
-            Err(error @ SubmissionError::RolledBack { .. }) => {
+            Err(error) if error.is_rollback() => {
                 return Ok(Err(Finding { class: "shrink", detail: format!("{error} ({prefix})") }));
             }
             submission => submission?,

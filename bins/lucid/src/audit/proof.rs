@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::note::VerifierKey;
-use lucid_audit::proof::{Proof, ProofError, Proven};
+use lucid_audit::proof::{Proof, Proven};
 use serde_json::json;
 
 use super::Format;
@@ -88,12 +88,16 @@ fn check(args: &ProofArgs, path: &Path, output: &mut impl Write) -> Result<bool>
     let checked = text.parse::<Proof>().and_then(|proof| proof.check(&args.key, record));
     print(&checked, args.output, output).failed_to_print()?;
     match checked {
-        Err(error @ (ProofError::NoRecord | ProofError::NoKey)) => Err(error.into()),
+        Err(error) if error.is_incomplete() => Err(error.into()),
         checked => Ok(checked.is_ok()),
     }
 }
 
-fn print(checked: &Result<Proven, ProofError>, format: Format, output: &mut impl Write) -> io::Result<()> {
+fn print(
+    checked: &Result<Proven, lucid_audit::Error>,
+    format: Format,
+    output: &mut impl Write,
+) -> io::Result<()> {
     match (checked, format) {
         (Ok(Proven { checkpoint, index, record, .. }), Format::Json) => {
             let Checkpoint { origin, size, .. } = checkpoint;

@@ -181,15 +181,14 @@ async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Optio
         let Ok(opened) = opened else { return Ok(()) };
         opened.inspect(|()| tracing::info!("LUCID_DECISION_LOG: the log is open"))
     };
-    let is_held = |error: &OpenError| matches!(error, OpenError::Locked { .. });
     let mut reported = String::new();
     let delays = ExponentialBuilder::default().with_min_delay(FIRST_PAUSE).with_max_delay(LONGEST_PAUSE);
     open.retry(delays.without_max_times())
         .when(OpenError::is_transient)
-        .adjust(|error, pause| if is_held(error) { Some(FIRST_PAUSE) } else { pause })
+        .adjust(|error, pause| if error.is_locked() { Some(FIRST_PAUSE) } else { pause })
         .notify(|error, _| {
             let reason = error.to_string();
-            if reason != reported && is_held(error) {
+            if reason != reported && error.is_locked() {
                 tracing::warn!("LUCID_DECISION_LOG: waiting for the process that holds the log: {reason}");
             } else if reason != reported {
                 tracing::error!("LUCID_DECISION_LOG: {reason}; retrying");

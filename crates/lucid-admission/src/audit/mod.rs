@@ -28,7 +28,6 @@ use http::header::{
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use lucid_audit::log::CosignError;
 use lucid_audit::{Log, Recorder};
 use lucid_webhook::{Router, TokenFile};
 use serde::Serialize;
@@ -271,8 +270,8 @@ fn cosign(recorder: &Recorder, note: &[u8]) -> Response<Full<Bytes>> {
             json(StatusCode::OK, &cosigned)
         }
         Err(wrong) => {
-            let ours = matches!(wrong, CosignError::File { .. });
-            let status = if ours { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::BAD_REQUEST };
+            let status =
+                if wrong.is_file() { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::BAD_REQUEST };
             tracing::warn!("cosignatures are not accepted: {wrong}");
             error(status, &format!("failed to accept the cosignatures: {wrong}"))
         }

@@ -3,47 +3,19 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use snafu::{ResultExt, Snafu, ensure_whatever, whatever};
+use snafu::{OptionExt, ResultExt, ensure_whatever, whatever};
 
 use crate::checkpoint::{self, Checkpoint};
+use crate::error::{Error, Problem};
 use crate::layout;
 use crate::merkle::root;
-use crate::note::{Note, NoteError, VerifierKey};
-use crate::read::{self, FileError, FileSnafu};
+use crate::note::{Note, NoteErrorKind, VerifierKey};
+use crate::read::{self, FileSnafu};
 use crate::tile::Tiles;
 
 use super::files;
 
-/// Error accepting cosignatures.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum CosignError {
-    /// The note is not a checkpoint of this log, or the log's own checkpoint is malformed.
-    #[snafu(transparent)]
-    Note {
-        /// Underlying note error.
-        source: NoteError,
-    },
-    /// The log is not sealed, the checkpoint does not match it, a witness' signature is invalid, or no configured witness has
-    /// signed.
-    #[snafu(whatever, display("{message}"))]
-    Refused {
-        /// Description of the problem.
-        message: String,
-    },
-    /// A file of the log cannot be read or written.
-    #[snafu(transparent)]
-    File {
-        /// Operation, path and I/O error.
-        source: FileError,
-    },
-}
-
-impl CosignError {
-    pub(super) fn unsealed<T>() -> Result<T, Self> {
-        whatever!("the log is not sealed")
-    }
-}
+pub(super) const UNSEALED: &str = "the log is not sealed";
 
 /// A checkpoint cosigned by witnesses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +39,16 @@ pub fn cosign(
     key: Option<&VerifierKey>,
     witnesses: impl IntoIterator<Item = VerifierKey>,
     note: &str,
-) -> Result<Cosigned, CosignError> {
+) -> Result<Cosigned, Error> {
+    Ok(accept_offline(directory, key, &Vec::from_iter(witnesses), note)?)
+}
+
+fn accept_offline(
+    directory: &Path,
+    key: Option<&VerifierKey>,
+    witnesses: &[VerifierKey],
+    note: &str,
+) -> Result<Cosigned, Problem> {
     let published;
     let key = match key {
         Some(key) => key,
@@ -76,9 +57,9 @@ pub fn cosign(
             &published
         }
     };
-    let Some(text) = read::text(&directory.join(layout::CHECKPOINT))? else { return CosignError::unsealed() };
+    let text = read::text(&directory.join(layout::CHECKPOINT))?.whatever_context::<_, Problem>(UNSEALED)?;
     let sealed = Checkpoint::verify(&text.parse()?, key)?.size;
-    accept(directory, key, &Vec::from_iter(witnesses), sealed, note)
+    accept(directory, key, witnesses, sealed, note)
 }
 
 /// Returns the stored cosigned checkpoint, if there is a valid one.
@@ -94,7 +75,7 @@ pub(super) fn accept(
     witnesses: &[VerifierKey],
     sealed: u64,
     note: &str,
-) -> Result<Cosigned, CosignError> {
+) -> Result<Cosigned, Problem> {
     let note: Note = note.parse()?;
     let Checkpoint { size, root: found, .. } = Checkpoint::verify(&note, key)?;
     let says =
@@ -117,7 +98,7 @@ pub(super) fn accept(
     for witness in witnesses {
         match cosigned.verify(witness) {
             Ok(_) => names.push(witness.name().to_owned()),
-            Err(NoteError::Unsigned { .. }) => {}
+            Err(error) if error.kind == NoteErrorKind::Unsigned => {}
             Err(wrong) => whatever!("{wrong}"),
         }
     }

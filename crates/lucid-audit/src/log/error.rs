@@ -10,74 +10,65 @@ use crate::read::FileError;
 
 /// Error opening a log.
 #[derive(Debug, Snafu)]
+#[snafu(source(from(exact)))]
+pub struct OpenError(OpenProblem);
+
+/// Problem behind an [`OpenError`].
+#[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
-#[non_exhaustive]
-pub enum OpenError {
+pub(super) enum OpenProblem {
     /// The path is not a directory, a sealed log is opened without its key, or the name of the key is that of another log.
     #[snafu(display("{message}"))]
-    Conflict {
-        /// Description of the conflict with the configuration.
-        message: String,
-    },
-    /// A file operation failed.
+    Conflict { message: String },
     #[snafu(transparent)]
-    File {
-        /// Operation, path and I/O error.
-        source: FileError,
-    },
-    /// Another process has the log open.
+    File { source: FileError },
     #[snafu(display("another process writes the log in {}: each process needs its own directory", directory.display()))]
-    Locked {
-        /// Directory of the log.
-        directory: PathBuf,
-    },
+    Locked { directory: PathBuf },
     /// The checkpoint is not signed by the configured key, or the log has records that were never sealed.
     #[snafu(display("{message}"))]
-    Unadopted {
-        /// Description of the conflict with the configuration.
-        message: String,
-    },
+    Unadopted { message: String },
     /// Records or the checkpoint were changed or removed.
     #[snafu(whatever, display("{message}"))]
-    Damaged {
-        /// Description and location of the fault.
-        message: String,
-    },
+    Damaged { message: String },
     /// The initial records cannot be written.
     #[snafu(display("failed to write to the log in {}: {source}", directory.display()))]
-    Begin {
-        /// Directory of the log.
-        directory: PathBuf,
-        /// Underlying append error.
-        source: AppendError,
-    },
+    Begin { directory: PathBuf, source: AppendError },
 }
 
 impl OpenError {
     /// Returns `true` if the log is damaged or inaccessible, `false` if the configuration conflicts with it.
     #[must_use]
     pub const fn is_fault(&self) -> bool {
-        !matches!(self, Self::Conflict { .. } | Self::Locked { .. } | Self::Unadopted { .. })
+        !matches!(
+            self.0,
+            OpenProblem::Conflict { .. } | OpenProblem::Locked { .. } | OpenProblem::Unadopted { .. }
+        )
     }
 
     /// Returns `true` if a retry may succeed: another process holds the lock, or the disk is full or failing.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         use io::ErrorKind::{InvalidData, NotFound, Other, PermissionDenied};
-        match self {
-            Self::Locked { .. } | Self::Begin { .. } => true,
+        match &self.0 {
+            OpenProblem::Locked { .. } | OpenProblem::Begin { .. } => true,
             // The first two indicate wrong settings, the others unexpected file contents.
-            Self::File { source: FileError { source, .. } } => {
+            OpenProblem::File { source: FileError { source, .. } } => {
                 !matches!(source.kind(), NotFound | PermissionDenied | InvalidData | Other)
             }
             _ => false,
         }
     }
 
+    /// Returns `true` if another process has the log open.
+    #[must_use]
+    pub const fn is_locked(&self) -> bool {
+        matches!(self.0, OpenProblem::Locked { .. })
+    }
+
     /// Returns `true` if [`Options::with_adoption`](super::Options::with_adoption) permits this operation.
     #[must_use]
     pub const fn needs_adoption(&self) -> bool {
-        matches!(self, Self::Unadopted { .. })
+        matches!(self.0, OpenProblem::Unadopted { .. })
     }
 }
 

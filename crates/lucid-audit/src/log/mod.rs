@@ -21,25 +21,27 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use snafu::{IntoError, ResultExt, ensure};
+use snafu::{IntoError, OptionExt, ResultExt, ensure};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::anchor::Anchor;
 use crate::decision::Decision;
+use crate::error::{Error, Problem};
 use crate::event::Event;
 use crate::layout;
 use crate::note::{SigningKey, VerifierKey};
 use crate::read::{self, FileSnafu};
 
-pub use cosign::{CosignError, Cosigned, cosign};
+pub use cosign::{Cosigned, cosign};
 pub use error::{AppendError, OpenError};
 pub use options::Options;
 pub(crate) use queue::Pending;
 pub use recover::origin;
 pub use shared::LogStatus;
 
-use error::{BeginSnafu, ConflictSnafu, LockedSnafu};
+use cosign::UNSEALED;
+use error::{BeginSnafu, ConflictSnafu, LockedSnafu, OpenProblem};
 use files::FileIdentity;
 use prune::Retention;
 use queue::Queue;
@@ -89,7 +91,11 @@ impl Log {
     /// # Errors
     ///
     /// Returns an error if the log cannot be opened, or does not match its checkpoint.
-    pub fn open(directory: &Path, mut options: Options) -> Result<Self, OpenError> {
+    pub fn open(directory: &Path, options: Options) -> Result<Self, OpenError> {
+        Ok(Self::recover(directory, options)?)
+    }
+
+    fn recover(directory: &Path, mut options: Options) -> Result<Self, OpenProblem> {
         let message = format!(
             "{} is no directory; accepted is the directory of a log, which is created if missing",
             directory.display()
@@ -164,7 +170,7 @@ impl Log {
         directory: &Path,
         writer: &mut Writer,
         events: impl Iterator<Item = Event>,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), OpenProblem> {
         let events: Vec<_> = events.collect();
         for event in &events {
             let directory = directory.display();
@@ -185,7 +191,7 @@ impl Log {
     }
 
     /// Publishes the verifier key. A sealed log has a checkpoint from the start, so that a missing one is detected.
-    fn publish(directory: &Path, sealer: &mut Sealer, signed: bool, first: u64) -> Result<(), OpenError> {
+    fn publish(directory: &Path, sealer: &mut Sealer, signed: bool, first: u64) -> Result<(), OpenProblem> {
         // Seal before writing `vkey`: next to the new key, the old checkpoint could no longer be verified. Sign the loaded tree
         // before writing tiles: tiles without a checkpoint indicate a lost checkpoint.
         let mut sealed = if signed { Ok(()) } else { sealer.sign().and_then(|()| sealer.seal_all()) };
@@ -270,8 +276,8 @@ impl Log {
     ///
     /// Returns an error if the note is not a checkpoint of this log, a witness' signature is invalid, or no witness has
     /// signed.
-    pub fn cosign(&self, note: &str) -> Result<Cosigned, CosignError> {
-        let Some(key) = self.vkey() else { return CosignError::unsealed() };
+    pub fn cosign(&self, note: &str) -> Result<Cosigned, Error> {
+        let key = self.vkey().whatever_context::<_, Problem>(UNSEALED)?;
         let _cosigning = self.cosigning.lock().unwrap_or_else(PoisonError::into_inner);
         let sealed = self.shared.lock().status.sealed_size;
         let cosigned = cosign::accept(&self.directory, key, &self.witnesses, sealed, note)?;
@@ -306,9 +312,9 @@ impl Drop for Log {
 }
 
 /// Reads the key in the log's directory, or generates one for a log that was never sealed.
-fn generated_key(directory: &Path, origin: &str) -> Result<SigningKey, OpenError> {
+fn generated_key(directory: &Path, origin: &str) -> Result<SigningKey, OpenProblem> {
     let path = directory.join(layout::KEY);
-    let damaged = |error| OpenError::Damaged { message: format!("{}: {error}", path.display()) };
+    let damaged = |error| OpenProblem::Damaged { message: format!("{}: {error}", path.display()) };
     let secret = read::text(&path)?.map(Zeroizing::new);
     if let Some(secret) = secret {
         return SigningKey::parse(&secret).and_then(|key| key.named(origin)).map_err(damaged);
@@ -321,7 +327,7 @@ fn generated_key(directory: &Path, origin: &str) -> Result<SigningKey, OpenError
     Ok(key)
 }
 
-fn lock(directory: &Path) -> Result<Lock, OpenError> {
+fn lock(directory: &Path) -> Result<Lock, OpenProblem> {
     let path = directory.join(layout::LOCK);
     if path.exists() {
         read::open(&path).context(FileSnafu { what: "open", path: &path })?;

@@ -10,11 +10,11 @@ use crate::event::Event;
 use crate::layout::{self, Line};
 use crate::merkle::{self, Hash, leaf_hash};
 use crate::minimum::Minimum;
-use crate::note::{Note, NoteError, SigningKey, VerifierKey};
+use crate::note::{Note, NoteError, NoteErrorKind, SigningKey, VerifierKey};
 use crate::read::{self, FileSnafu, reading};
 use crate::tile::{Tile, Tiles, WIDTH};
 
-use super::error::{ConflictSnafu, OpenError, UnadoptedSnafu};
+use super::error::{ConflictSnafu, OpenError, OpenProblem, UnadoptedSnafu};
 use super::lines::{self, Lines};
 use super::tree::Tree;
 
@@ -51,7 +51,7 @@ pub(super) fn minimum(
     directory: &Path,
     key: Option<&VerifierKey>,
     adopt: bool,
-) -> Result<Minimum, OpenError> {
+) -> Result<Minimum, OpenProblem> {
     let path = directory.join(layout::MINIMUM);
     let Some((key, text)) = key.zip(read::text(&path)?) else { return Ok(Minimum::default()) };
     let before = published(directory)?.filter(|_| adopt);
@@ -60,7 +60,7 @@ pub(super) fn minimum(
 }
 
 /// Reads the end of the records, of which `minimum` is the first.
-pub(super) fn end(directory: &Path, minimum: &Minimum) -> Result<End, OpenError> {
+pub(super) fn end(directory: &Path, minimum: &Minimum) -> Result<End, OpenProblem> {
     let mut segments = lines::segments(directory)?;
     // Left by a process that was killed while it pruned.
     segments.retain(|first| *first >= minimum.first);
@@ -99,7 +99,7 @@ struct Scan {
 }
 
 /// Reads a segment and checks its chain, including the first line if `prev` is known.
-fn scan(directory: &Path, first: u64, prev: Option<Hash>) -> Result<Scan, OpenError> {
+fn scan(directory: &Path, first: u64, prev: Option<Hash>) -> Result<Scan, OpenProblem> {
     let path = layout::segment(directory, first);
     let mut lines = Lines::open(directory, first).context(reading(&path))?;
     let mut leaves: Vec<(u64, Hash)> = Vec::new();
@@ -123,12 +123,12 @@ fn scan(directory: &Path, first: u64, prev: Option<Hash>) -> Result<Scan, OpenEr
 }
 
 /// Returns an error unless the segment with record `seq` is present.
-fn ensure_present(present: bool, directory: &Path, seq: u64) -> Result<(), OpenError> {
+fn ensure_present(present: bool, directory: &Path, seq: u64) -> Result<(), OpenProblem> {
     ensure_whatever!(present, "the segment with record {seq} is missing in {}", directory.display());
     Ok(())
 }
 
-fn parse<'a>(line: &'a [u8], path: &Path, offset: u64) -> Result<Line<'a>, OpenError> {
+fn parse<'a>(line: &'a [u8], path: &Path, offset: u64) -> Result<Line<'a>, OpenProblem> {
     match Line::parse(line) {
         Ok(line) => Ok(line),
         Err(error) => whatever!("{}, byte {offset}: {error}", path.display()),
@@ -146,7 +146,7 @@ pub(super) struct Seal {
 }
 
 /// Checks that a log without a key has no seal.
-pub(super) fn unsealed(directory: &Path) -> Result<(), OpenError> {
+pub(super) fn unsealed(directory: &Path) -> Result<(), OpenProblem> {
     let sealed = directory.join(layout::CHECKPOINT).exists() || directory.join(layout::TILES).exists();
     let key = published(directory)?;
     let by = key.as_ref().map(|key| format!(" by {key}")).unwrap_or_default();
@@ -161,7 +161,7 @@ pub(super) fn seal(
     key: &SigningKey,
     adopt: bool,
     (minimum, end): (&Minimum, &End),
-) -> Result<Seal, OpenError> {
+) -> Result<Seal, OpenProblem> {
     let path = directory.join(layout::CHECKPOINT);
     let Some(text) = read::text(&path)? else {
         let gone =
@@ -183,7 +183,7 @@ pub(super) fn seal(
     let (checkpoint, before) = match Checkpoint::verify(&note, key.verifier()) {
         Ok(checkpoint) => (checkpoint, None),
         Err(error) => {
-            let may_adopt = adopt && !matches!(error, NoteError::Malformed { .. });
+            let may_adopt = adopt && error.kind != NoteErrorKind::Malformed;
             let before = published(directory)?.filter(|before| before != key.verifier());
             let Some(before) = before.filter(|_| may_adopt) else { return Err(unadopted(&path, &error)) };
             let (name, asked) = (before.name(), key.verifier().name());
@@ -231,10 +231,10 @@ pub(super) fn seal(
     Ok(Seal { tree, signed: change.is_none(), change })
 }
 
-fn unadopted(path: &Path, error: &NoteError) -> OpenError {
+fn unadopted(path: &Path, error: &NoteError) -> OpenProblem {
     let path = path.display();
     let message = format!("{path}: {error}; another key is permitted by Options::with_adoption");
-    OpenError::Unadopted { message }
+    OpenProblem::Unadopted { message }
 }
 
 fn key_changed(from: Option<VerifierKey>, key: &SigningKey) -> Event {
@@ -243,7 +243,7 @@ fn key_changed(from: Option<VerifierKey>, key: &SigningKey) -> Event {
 
 /// Compares the log with the checkpoint cosigned by witnesses, if one is signed by this key. It never covers more records than
 /// the log's own checkpoint.
-fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey, minimum: &Minimum) -> Result<(), OpenError> {
+fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey, minimum: &Minimum) -> Result<(), OpenProblem> {
     let note = read::text(&directory.join(layout::COSIGNED))?.and_then(|text| text.parse::<Note>().ok());
     let Some(seen) = note.and_then(|note| Checkpoint::verify(&note, key).ok()) else { return Ok(()) };
     let cosigned = seen.size;
@@ -267,7 +267,7 @@ fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey, minimum: &Minimum
 }
 
 /// Rebuilds the tiles of the first `size` records.
-fn rebuild(directory: &Path, size: u64, minimum: &Minimum) -> Result<Tree, OpenError> {
+fn rebuild(directory: &Path, size: u64, minimum: &Minimum) -> Result<Tree, OpenProblem> {
     let write = FileSnafu { what: "write the tree in", path: directory };
     // The leaves of pruned records are gone.
     minimum.frontier(directory)?;
@@ -289,7 +289,7 @@ fn rebuild(directory: &Path, size: u64, minimum: &Minimum) -> Result<Tree, OpenE
 }
 
 /// Compares the lines of the last segment and the line before it with the tree. Earlier ones are left to `verify`.
-fn compare(directory: &Path, sealed: u64, (minimum, end): (&Minimum, &End)) -> Result<(), OpenError> {
+fn compare(directory: &Path, sealed: u64, (minimum, end): (&Minimum, &End)) -> Result<(), OpenProblem> {
     let Some((first, _)) = end.segment else { return Ok(()) };
     let tiles = Tiles { directory, size: sealed };
     if let Some(seq) = first.checked_sub(1).filter(|seq| (minimum.first..sealed).contains(seq))
@@ -329,6 +329,10 @@ fn compare(directory: &Path, sealed: u64, (minimum, end): (&Minimum, &End)) -> R
 ///
 /// Returns an error if the directory is not a log, or one of these files exists but cannot be read.
 pub fn origin(directory: &Path) -> Result<Option<String>, OpenError> {
+    Ok(find_origin(directory)?)
+}
+
+fn find_origin(directory: &Path) -> Result<Option<String>, OpenProblem> {
     if !directory.join(layout::SEGMENTS).is_dir() {
         let name = directory.display();
         let message = format!("{name} is not a log: it has no directory {}", layout::SEGMENTS);
@@ -342,6 +346,6 @@ pub fn origin(directory: &Path) -> Result<Option<String>, OpenError> {
 }
 
 /// Reads the key published in the log's directory, which is not authenticated.
-fn published(directory: &Path) -> Result<Option<VerifierKey>, OpenError> {
+fn published(directory: &Path) -> Result<Option<VerifierKey>, OpenProblem> {
     Ok(read::text(&directory.join(layout::VKEY))?.and_then(|text| text.trim().parse().ok()))
 }

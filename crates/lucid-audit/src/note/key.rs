@@ -6,12 +6,12 @@ use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use snafu::{OptionExt, ensure_whatever, whatever};
+use snafu::{OptionExt, ensure};
 use zeroize::Zeroizing;
 
 use crate::merkle::Hash;
 
-use super::NoteError;
+use super::{NoteError, malformed};
 
 /// Signature algorithm of a key, encoded as the first byte of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,9 +43,11 @@ pub struct VerifierKey {
 
 impl VerifierKey {
     fn new(name: &str, algorithm: Algorithm, key: [u8; 32]) -> Result<Self, NoteError> {
-        ensure_whatever!(
+        ensure!(
             is_name(name),
-            "the key's name {name:?} is empty or has a space, a plus or a control character"
+            malformed(format!(
+                "the key's name {name:?} is empty or has a space, a plus or a control character"
+            ))
         );
         let id = key_id(name, algorithm, &key);
         Ok(Self { name: name.to_owned(), id, algorithm, key })
@@ -69,9 +71,11 @@ impl VerifierKey {
 
     fn check_id(&self, found: u32) -> Result<(), NoteError> {
         let Self { name, id, .. } = self;
-        ensure_whatever!(
+        ensure!(
             found == *id,
-            "the key of {name} has the id {found:08x}, name and key make it {id:08x}: one of them was changed"
+            malformed(format!(
+                "the key of {name} has the id {found:08x}, name and key make it {id:08x}: one of them was changed"
+            ))
         );
         Ok(())
     }
@@ -102,9 +106,12 @@ impl FromStr for VerifierKey {
         let algorithm = match algorithm {
             1 => Algorithm::Ed25519,
             4 => Algorithm::CosignatureV1,
-            _ => whatever!(
-                "the key of {name} has the algorithm {algorithm:#04x}, accepted are 0x01 (Ed25519) and 0x04 (cosignature/v1)"
-            ),
+            _ => {
+                return malformed(format!(
+                    "the key of {name} has the algorithm {algorithm:#04x}, accepted are 0x01 (Ed25519) and 0x04 (cosignature/v1)"
+                ))
+                .fail();
+            }
         };
         let verifier = Self::new(name, algorithm, *key)?;
         verifier.check_id(id)?;
@@ -145,13 +152,13 @@ impl SigningKey {
     /// Returns an error if the name is invalid, or the system provides no randomness.
     pub fn generate(name: &str) -> Result<Self, NoteError> {
         let mut seed = Zeroizing::new([0; 32]);
-        SystemRandom::new().fill(&mut *seed).ok().whatever_context(MAKE)?;
+        SystemRandom::new().fill(&mut *seed).ok().context(malformed(MAKE))?;
         Self::from_seed(name, seed)
     }
 
     fn from_seed(name: &str, seed: Zeroizing<[u8; 32]>) -> Result<Self, NoteError> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&*seed).ok().whatever_context(MAKE)?;
-        let key = pair.public_key().as_ref().try_into().ok().whatever_context(MAKE)?;
+        let pair = Ed25519KeyPair::from_seed_unchecked(&*seed).ok().context(malformed(MAKE))?;
+        let key = pair.public_key().as_ref().try_into().ok().context(malformed(MAKE))?;
         Ok(Self { verifier: VerifierKey::new(name, Algorithm::Ed25519, key)?, pair, seed })
     }
 
@@ -172,11 +179,13 @@ impl SigningKey {
     pub fn parse(text: &str) -> Result<Self, NoteError> {
         let shape =
             "accepted is a signing key as PRIVATE+KEY+NAME+ID+KEY: a name, 8 hexadecimal digits, and base64";
-        let text = text.trim().strip_prefix(PRIVATE).whatever_context(shape)?;
+        let text = text.trim().strip_prefix(PRIVATE).context(malformed(shape))?;
         let (name, id, algorithm, seed) = parse(text, shape)?;
-        ensure_whatever!(
+        ensure!(
             algorithm == 1,
-            "the key of {name} has the algorithm {algorithm:#04x}, accepted are 0x01 (Ed25519)"
+            malformed(format!(
+                "the key of {name} has the algorithm {algorithm:#04x}, accepted are 0x01 (Ed25519)"
+            ))
         );
         let signer = Self::from_seed(name, seed)?;
         signer.verifier.check_id(id)?;
@@ -227,11 +236,10 @@ fn parse<'a>(text: &'a str, shape: &str) -> Result<Parts<'a>, NoteError> {
         let id = is_hex.then(|| u32::from_str_radix(id, 16).ok())??;
         Some((name, id, Zeroizing::new(STANDARD.decode(key).ok()?)))
     };
-    let (name, id, key) = parts().whatever_context(shape)?;
-    let (&algorithm, key) = key.split_first().whatever_context(shape)?;
-    let Ok(key) = key.try_into() else {
-        whatever!("the key of {name} has {} bytes, accepted are 32", key.len());
-    };
+    let (name, id, key) = parts().context(malformed(shape))?;
+    let (&algorithm, key) = key.split_first().context(malformed(shape))?;
+    let wrong = || malformed(format!("the key of {name} has {} bytes, accepted are 32", key.len()));
+    let key = key.try_into().ok().with_context(wrong)?;
     Ok((name, id, algorithm, Zeroizing::new(key)))
 }
 

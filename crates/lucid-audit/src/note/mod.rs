@@ -18,7 +18,7 @@ use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use snafu::{OptionExt, Snafu, ensure_whatever};
+use snafu::{OptionExt, Snafu, ensure};
 
 use key::Algorithm;
 pub use key::{SigningKey, VerifierKey, is_name};
@@ -48,28 +48,25 @@ pub struct Signature {
 
 /// Error of a note, a key or a checkpoint. Messages do not quote keys, which may be secret.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
-pub enum NoteError {
+#[snafu(display("{message}"), visibility(pub(crate)))]
+pub struct NoteError {
+    pub(crate) kind: NoteErrorKind,
+    message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoteErrorKind {
     /// The text is malformed, or a checkpoint of another log.
-    #[snafu(whatever, display("{message}"))]
-    Malformed {
-        /// Description of the problem.
-        message: String,
-    },
+    Malformed,
     /// The key has not signed the note.
-    #[snafu(display("the note is not signed by {key}, it is signed by {found}"))]
-    Unsigned {
-        /// Trusted key.
-        key: VerifierKey,
-        /// Names and IDs of the keys that signed.
-        found: String,
-    },
+    Unsigned,
     /// The key's signature does not match the text.
-    #[snafu(display("the signature by {key} is not one of this text: text or signature was changed"))]
-    Wrong {
-        /// Trusted key.
-        key: VerifierKey,
-    },
+    Wrong,
+}
+
+/// Returns the context of an error of the text.
+pub(crate) fn malformed(message: impl Into<String>) -> NoteSnafu<NoteErrorKind, String> {
+    NoteSnafu { kind: NoteErrorKind::Malformed, message: message.into() }
 }
 
 const SHAPE: &str = "a signed note is a text, an empty line, and signatures, each in a line";
@@ -82,9 +79,9 @@ impl Note {
     /// Returns an error if the text does not end with a newline, or contains other control characters.
     pub fn new(text: impl Into<String>) -> Result<Self, NoteError> {
         let text = text.into();
-        ensure_whatever!(
+        ensure!(
             text.ends_with('\n') && !text.bytes().any(|byte| byte < b' ' && byte != b'\n'),
-            "a note's text ends with a newline and has no other control characters"
+            malformed("a note's text ends with a newline and has no other control characters")
         );
         Ok(Self { text, signatures: Vec::new() })
     }
@@ -121,13 +118,18 @@ impl Note {
     /// Returns an error if the signature is missing or does not match the text.
     pub fn verify(&self, key: &VerifierKey) -> Result<Option<u64>, NoteError> {
         let mut by_key = self.signatures.iter().filter(|it| it.name == key.name() && it.id == key.id());
-        let signature =
-            by_key.next().with_context(|| UnsignedSnafu { key: key.clone(), found: self.signers() })?;
+        let signature = by_key.next().with_context(|| NoteSnafu {
+            kind: NoteErrorKind::Unsigned,
+            message: format!("the note is not signed by {key}, it is signed by {}", self.signers()),
+        })?;
         let verified = match key.algorithm() {
             Algorithm::Ed25519 => key.verifies(self.text.as_bytes(), &signature.bytes).then_some(None),
             Algorithm::CosignatureV1 => self.verify_cosignature(key, &signature.bytes).map(Some),
         };
-        verified.context(WrongSnafu { key: key.clone() })
+        verified.with_context(|| NoteSnafu {
+            kind: NoteErrorKind::Wrong,
+            message: format!("the signature by {key} is not one of this text: text or signature was changed"),
+        })
     }
 
     fn verify_cosignature(&self, key: &VerifierKey, bytes: &[u8]) -> Option<u64> {
@@ -158,15 +160,15 @@ impl FromStr for Note {
     type Err = NoteError;
 
     fn from_str(note: &str) -> Result<Self, NoteError> {
-        let at = note.rfind("\n\n").whatever_context(SHAPE)?;
+        let at = note.rfind("\n\n").context(malformed(SHAPE))?;
         let (text, signatures) = (&note[..=at], &note[at + 2..]);
         let mut read = Self::new(text)?;
         let lines: Vec<_> = signatures.split_inclusive('\n').collect();
-        ensure_whatever!(!lines.is_empty(), "{SHAPE}");
-        ensure_whatever!(
-            lines.len() <= MOST_SIGNATURES,
-            "the note has {} signatures, accepted are up to {MOST_SIGNATURES}",
-            lines.len()
+        ensure!(!lines.is_empty(), malformed(SHAPE));
+        let count = lines.len();
+        ensure!(
+            count <= MOST_SIGNATURES,
+            malformed(format!("the note has {count} signatures, accepted are up to {MOST_SIGNATURES}"))
         );
         for (line, text) in (1..).zip(lines) {
             read.signatures.push(Signature::parse(text, line)?);
@@ -202,10 +204,10 @@ impl Signature {
                 Self { name: name.to_owned(), id: u32::from_be_bytes(*id), bytes: bytes.to_vec() };
             (is_name(name) && !bytes.is_empty()).then_some(signature)
         };
-        parse().with_whatever_context(|| {
-            format!(
+        parse().with_context(|| {
+            malformed(format!(
                 "invalid signature in line {number}: accepted is an em dash, a name, and base64 of more than 4 bytes"
-            )
+            ))
         })
     }
 }
@@ -231,7 +233,7 @@ mod tests {
     fn a_changed_text_or_another_key_is_noticed() {
         let key: VerifierKey = VKEY.parse().unwrap();
         let changed: Note = NOTE.replace("example message", "Example message").parse().unwrap();
-        assert_eq!(changed.verify(&key), WrongSnafu { key: key.clone() }.fail());
+        assert_eq!(changed.verify(&key).unwrap_err().kind, NoteErrorKind::Wrong);
         let other = SigningKey::generate("example.com/foo").unwrap();
         let error = NOTE.parse::<Note>().unwrap().verify(other.verifier()).unwrap_err();
         assert!(error.to_string().ends_with("it is signed by example.com/foo+530d903a"), "{error}");

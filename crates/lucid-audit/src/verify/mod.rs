@@ -36,12 +36,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
-use snafu::{Snafu, ensure_whatever, whatever};
+use snafu::{ensure_whatever, whatever};
 
 pub use fault::{Fault, FaultClass};
 
 use crate::anchor::Anchor;
 use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Problem};
 use crate::layout::{CHECKPOINT, MINIMUM, SEGMENTS};
 use crate::note::{Note, VerifierKey};
 use crate::read::{self, FileError, Listing, Segment};
@@ -81,24 +82,6 @@ pub enum Since {
     Checkpoint(Checkpoint),
     /// The anchor of a record.
     Anchor(Anchor),
-}
-
-/// Error that prevents the verification of a log.
-#[derive(Debug, Snafu)]
-#[non_exhaustive]
-pub enum VerifyError {
-    /// The directory does not contain a log, or the quorum is 0 or exceeds the number of witnesses.
-    #[snafu(whatever, display("{message}"))]
-    Invalid {
-        /// Description of the problem.
-        message: String,
-    },
-    /// A file of the log cannot be read.
-    #[snafu(transparent)]
-    Read {
-        /// Underlying read error.
-        source: FileError,
-    },
 }
 
 /// Result of a verification.
@@ -156,7 +139,12 @@ impl Report {
 ///
 /// Returns an error if the directory does not contain a log, the quorum is invalid, or a file cannot be read. Faults of
 /// readable files are part of the report.
-pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, VerifyError> {
+pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Error> {
+    Ok(verify_stable(directory, expected)?)
+}
+
+/// Verifies a log whose minimum index does not change meanwhile.
+fn verify_stable(directory: &Path, expected: &Expectations) -> Result<Report, Problem> {
     let mut expected = expected.clone();
     let mut seen = BTreeSet::new();
     expected.witnesses.retain(|witness| seen.insert(witness.to_string()));
@@ -185,11 +173,7 @@ pub fn verify(directory: &Path, expected: &Expectations) -> Result<Report, Verif
 const ATTEMPTS: usize = 10;
 
 /// Verifies a log with this minimum index.
-fn verify_from(
-    directory: &Path,
-    expected: &Expectations,
-    minimum: Option<&[u8]>,
-) -> Result<Report, VerifyError> {
+fn verify_from(directory: &Path, expected: &Expectations, minimum: Option<&[u8]>) -> Result<Report, Problem> {
     // Read the seal first: the segments already contain everything it covers.
     let mut seal = Seal::read(directory, expected)?;
     let size = seal.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.size);

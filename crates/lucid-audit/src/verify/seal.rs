@@ -7,7 +7,7 @@ use super::{Expectations, Since};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layout::{CHECKPOINT, COSIGNED, MINIMUM, TILES, VKEY};
 use crate::minimum::Minimum;
-use crate::note::{Note, NoteError, VerifierKey};
+use crate::note::{Note, NoteError, NoteErrorKind, VerifierKey};
 use crate::read::{self, FileError};
 
 /// Checkpoint of a log, if any.
@@ -78,15 +78,16 @@ impl Seal {
     /// Verifies the minimum index. Without a valid one, missing segments are faults.
     pub(super) fn take_minimum(&mut self, bytes: Option<&[u8]>) -> Minimum {
         let Some(bytes) = bytes else { return Minimum::default() };
-        let class = match Minimum::verify(str::from_utf8(bytes).unwrap_or_default(), &self.keys) {
+        let error = match Minimum::verify(str::from_utf8(bytes).unwrap_or_default(), &self.keys) {
             Ok(minimum) => return minimum,
-            Err(error) => match error {
-                NoteError::Malformed { .. } => (FaultClass::Checkpoint, error),
-                NoteError::Unsigned { .. } => (FaultClass::KeyChange, error),
-                NoteError::Wrong { .. } => (FaultClass::Signature, error),
-            },
+            Err(error) => error,
         };
-        self.fault(class.0, MINIMUM, class.1.to_string());
+        let class = match error.kind {
+            NoteErrorKind::Malformed => FaultClass::Checkpoint,
+            NoteErrorKind::Unsigned => FaultClass::KeyChange,
+            NoteErrorKind::Wrong => FaultClass::Signature,
+        };
+        self.fault(class, MINIMUM, error.to_string());
         Minimum::default()
     }
 
@@ -99,7 +100,7 @@ impl Seal {
             .map_err(|detail| fault(FaultClass::Checkpoint, detail))
             .ok()?;
         let verdicts: Vec<_> = self.keys.iter().map(|key| note.verify(key)).collect();
-        let is_wrong = |error: &&NoteError| matches!(error, NoteError::Wrong { .. });
+        let is_wrong = |error: &&NoteError| error.kind == NoteErrorKind::Wrong;
         let wrong = verdicts.iter().filter_map(|verdict| verdict.as_ref().err()).find(is_wrong);
         match (wrong, verdicts.iter().any(Result::is_ok), verdicts.first()) {
             (Some(wrong), ..) => fault(FaultClass::Signature, wrong.to_string()),
@@ -188,7 +189,9 @@ fn cosignatures(note: &Note, witnesses: &[VerifierKey]) -> (Vec<String>, Vec<Str
     for witness in witnesses {
         match note.verify(witness) {
             Ok(_) => names.push(witness.name().to_owned()),
-            Err(NoteError::Unsigned { .. }) => missing.push(format!("not signed by {}", witness.name())),
+            Err(error) if error.kind == NoteErrorKind::Unsigned => {
+                missing.push(format!("not signed by {}", witness.name()))
+            }
             Err(wrong) => missing.push(wrong.to_string()),
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use lucid_audit::log::{AppendError, OpenError, Options};
+use lucid_audit::log::{AppendError, Options};
 use lucid_audit::{Log, OnFailure, Recorder};
 use lucid_testbed::Disk;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
@@ -157,7 +157,7 @@ async fn a_volume_that_another_process_has_written_to_is_left_to_it() {
     };
     exchange("before");
     assert_eq!(log.append(record(1)).await.unwrap().seq, 1);
-    assert!(matches!(Log::open(&path("log"), Options::new()).unwrap_err(), OpenError::Locked { .. }));
+    assert!(Log::open(&path("log"), Options::new()).unwrap_err().is_locked());
     exchange("long before");
     let other = Log::open(&path("log"), Options::new()).unwrap();
     assert_lost(&log, "another process writes the log").await;
@@ -177,7 +177,7 @@ async fn a_lock_that_was_removed_is_taken_again() {
     let log = log(folder.path()).await;
     fs::remove_file(folder.path().join(format::LOCK)).unwrap();
     log.append(record(1)).await.unwrap();
-    assert!(matches!(Log::open(folder.path(), Options::new()).unwrap_err(), OpenError::Locked { .. }));
+    assert!(Log::open(folder.path(), Options::new()).unwrap_err().is_locked());
     drop(log);
     Log::open(folder.path(), Options::new()).unwrap();
 }
@@ -191,7 +191,7 @@ async fn a_recorder_that_denies_is_ready_while_its_log_takes_records() {
     let recorder = Recorder::new(1);
     let mut ready = recorder.ready().unwrap();
     let error = recorder.open_log(folder.path(), Options::new()).unwrap_err();
-    assert!(matches!(error, OpenError::Locked { .. }) && error.is_transient(), "{error}");
+    assert!(error.is_locked() && error.is_transient(), "{error}");
     assert!(!*ready.borrow());
     drop(holder);
     recorder.open_log(folder.path(), Options::new()).unwrap();
