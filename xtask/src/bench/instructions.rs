@@ -53,7 +53,7 @@ const FUNCTIONS: [(&str, &[&str]); 13] = [
     ("TLS and socket: writing", &["TlsStream<IO> as tokio::io::async_write::AsyncWrite>::poll_write"]),
     ("HTTP: reading", &["hyper::proto::h1::conn::Conn<I,B,T>::poll_read_head"]),
     ("review", &["review::AdmissionRequest::from_json"]),
-    ("pod", &["PodView::from_json"]),
+    ("pod", &["PodView::from_json", "PodView::read"]),
     ("plan", &["lucid_chain::plan::plan"]),
     ("patch", &["lucid_chain::plan::Plan>::patch"]),
     ("policy", &["lucid_policy::policy::Policy::evaluate"]),
