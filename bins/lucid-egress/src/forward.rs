@@ -5,8 +5,7 @@ use std::{error::Error, time::Duration};
 use hyper::{
     Request, Response, StatusCode,
     body::{Body as _, Incoming},
-    header::{self, HOST, HeaderValue},
-    http::uri::{Authority, Scheme},
+    header::{self, HOST},
 };
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -17,7 +16,7 @@ use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 use crate::{
     outside::{InPod, Outside},
-    proxy::Refusal,
+    target::{Refusal, Target},
 };
 
 /// Maximum size of each buffer of a connection, and of the headers in it.
@@ -28,17 +27,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Idle timeout of connections. A request sent while the peer closes is lost, so this side closes first: model servers
 /// wait for 2 s (gunicorn), 5 s (uvicorn, Node.js) or longer.
 const IDLE_LIMIT: Duration = Duration::from_secs(1);
-
-/// Server that a request is sent to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) scheme: Scheme,
-    pub(crate) authority: Authority,
-    /// Value of `Host`; that of the request if absent.
-    pub(crate) host: Option<HeaderValue>,
-    /// `true` for an auditor or the model in the pod.
-    pub(crate) is_inside: bool,
-}
 
 /// Sends requests, by HTTP/1.1.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ mod outside;
 mod proxy;
 mod routes;
 mod serve;
+mod target;
 
 use std::{error::Error, process::ExitCode, sync::Arc};
 

@@ -14,9 +14,10 @@ use lucid_chain::Egress;
 use serde_json::json;
 
 use crate::{
-    forward::{Forward, Target},
+    forward::Forward,
     original::{Destination, Peer},
     routes::{ROUTE, Routes, random_hex},
+    target::{Refusal, Target},
 };
 
 pub(crate) type Answer = Response<BoxBody<Bytes, hyper::Error>>;
@@ -30,9 +31,6 @@ pub(crate) struct Proxy {
     /// Pseudonym of this process in the header `Via`.
     via: String,
 }
-
-/// Status and message of a refusal.
-pub(crate) type Refusal = (StatusCode, String);
 
 impl Proxy {
     pub(crate) fn new(settings: Egress, forward: Forward) -> io::Result<Self> {

@@ -8,7 +8,7 @@ use std::{
 use hyper::header::{HeaderName, HeaderValue};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::forward::Target;
+use crate::target::Target;
 
 /// Header with the token of a destination. Auditors forward it as any header that they do not know.
 pub(crate) const ROUTE: HeaderName = HeaderName::from_static("lucid-route");

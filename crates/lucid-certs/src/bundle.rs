@@ -201,3 +201,9 @@ mod tests {
         assert_eq!(both.without_expired(now + 400 * DAY), None);
     }
 }
+
+impl From<BundleError> for Error {
+    fn from(error: BundleError) -> Self {
+        Self(Box::new(error))
+    }
+}

@@ -2,18 +2,13 @@
 
 use std::{error, fmt};
 
-use crate::{
-    bundle::BundleError,
-    serving::{PairError, VerifyError},
-};
-
 /// Reason why names, durations, a certificate, a key or a bundle was rejected, why a certificate could not be issued, or why an
 /// injector cannot run.
 ///
 /// The message names the failed operation, and the accepted input if there is a choice. The source is the cause, if
 /// another library reported it, such as a `webpki::Error` of a certificate that does not verify.
 #[derive(Debug)]
-pub struct Error(Box<dyn error::Error + Send + Sync>);
+pub struct Error(pub(crate) Box<dyn error::Error + Send + Sync>);
 
 impl Error {
     /// Creates an error from a one-line problem.
@@ -31,23 +26,5 @@ impl fmt::Display for Error {
 impl error::Error for Error {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         self.0.source()
-    }
-}
-
-impl From<BundleError> for Error {
-    fn from(error: BundleError) -> Self {
-        Self(Box::new(error))
-    }
-}
-
-impl From<PairError> for Error {
-    fn from(error: PairError) -> Self {
-        Self(Box::new(error))
-    }
-}
-
-impl From<VerifyError> for Error {
-    fn from(error: VerifyError) -> Self {
-        Self(Box::new(error))
     }
 }

@@ -291,3 +291,15 @@ impl fmt::Debug for ServingCertificate {
             .finish_non_exhaustive()
     }
 }
+
+impl From<PairError> for Error {
+    fn from(error: PairError) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl From<VerifyError> for Error {
+    fn from(error: VerifyError) -> Self {
+        Self(Box::new(error))
+    }
+}

@@ -7,15 +7,12 @@ use serde::{Deserialize, Serialize};
 use snafu::Snafu;
 
 use crate::{
-    catalogue::{Auditor, Catalogue},
+    catalogue::{Auditor, Catalogue, DEFAULT_INIT_IMAGE},
     chain::{self, ChainSource},
     mode::{AuditMode, Direction, Intercept, SidecarMode},
     port_list::PortList,
     skip::SkipPolicy,
 };
-
-/// Default image of the init container that installs the network rules.
-pub const DEFAULT_INIT_IMAGE: &str = concat!("ghcr.io/lucid/lucid-init:", env!("CARGO_PKG_VERSION"));
 
 /// Default chain: the same auditor twice.
 pub const DEFAULT_CHAIN: [&str; 2] = ["lucid-guardrails-auditor", "lucid-guardrails-auditor"];

@@ -149,6 +149,7 @@ mod privileges;
 mod quantity;
 pub mod redirect;
 mod setting_source;
+mod shortage;
 mod skip;
 mod template;
 mod trigger;
@@ -159,12 +160,12 @@ mod warning;
 
 pub use annotations::Annotations;
 pub use catalogue::{
-    Auditor, Catalogue, CatalogueError, DEFAULT_PORT, Defaults, EnvSource, EnvValue, FileSource, Files,
-    KeyRef, Probe, Probes, Profile, RESERVED_ENV, Resources, SecurityContext, UnknownAuditor, nearest,
-    stem as short_name,
+    Auditor, Catalogue, CatalogueError, DEFAULT_INIT_IMAGE, DEFAULT_PORT, Defaults, EnvSource, EnvValue,
+    FileSource, Files, KeyRef, Probe, Probes, Profile, RESERVED_ENV, Resources, SecurityContext,
+    UnknownAuditor, nearest, stem as short_name,
 };
 pub use chain::{ChainSource, MAX_CHAIN};
-pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE, Overrides};
+pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, Overrides};
 pub use egress::{AllowedHosts, DestinationError, Egress, Upstream};
 pub use loopback::is_loopback_name;
 pub use mode::{
@@ -175,7 +176,7 @@ pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};
 pub use plan::{
     BASE_URL_ENV, DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs,
     ModelPort, ModelPortSource, OpenPortReason, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder,
-    PortReason, Setting, Shortage, plan,
+    PortReason, Setting, plan,
 };
 pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;
@@ -183,6 +184,7 @@ pub use port_list::{PortList, PortListError};
 pub use privileges::Privileges;
 pub use quantity::Quantity;
 pub use setting_source::SettingSource;
+pub use shortage::Shortage;
 pub use skip::{SkipPolicy, SkipReason};
 pub use trigger::Trigger;
 pub use uid_range::{UidRange, UidRangeError};

@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::{
     keys,
     patch::{Originals, PodPatch, restore},
-    plan::{BASE_URL_ENV, begins_with_any, local_port, local_url},
+    plan::BASE_URL_ENV,
+    port::{begins_with_any, local_port, local_url},
     redirect::Redirect,
     warning::Warning,
 };

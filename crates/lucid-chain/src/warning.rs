@@ -5,9 +5,9 @@ use std::{borrow::Cow, fmt, num::NonZeroU16};
 use crate::{
     keys::{self, ANNOTATIONS_SIZE},
     mode::{Intercept, OtherPorts, PodChoices, SidecarMode},
-    plan::Shortage,
     pod_security::PodSecurity,
     setting_source::SettingSource,
+    shortage::Shortage,
     uid_range::UidRange,
 };
 use lucid_text::{Excerpt, Name};

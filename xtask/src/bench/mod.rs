@@ -61,7 +61,12 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Error> {
     let mut report = Report::new(lock)?;
     match &bench.task {
         Task::Webhook(options) => webhook::run(options, &mut report),
-        Task::Operator(options) => operator::run(options, &mut report),
+        Task::Operator(options) => {
+            operator::run(options, &mut report).and_then(|()| match instructions::can_run() {
+                true => instructions::run(&instructions::Instructions::default(), &mut report),
+                false => Ok(()),
+            })
+        }
         Task::Instructions(options) => instructions::run(options, &mut report),
         Task::Restart(options) => restart::run(options, &mut report),
         Task::Chain(options) => libraries::chain(options, &mut report),

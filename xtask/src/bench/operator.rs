@@ -14,7 +14,6 @@ use lucid_e2e::{Error, Operator, OperatorBuilder, Verifier, create_pod};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use super::instructions::{self, Instructions};
 use super::load::{Generator, Summary, Target, median};
 use super::programs::{self, Certificate, SERVER_CORE};
 use super::server::{Kind, Server};
@@ -88,10 +87,7 @@ pub(super) fn run(webhooks: &Webhooks, report: &mut Report) -> Result<(), Error>
     ]);
     report.goal("a strict denial: p99 under 10 ms", time(latency_us.p99), latency_us.p99 < 10_000.0);
     report.require("no denial fails", failed, failed == 0);
-    match instructions::can_run() {
-        true => instructions::run(&Instructions::default(), report),
-        false => Ok(()),
-    }
+    Ok(())
 }
 
 /// Compares Lucid's program with controller-runtime and with a constant answer. Rounds alternate between them, so that a

@@ -1,6 +1,6 @@
 //! The auditor under test between a caller and the scripted model.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -238,4 +238,13 @@ pub(crate) fn chunk(data: impl AsRef<[u8]>) -> Vec<u8> {
 /// Returns a chunked body with these pieces.
 pub(crate) fn chunks<T: AsRef<[u8]>>(pieces: impl IntoIterator<Item = T>) -> Vec<u8> {
     pieces.into_iter().flat_map(chunk).chain(chunk("")).collect()
+}
+
+/// Returns an address of this machine that is not a loopback address.
+pub(crate) fn own_address() -> Option<IpAddr> {
+    // Sends nothing; the kernel selects the address for a route.
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }

@@ -26,7 +26,6 @@ use auditor::Entry;
 use entry::{File, WrittenEntry};
 
 use crate::{
-    configuration::DEFAULT_INIT_IMAGE,
     keys::{self, EGRESS_CONTAINER, INIT_CONTAINER},
     port,
 };
@@ -40,6 +39,9 @@ pub use probes::{Probe, Probes};
 pub use resources::Resources;
 pub use security_context::{Profile, SecurityContext};
 pub use yaml::CatalogueError;
+
+/// Default image of the init container that installs the network rules.
+pub const DEFAULT_INIT_IMAGE: &str = concat!("ghcr.io/lucid/lucid-init:", env!("CARGO_PKG_VERSION"));
 
 /// Port of a catalogue entry that does not specify one.
 pub const DEFAULT_PORT: NonZeroU16 = port::known(8080);

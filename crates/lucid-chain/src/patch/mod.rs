@@ -23,8 +23,9 @@ pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV
 use crate::{
     catalogue::Resources,
     keys::{self, ANNOTATIONS_SIZE},
-    plan::{Plan, begins_with_any, local_url},
+    plan::Plan,
     pod::{ContainerView, PodView},
+    port::{begins_with_any, local_url},
     template::Filled,
     warning::Warning,
 };

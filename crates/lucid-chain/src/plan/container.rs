@@ -134,7 +134,7 @@ impl PlannedContainer {
 
     /// Sets the environment variables of Lucid, which precede those of the catalogue.
     fn with_own_env(self, probe_paths: &str) -> Self {
-        let (own, next) = (self.port.to_string(), local_url(self.next_port));
+        let (own, next) = (self.port.to_string(), port::local_url(self.next_port));
         let mut variables = vec![
             (keys::AUDITOR_ID_ENV, self.name.clone()),
             (keys::CHAIN_NEXT_ENV, next.clone()),
@@ -159,7 +159,7 @@ impl PlannedContainer {
     /// matches `found`, an earlier plan from other inputs created `found`.
     pub(crate) fn adapted_to(&self, found: &ContainerView<'_>) -> Option<Self> {
         let port = port::parse(&found.env(keys::AUDITOR_PORT_ENV)?)?;
-        let next_port = local_port(&found.env(keys::CHAIN_NEXT_ENV)?)?;
+        let next_port = port::local_port(&found.env(keys::CHAIN_NEXT_ENV)?)?;
         let further_routes = further_routes(&found.env(keys::ROUTES_ENV).unwrap_or_default())?;
         let audit_mode = found.env(keys::AUDIT_MODE_ENV)?.parse().ok()?;
         let probe_paths = found.env(keys::PROBE_PATHS_ENV).unwrap_or_default();
@@ -238,19 +238,4 @@ fn further_routes(text: &str) -> Option<Vec<(NonZeroU16, NonZeroU16)>> {
         Some((port::parse(port)?, port::parse(next)?))
     });
     routes.collect()
-}
-
-/// Returns the port of a [`local_url`].
-pub(crate) fn local_port(url: &str) -> Option<NonZeroU16> {
-    port::parse(url.strip_prefix("http://localhost:")?)
-}
-
-pub(crate) fn local_url(port: NonZeroU16) -> String {
-    format!("http://localhost:{port}")
-}
-
-/// Returns `true` if `value` is one of these URLs, or one of them with a path.
-pub(crate) fn begins_with_any<'a>(value: &str, urls: impl IntoIterator<Item = &'a String>) -> bool {
-    let mut rests = urls.into_iter().filter_map(|url| value.strip_prefix(url.as_str()));
-    rests.any(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -6,13 +6,14 @@ use std::net::IpAddr;
 
 use snafu::{Snafu, ensure};
 
-use super::{model_port::ModelPort, resources::Shortage, settings::Settings};
+use super::{model_port::ModelPort, settings::Settings};
 use crate::{
     catalogue::Auditor,
     is_loopback_name, keys,
     mode::{Direction, Intercept},
     pod::PodView,
     redirect::RedirectError,
+    shortage::Shortage,
 };
 
 /// Hint for pods without requests, which the API server derives before it calls webhooks.

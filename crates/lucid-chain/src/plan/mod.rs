@@ -28,6 +28,7 @@ use crate::{
     mode::{AuditMode, Direction, Intercept, OtherPorts, SidecarMode},
     namespace::NamespaceChain,
     pod::{ContainerView, PodView},
+    port,
     skip::SkipReason,
     trigger::Trigger,
     volume,
@@ -39,8 +40,6 @@ use container::SharedSettings;
 use model_port::ModelClues;
 use settings::Settings;
 
-pub(crate) use container::{begins_with_any, local_port, local_url};
-
 pub use container::{FIRST_UID, PlannedContainer};
 pub use impossible::ImpossibleReason;
 pub use init::PlannedInit;
@@ -48,7 +47,6 @@ pub use inputs::Inputs;
 pub use model_port::{DEFAULT_MODEL_PORT, ModelPort, ModelPortSource};
 pub use open_ports::OpenPortReason;
 pub use ports::{PortHolder, PortReason};
-pub use resources::Shortage;
 pub use settings::{DEFAULT_OUTBOUND_PORT, Setting};
 
 /// Variables from which SDKs read the base URL of a model.
@@ -138,7 +136,7 @@ impl Plan {
     /// outbound traffic is not audited.
     pub fn application_url(&self) -> Option<String> {
         let first = self.containers.first()?;
-        self.direction.value.covers_outbound().then(|| local_url(first.port))
+        self.direction.value.covers_outbound().then(|| port::local_url(first.port))
     }
 
     /// Returns the upstream with the first auditor in place of its origin.

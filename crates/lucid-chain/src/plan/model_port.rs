@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU16};
 
-use super::{before, container::local_port, names::is_init_name, ports::usable};
+use super::{before, names::is_init_name};
 use crate::{
     catalogue::{Auditor, Catalogue},
     keys,
@@ -261,7 +261,7 @@ fn infer(clues: &ModelClues<'_, '_>) -> (NonZeroU16, ModelPortSource) {
         // Another injector may have replaced the probe of a pod that declares no ports.
         let mut ports = clues.pod.all_containers().flat_map(ContainerView::ports);
         let is_known = match declared.is_empty() {
-            true => ports.all(|declared| usable(declared.container_port()) != Some(*port)),
+            true => ports.all(|declared| port::usable(declared.container_port()) != Some(*port)),
             false => declared.iter().any(|it| it.port == *port),
         };
         is_evidence && is_other && is_known
@@ -292,7 +292,7 @@ fn may_be_model(found: &ContainerView<'_>, auditors: &Catalogue) -> bool {
 fn candidates<'v>(container: &'v ContainerView<'_>) -> impl Iterator<Item = Declared<'v>> {
     let serving = serving_probe(container);
     container.ports().filter(|port| port.is_tcp()).filter_map(move |declared| {
-        let (port, name) = (usable(declared.container_port())?, declared.name().unwrap_or_default());
+        let (port, name) = (port::usable(declared.container_port())?, declared.name().unwrap_or_default());
         let is_probed = serving == Some(port);
         let mut probes = container.probes().filter(|probe| probe.port(container) == Some(port.get().into()));
         let is_for_health = |path: &str| serving.is_some() && !is_probed && is_health_path(path);
@@ -308,7 +308,7 @@ fn candidates<'v>(container: &'v ContainerView<'_>) -> impl Iterator<Item = Decl
 fn serving_probe(container: &ContainerView<'_>) -> Option<NonZeroU16> {
     let probes = [container.readiness_probe(), container.startup_probe()].into_iter().flatten();
     let mut serving = probes.filter(|probe| is_serving_path(probe.path()));
-    serving.find_map(|probe| usable(probe.port(container)))
+    serving.find_map(|probe| port::usable(probe.port(container)))
 }
 
 /// Returns `true` if the model may listen on another port than the one that was singled out: probes target only others.
@@ -318,7 +318,7 @@ fn is_contradicted(port: NonZeroU16, source: &ModelPortSource, containers: &[&Co
     }
     let targets = containers.iter().flat_map(|container| {
         let probes = container.probes().filter(|probe| is_serving_path(probe.path()));
-        probes.filter_map(|probe| usable(probe.port(container)))
+        probes.filter_map(|probe| port::usable(probe.port(container)))
     });
     let targets: Vec<_> = targets.collect();
     !targets.is_empty() && !targets.contains(&port)
@@ -375,7 +375,7 @@ fn probed(containers: &[&ContainerView<'_>]) -> Option<(NonZeroU16, ModelPortSou
     let probed: Vec<_> = probed.collect::<Option<_>>()?;
     let found = only(&probed)?;
     let mut declared = containers.iter().flat_map(|container| container.ports());
-    let is_declared = declared.any(|port| usable(port.container_port()) == Some(found.port));
+    let is_declared = declared.any(|port| port::usable(port.container_port()) == Some(found.port));
     let source = ModelPortSource::ReadinessProbe { container: found.container.to_owned() };
     (!is_declared).then_some((found.port, source))
 }
@@ -401,7 +401,7 @@ fn forwarded_to<'v>(clues: &'v ModelClues<'_, '_>) -> impl Iterator<Item = (&'v 
     clues.pod.all_containers().filter_map(move |found| {
         let ours = found.image() == Some(last?.image())
             && found.env(keys::AUDITOR_ID_ENV).as_deref() == Some(found.name());
-        let port = local_port(&found.env(keys::CHAIN_NEXT_ENV).filter(|_| ours)?)?;
+        let port = port::local_port(&found.env(keys::CHAIN_NEXT_ENV).filter(|_| ours)?)?;
         Some((found.name(), port))
     })
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU16};
 
-use super::ports::usable;
+use crate::port::usable;
 use crate::{
     annotations::Annotations, keys, mode::OtherPorts, pod::ContainerView, port_list::PortList,
     redirect::Redirect,

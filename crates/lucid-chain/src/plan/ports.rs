@@ -181,7 +181,7 @@ fn declare<'v>(
     holder: fn(&'v str) -> Holder<'v>,
 ) {
     let numbers = container.ports().flat_map(|port: &PortView<'_>| [port.container_port(), port.host_port()]);
-    for port in numbers.filter_map(usable) {
+    for port in numbers.filter_map(port::usable) {
         taken.entry(port).or_insert_with(|| holder(container.name()));
     }
 }
@@ -193,9 +193,4 @@ fn spares(direction: Direction) -> impl Iterator<Item = NonZeroU16> {
         _ => (FIRST_SPARE, SPARE_STEP),
     };
     (first..=u16::MAX).step_by(step).chain(FIRST_UNPRIVILEGED..=u16::MAX).filter_map(NonZeroU16::new)
-}
-
-/// Converts a declared number to a port; the API server rejects invalid ones.
-pub(super) fn usable<N: TryInto<u16>>(number: Option<N>) -> Option<NonZeroU16> {
-    number?.try_into().ok().and_then(NonZeroU16::new)
 }

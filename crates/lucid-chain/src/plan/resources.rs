@@ -1,41 +1,15 @@
 //! Pod-level resources: checks that a chain fits into `spec.resources` and leaves room for the application.
 
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
 
 use super::impossible::ImpossibleReason;
 use crate::{
     catalogue::Resources,
     pod::{ContainerView, PodView, Quantities},
     quantity::Quantity,
+    shortage::Shortage,
     warning::Warning,
 };
-
-/// A resource of which the pod-level `spec.resources` have too little.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Shortage {
-    /// `requests` or `limits`.
-    pub list: &'static str,
-    /// Name of the resource.
-    pub resource: String,
-    /// Quantity in the pod.
-    pub found: String,
-    /// Quantity that the containers of the pod need, as `at least 1` or `more than 1`.
-    pub expected: String,
-}
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { list, resource, found, expected } = self;
-        write!(f, "{list}.{resource}: expected {expected}, found {found}")
-    }
-}
-
-impl Shortage {
-    pub(crate) fn join(shortages: &[Self]) -> String {
-        shortages.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-    }
-}
 
 /// Containers that share the pod-level resources.
 pub(super) struct Demand<'p, 'a> {

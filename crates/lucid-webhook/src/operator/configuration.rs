@@ -16,8 +16,8 @@ use lucid_certs::target::{ObjectTarget, Reading, TargetError, TrustTarget};
 use serde::Serialize;
 use serde_json::json;
 
+use super::object::{AlternativeService, NAME_LABEL, version};
 use super::presence::PartPresence;
-use super::registration::{AlternativeService, NAME_LABEL};
 use crate::registration::WebhookRegistration;
 
 /// One of the two configurations of a registration.
@@ -317,12 +317,6 @@ impl fmt::Debug for Configuration {
 /// Field manager of `create`.
 fn creator(object: &str) -> String {
     format!("{object}-create")
-}
-
-/// Version that a write depends on, in the format of [`ObjectTarget`]. The uid prevents a write from recreating a
-/// deleted object.
-pub(super) fn version(found: &impl ResourceExt) -> String {
-    format!("{}/{}", found.uid().unwrap_or_default(), found.resource_version().unwrap_or_default())
 }
 
 /// Returns the webhooks of a configuration; an unreadable list counts as empty. A mutating webhook has all fields of a

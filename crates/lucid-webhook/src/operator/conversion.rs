@@ -16,9 +16,8 @@ use lucid_certs::TrustBundle;
 use lucid_certs::target::{ObjectTarget, Reading, TargetError, TrustTarget};
 use serde_json::json;
 
-use super::configuration::version;
+use super::object::{AlternativeService, version};
 use super::presence::PartPresence;
-use super::registration::AlternativeService;
 
 /// The conversion of a definition, with its trust bundle.
 #[derive(Clone)]

@@ -19,6 +19,7 @@
 
 mod configuration;
 mod conversion;
+mod object;
 mod presence;
 mod registration;
 mod run;

@@ -10,13 +10,11 @@ use tokio::sync::watch;
 
 use super::configuration::Configuration;
 use super::conversion::Conversion;
+use super::object::{AlternativeService, NAME_LABEL};
 use super::presence::Presence;
 use crate::Router;
 use crate::kind::WebhookKind;
 use crate::registration::{Configurations, RegistrationError};
-
-/// Label of the configurations whose value is their name. Only objects with it are removed.
-pub(super) const NAME_LABEL: &str = "app.kubernetes.io/name";
 
 /// Registration of the webhooks and conversions of a [`Router`], kept in the cluster by
 /// [`Certificates`](lucid_certs::Certificates), which restore the objects when they are deleted or changed.
@@ -65,25 +63,6 @@ pub struct Registration {
     validating: Option<Configuration>,
     conversions: Vec<Conversion>,
     presence: Presence,
-}
-
-/// Service that is registered while the certificate is valid for it only.
-#[derive(Clone, Debug)]
-pub(super) struct AlternativeService {
-    name: String,
-    names: watch::Receiver<Option<ServingNames>>,
-}
-
-impl AlternativeService {
-    /// Returns the alternative Service if the certificate is not valid for `wanted`. Before the first certificate, returns
-    /// it if `found` is registered and the alternative.
-    pub(super) fn replacing(&self, wanted: &str, found: Option<&str>) -> Option<&str> {
-        let is_called = match &*self.names.borrow() {
-            Some(names) => !names.dns_names().any(|name| name == wanted),
-            None => found == Some(&self.name),
-        };
-        is_called.then_some(&self.name)
-    }
 }
 
 impl Registration {

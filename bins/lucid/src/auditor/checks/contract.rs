@@ -1,6 +1,6 @@
 //! Health, verdicts, addresses, ports and the end.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -10,7 +10,7 @@ use tokio::time::{Duration, sleep};
 use super::forwarding::pass;
 use super::{Check, checks};
 use crate::auditor::bench::{
-    Bench, JSON, Outcome, PLAIN, Problem, answer, chunks, ensure, get, post, stream_head,
+    Bench, JSON, Outcome, PLAIN, Problem, answer, chunks, ensure, get, own_address, post, stream_head,
 };
 use crate::auditor::caller::Caller;
 use crate::auditor::message::End;
@@ -86,15 +86,6 @@ async fn all_addresses(bench: &mut Bench) -> Outcome {
         ensure(is_good, format!("the status 200 at {address}"))?;
     }
     Ok(())
-}
-
-/// Returns an address of this machine that is not a loopback address.
-pub(super) fn own_address() -> Option<IpAddr> {
-    // Sends nothing; the kernel selects the address for a route.
-    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    socket.connect("192.0.2.1:9").ok()?;
-    let address = socket.local_addr().ok()?.ip();
-    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
 
 async fn routes(bench: &mut Bench) -> Outcome {

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use super::checks;
-use super::contract::own_address;
 use crate::auditor::bench::{
-    self, Bench, CHUNKED, JSON, Outcome, PLAIN, Problem, chunks, ensure, get, request, stream_head,
+    self, Bench, CHUNKED, JSON, Outcome, PLAIN, Problem, chunks, ensure, get, own_address, request,
+    stream_head,
 };
 use crate::auditor::codings::encode;
 use crate::auditor::message::{End, Fields, Message};
