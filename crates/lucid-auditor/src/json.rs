@@ -16,8 +16,13 @@ use self::syntax::Syntax;
 /// Depth from which containers have no node of their own. The strings in them belong to the one at this depth.
 const MAX_DEPTH: usize = 64;
 
-/// Number of characters of a name that matter.
+/// Length up to which names matter: long ones may have many descendants, each of which asks for them.
 pub(crate) const MAX_NAME: usize = 64;
+
+/// Returns the part of a name that matters.
+pub(crate) fn shortened(name: &str) -> &str {
+    &name[..name.floor_char_boundary(MAX_NAME)]
+}
 
 /// Maximum length of a member by which another one is understood, such as a role.
 pub(crate) const MAX_VALUE: usize = 256;
@@ -252,10 +257,7 @@ impl<'a> Document<'a> {
         let mut path: Vec<_> = self.ancestors(node).filter(|&node| node > 0).collect();
         path.reverse();
         let steps = path.into_iter().map(|node| match &self.nodes[node].step {
-            Step::Name(name) => {
-                let name: String = name.chars().take(MAX_NAME).collect();
-                format!("/{}", name.replace('~', "~0").replace('/', "~1"))
-            }
+            Step::Name(name) => format!("/{}", shortened(name).replace('~', "~0").replace('/', "~1")),
             Step::Index(index) => format!("/{index}"),
         });
         steps.collect()

@@ -17,7 +17,7 @@ use crate::{
     Direction, Passage, Unjudged,
     body::as_text,
     framing::{Framing, Search},
-    json::{Document, Kind, Step},
+    json::{Document, Kind, Step, shortened},
     protocol::{self, Effect, Protocol, Refusal, Rule, Sent, UNREADABLE},
     text::{Edit, Source, Text, apply, texts_of_answer, without},
     track::Track,
@@ -328,7 +328,7 @@ impl Stream {
         ptr::hash(rule, &mut hasher);
         if ptr::eq(rule, &protocol::ANY) {
             // Strings of a protocol that is unknown are joined by the name of their member.
-            document.name(node).hash(&mut hasher);
+            shortened(document.name(node)).hash(&mut hasher);
             return hasher.finish();
         }
         self.place(document, node, protocol).hash(&mut hasher);
@@ -347,7 +347,7 @@ impl Stream {
         let mut hasher = self.hasher.build_hasher();
         for node in document.ancestors(node).filter(|&node| node > 0) {
             match &document.nodes[node].step {
-                Step::Name(name) => name.hash(&mut hasher),
+                Step::Name(name) => shortened(name).hash(&mut hasher),
                 Step::Index(_) if protocol.joins_elements && document.nodes[node].depth > 2 => {}
                 Step::Index(index) => match document.member_value(node, protocol.element.0) {
                     Some(stated) => stated.hash(&mut hasher),

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap, ops::Range, sync::Arc};
 
 use crate::{
     Direction, Passage, Span,
-    json::{Document, Kind, MAX_NAME, Offsets, decode, encode},
+    json::{Document, Kind, Offsets, decode, encode, shortened},
     protocol::{self, Protocol, Rule},
     values::Values,
 };
@@ -296,7 +296,7 @@ fn texts(
             Some((index, rule, message)) => {
                 (Key::Message(message, index), if rule.is_structure() { "\n" } else { "" })
             }
-            None => (Key::Member(document.name(node).chars().take(MAX_NAME).collect()), ""),
+            None => (Key::Member(shortened(document.name(node)).to_owned()), ""),
         };
         let described = || {
             let passage = match rule {

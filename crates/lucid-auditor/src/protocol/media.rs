@@ -3,10 +3,9 @@
 use std::{borrow::Cow, collections::HashSet, sync::LazyLock};
 
 use super::PROTOCOLS;
-use crate::json::{Document, Kind, MAX_VALUE, Node, Step};
+use crate::json::{Document, Kind, MAX_NAME, MAX_VALUE, Node, Step};
 
-/// Members that hold such content. A pattern is the end of a path: names of members in any case, because servers in Go ignore
-/// it, `*` for an element of an array, `^` for the root, and `name=value` for the value of a string.
+/// Members that hold such content. A pattern is the end of a path: names of members [in any spelling](folded), `*` for an element of an array, `^` for the root, and `name=value` for the value of a string.
 #[derive(Debug)]
 pub(super) struct Media {
     /// Places of parts of messages.
@@ -69,7 +68,7 @@ fn media(document: &Document<'_>) -> Option<String> {
     let is_kind = |kind: &str| known.has(|it| it.kinds, |known| kind.eq_ignore_ascii_case(known));
     let ends = |node, pattern: &str| ends(document, node, pattern);
     let is_media = |node: usize| {
-        let Some(name) = lower_name(document, node) else { return false };
+        let Some(name) = document.nodes[node].step.name().map(folded) else { return false };
         let is_of_kind = || is_kind(&name) || name == "type" && is_kind(&short_value(document, node));
         let holder = document.nodes[node].parent;
         known.names.contains(&*name)
@@ -88,16 +87,20 @@ fn media(document: &Document<'_>) -> Option<String> {
 /// Returns `true` for a node in an object with any members.
 pub(super) fn is_free(document: &Document<'_>, node: usize) -> bool {
     document.ancestors(node).skip(1).any(|node| {
-        lower_name(document, node).is_some_and(|name| KNOWN.free.contains(&*name))
+        document.nodes[node].step.name().is_some_and(|name| KNOWN.free.contains(&*folded(name)))
             && document.raw(node).starts_with('{')
             && KNOWN.has(|it| it.free, |it| ends(document, node, it))
     })
 }
 
-fn lower_name<'a>(document: &'a Document<'_>, node: usize) -> Option<Cow<'a, str>> {
-    let name = document.nodes[node].step.name()?;
-    let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
-    Some(if is_lower { Cow::Borrowed(name) } else { name.to_ascii_lowercase().into() })
+/// Returns a name in lower case. Servers in Go ignore the case, and take U+017F for `s` and U+212A for `k`. Long names,
+/// which are unknown, are empty.
+fn folded(name: &str) -> Cow<'_, str> {
+    match name {
+        _ if name.len() > MAX_NAME => Cow::Borrowed(""),
+        _ if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) => Cow::Borrowed(name),
+        _ => name.to_lowercase().replace('\u{17f}', "s").into(),
+    }
 }
 
 /// Returns the value of a string that may be a kind, or nothing.
@@ -117,7 +120,7 @@ fn ends(document: &Document<'_>, node: usize, pattern: &str) -> bool {
         let (name, value) = step.split_once('=').map_or((step, None), |(name, value)| (name, Some(value)));
         let is_named = match &document.nodes[node].step {
             _ if node == 0 => name == "^",
-            Step::Name(found) => found.eq_ignore_ascii_case(name),
+            Step::Name(found) => folded(found).eq_ignore_ascii_case(name),
             Step::Index(_) => name == "*",
         };
         is_named && value.is_none_or(|value| short_value(document, node) == value)
@@ -137,7 +140,8 @@ fn token_ids(document: &Document<'_>) -> Option<String> {
         // A tensor of KServe has its name beside its data.
         let tensor = || document.member_value(*parent, "name").is_some_and(|name| is_known(&name));
         let member = document.ancestor(node, 1);
-        step.name() == Some("data") && tensor() || document.nodes[member].step.name().is_some_and(is_known)
+        let named = || document.nodes[member].step.name().map(folded);
+        step.name() == Some("data") && tensor() || named().is_some_and(|name| is_known(&name))
     });
     found.map(|node| document.pointer(node))
 }

@@ -22,9 +22,12 @@ async fn json_in_other_encodings_is_not_judged_as_if_it_were_text() {
 
 #[tokio::test]
 async fn token_ids_cannot_be_judged() {
-    for body in
-        [r#"{"prompt":[464,3200]}"#, r#"{"input":[["a"],[ 1,2]]}"#, r#"{"model":"m","prompt_token_ids":[1]}"#]
-    {
+    for body in [
+        r#"{"prompt":[464,3200]}"#,
+        r#"{"input":[["a"],[ 1,2]]}"#,
+        r#"{"model":"m","prompt_token_ids":[1]}"#,
+        r#"{"prompt":"","Context":[1]}"#,
+    ] {
         let (status, told) = echoed(&[], "/v1/completions", "application/json", body).await;
         assert!(status == 415 && told.contains("token ids in /"), "{body}: {told}");
         let passed = echoed(&[("LUCID_UNJUDGED", "pass")], "/v1/completions", "application/json", body).await;
@@ -35,6 +38,13 @@ async fn token_ids_cannot_be_judged() {
     assert!(status == 415 && told.contains("token ids in /inputs/0/data"), "{told}");
     let tensor = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1.5,2.5]}]}"#;
     assert_eq!(echoed(&[], "/v2/models/m/infer", "application/json", tensor).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_long_name_costs_its_descendants_nothing() {
+    let ids = vec![r#""id":"a""#; 50_000].join(",");
+    let body = format!(r#"{{"messages":[],"{}":{{{ids}}}}}"#, "A".repeat(400_000));
+    assert_eq!(echoed(&[], "/v1/chat/completions", "application/json", &body).await.0, 200);
 }
 
 #[tokio::test]
@@ -145,6 +155,12 @@ async fn images_sounds_and_files_of_a_request_cannot_be_judged() {
         ),
         ("/api/generate", json!({"prompt": "hello", "Images": [null, "aGk="]}), "/Images"),
         ("/api/chat", json!({"messages": [{"content": "hello", "images": ["aGk="]}]}), "/messages/0/images"),
+        // Go takes this for `images`.
+        (
+            "/api/chat",
+            json!({"messages": [{"content": "hello", "IMAGE\u{17f}": ["aGk="]}]}),
+            "/messages/0/IMAGE\u{17f}",
+        ),
         ("/generate", json!({"text": "hello", "image_data": "aGk="}), "/image_data"),
         (
             "/mcp",
