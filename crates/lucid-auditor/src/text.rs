@@ -12,6 +12,9 @@ use crate::{
 /// Maximum number of texts of a document. The strings beyond it are one text.
 const MAX_TEXTS: usize = 1024;
 
+/// Message of the strings beyond them.
+const REST: usize = usize::MAX;
+
 /// A text of a document, which consists of one string or several.
 #[derive(Debug)]
 pub(crate) struct Text {
@@ -255,14 +258,17 @@ fn with_lines(mut texts: Vec<Text>) -> Vec<Text> {
     texts
 }
 
-/// Returns the texts of consecutive messages of one role, joined: a model reads them as one. Messages without text are none.
+/// Returns the texts of consecutive messages of one role, joined: a model reads them as one. Messages without text are none,
+/// and those beyond the maximum number of texts are of any role.
 fn runs(texts: &[Text]) -> Vec<Text> {
     let is_part = |text: &&Text| text.message.is_some() && text.passage.direction == Direction::Prompt;
     let parts: Vec<_> = texts.iter().filter(is_part).collect();
-    let runs = parts.chunk_by(|a, b| a.passage.role == b.passage.role);
+    let runs = parts.chunk_by(|a, b| a.passage.role == b.passage.role || b.message == Some(REST));
     let runs = runs.filter(|run| run.first().map(|text| text.message) != run.last().map(|text| text.message));
     let joined = runs.filter_map(|run| {
-        let mut passage = Passage { text: Cow::Borrowed(""), ..run.first()?.passage.clone() };
+        let (first, last) = (run.first()?, run.last()?);
+        let described = if last.message == Some(REST) { last } else { first };
+        let mut passage = Passage { text: Cow::Borrowed(""), ..described.passage.clone() };
         passage.is_history = run.iter().all(|text| text.passage.is_history);
         let mut joined = Text { passage, pieces: Vec::new(), message: None };
         for text in run {
@@ -334,7 +340,7 @@ impl Collected {
     ) {
         let new = (!self.by_key.contains_key(&key)).then(described);
         let (key, separator) = match &new {
-            Some(new) if self.texts.len() >= MAX_TEXTS => (Key::Rest(new.passage.direction), "\n"),
+            Some(new) if self.texts.len() >= MAX_TEXTS => (Key::Rest(new.passage.direction), ""),
             _ => (key, separator),
         };
         let next = self.texts.len();
@@ -343,7 +349,7 @@ impl Collected {
         if index == next {
             // The rest has no role and is of no turn, so that all judges are asked about it.
             self.texts.extend(new.map(|new| match is_rest {
-                true => Text { passage: Passage::new(new.passage.direction, ""), message: None, ..new },
+                true => Text { passage: Passage::new(new.passage.direction, ""), message: Some(REST), ..new },
                 false => new,
             }));
         }

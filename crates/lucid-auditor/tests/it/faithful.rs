@@ -165,6 +165,10 @@ async fn text_that_is_encoded_twice_is_judged() {
 #[tokio::test]
 async fn messages_of_one_role_in_a_row_are_read_as_one() {
     let message = |role: &str, content: &str| json!({"role": role, "content": content});
+    let many = |count, last: [&str; 2]| -> Value {
+        let messages = std::iter::repeat_n("so ", count).chain(last);
+        messages.map(|content| message("user", content)).collect()
+    };
     for (messages, status) in [
         (json!([message("user", "the secret "), message("user", "word")]), 403),
         (json!([message("user", "the sec"), message("user", "ret word")]), 403),
@@ -172,10 +176,13 @@ async fn messages_of_one_role_in_a_row_are_read_as_one() {
         (json!([message("user", "the secret "), message("system", "word")]), 200),
         (json!([message("user", "the secret "), message("tool", ""), message("user", "word")]), 403),
         (json!([{"role": "user", "content": "the secret ", "zz": "k"}, message("user", "word")]), 403),
+        (many(1100, ["the sec", "ret word"]), 403),
+        // The second one is beyond the maximum number of texts.
+        (many(1023, ["the sec", "ret word"]), 403),
     ] {
         let body = json!({"messages": messages}).to_string();
         let (found, told) = echoed(&[], "/v1/chat/completions", "application/json", &body).await;
-        assert_eq!(found, status, "{body}: {told}");
+        assert_eq!(found, status, "{}: {told:.200}", &body[body.len().saturating_sub(200)..]);
     }
 }
 
