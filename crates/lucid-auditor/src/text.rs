@@ -258,12 +258,15 @@ fn with_lines(mut texts: Vec<Text>) -> Vec<Text> {
     texts
 }
 
-/// Returns the texts of consecutive messages of one role, joined: a model reads them as one. Messages without text are none,
-/// and those beyond the maximum number of texts are of any role.
+/// Returns the texts of consecutive messages of one role, joined: a model reads them as one. Prompts and results of tools are
+/// apart. Messages without text are none, and those beyond the maximum number of texts are of any role.
 fn runs(texts: &[Text]) -> Vec<Text> {
-    let is_part = |text: &&Text| text.message.is_some() && text.passage.direction == Direction::Prompt;
-    let parts: Vec<_> = texts.iter().filter(is_part).collect();
+    let parts: Vec<_> = texts.iter().filter(|text| text.message.is_some()).collect();
     let runs = parts.chunk_by(|a, b| a.passage.role == b.passage.role || b.message == Some(REST));
+    let runs = runs.flat_map(|run| {
+        let of = |direction| run.iter().copied().filter(move |text| text.passage.direction == direction);
+        [Direction::Prompt, Direction::ToolResult].map(|direction| of(direction).collect::<Vec<_>>())
+    });
     let runs = runs.filter(|run| run.first().map(|text| text.message) != run.last().map(|text| text.message));
     let joined = runs.filter_map(|run| {
         let (first, last) = (run.first()?, run.last()?);

@@ -176,6 +176,8 @@ async fn messages_of_one_role_in_a_row_are_read_as_one() {
         (json!([message("user", "the secret "), message("system", "word")]), 200),
         (json!([message("user", "the secret "), message("tool", ""), message("user", "word")]), 403),
         (json!([{"role": "user", "content": "the secret ", "zz": "k"}, message("user", "word")]), 403),
+        (json!([message("tool", "the sec"), message("tool", "ret word")]), 403),
+        (json!([message("tool", "the sec"), message("user", "hello"), message("tool", "ret word")]), 200),
         (many(1100, ["the sec", "ret word"]), 403),
         // The second one is beyond the maximum number of texts.
         (many(1023, ["the sec", "ret word"]), 403),
