@@ -103,7 +103,7 @@
 //!
 //! [`Changed`] and [`JsonPatch::of_change`] compare the object returned by the handler with the original. Fields
 //! unknown to its type are kept. List elements are matched by their keys, so inserting a container is a single `add`.
-//! [`JsonPatch::diff`] compares two values, and [`JsonPatch::from_operations`] takes RFC 6902 operations.
+//! [`JsonPatch::from_operations`] takes RFC 6902 operations.
 //!
 //! # Failure
 //!

@@ -177,13 +177,14 @@ async fn serve_others(cluster: &Cluster) {
     let resolver = ServingCertificateResolver::default();
     resolver.swap(&ca.issue(&names, now).unwrap());
     let inject = service_fn(async |request: AdmissionRequest| {
-        let before: Value = request.object.unwrap().decode()?;
+        let object = request.object.unwrap();
+        let before: Value = object.decode()?;
         let to_do = before["metadata"]["annotations"][TO_DO].as_str().unwrap_or_default().to_owned();
         let mut after = before.clone();
         if let Some(other) = OTHERS.iter().find(|other| other.name == to_do) {
             (other.change)(&mut after);
         }
-        Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::diff(&before, &after)))
+        Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::of_change(&object, &after)?))
     });
     let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let url = format!("https://{}/mutate", server.local_addr());

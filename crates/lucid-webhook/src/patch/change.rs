@@ -1,34 +1,31 @@
 //! Patches from a changed typed object.
 
 use std::any::type_name;
-use std::collections::HashMap;
-use std::marker::PhantomData;
 
-use json_patch::jsonptr::Pointer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::merge::merge;
+use super::align::align;
+use super::diff::diff;
 use super::{JsonPatch, PatchError, PatchSnafu};
 use crate::raw_object::{DecodeError, RawObject};
-
-/// Maximum number of probes of a type for empty values. See [`Probes`].
-const MOST_PROBES: usize = 64;
 
 impl JsonPatch {
     /// Computes the patch that changes `original` to `changed`, as far as the fields of `T` go.
     ///
     /// `original` is decoded as `T` again, and the differences to `changed` are carried over. Everything else is
-    /// preserved: fields unknown to `T`, also in changed or moved list elements; the notation of quantities and
+    /// preserved: fields unknown to `T`, also in changed or moved list elements; the notation of unchanged quantities and
     /// numbers; null or absent values for which `T` writes a default. `T` may therefore be a struct with a few fields.
     ///
-    /// - A removed value is removed completely. An object or list that `T` omits only because its known part is empty
-    ///   keeps the unknown rest.
-    /// - List elements are matched by the merge keys of Kubernetes (`name`, `mountPath`, `containerPort` and
-    ///   `protocol`, …) if all of them have one: an element with another key is another element. Without keys, elements
-    ///   are matched by equality, then similarity, then position.
-    /// - `T` has to serialize equal values equally: a list written from a `HashSet` changes its order spontaneously.
+    /// - List elements are matched by the merge keys of Kubernetes (`name`, `mountPath`, `containerPort`, …) if all of
+    ///   them have one: an element with another key is another element. Without keys, equal elements are matched, and
+    ///   changed ones if the list keeps its length.
+    /// - Inserting or removing a list element is one operation. A list that is reordered, or changes in many places, is
+    ///   replaced.
+    /// - A value that `T` no longer serializes is removed with the unknown fields in it. A type with a part of the fields
+    ///   must not skip an object because the known ones are empty.
+    /// - Elements that `T` drops when it decodes a list are removed if the list is changed.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -66,77 +63,57 @@ impl JsonPatch {
         changed: &T,
     ) -> Result<Self, PatchError> {
         let raw: Value = decode(original)?;
-        let before: Value = encode(&decode::<T>(original)?)?;
+        let before = encode(&decode::<T>(original)?)?;
         let after = encode(changed)?;
-        let mut probes = Probes::<T>::of(&before);
-        let mut writes_empty = |at: &Pointer, empty: &Value| probes.writes_empty(at, empty);
-        let target = merge(raw.clone(), &before, &after, &mut writes_empty);
-        Ok(Self::diff(&raw, &target))
+        let target = merge(raw.clone(), Some(&before), &after);
+        Ok(json_patch::Patch(diff(&raw, &target)).into())
     }
 }
 
-/// Finds out by trial whether a type serializes empty values. Each probe decodes and encodes the whole object.
-struct Probes<'a, T> {
-    before: &'a Value,
-    answers: HashMap<String, bool>,
-    /// Last answer for a member at this depth and of this name.
-    alike: HashMap<(usize, String), bool>,
-    of: PhantomData<fn() -> T>,
+/// Applies the differences between `before` and `after`, both serialized by the type, to `raw`. `before` is `None` if the
+/// type did not serialize the value.
+fn merge(raw: Value, before: Option<&Value>, after: &Value) -> Value {
+    match (raw, before, after) {
+        (raw, Some(before), after) if before == after => raw,
+        (Value::Object(raw), Some(Value::Object(before)), Value::Object(after)) => {
+            merge_object(raw, before, after)
+        }
+        (Value::Object(raw), None, Value::Object(after)) => merge_object(raw, &Map::new(), after),
+        (Value::Array(raw), Some(Value::Array(before)), Value::Array(after)) => {
+            merge_list(raw, before, after)
+        }
+        _ => after.clone(),
+    }
 }
 
-impl<'a, T: Serialize + DeserializeOwned> Probes<'a, T> {
-    fn of(before: &'a Value) -> Self {
-        Self { before, answers: HashMap::new(), alike: HashMap::new(), of: PhantomData }
+fn merge_object(
+    mut raw: Map<String, Value>,
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+) -> Value {
+    raw.retain(|key, _| after.contains_key(key) || !before.contains_key(key));
+    for (key, new) in after {
+        let old = before.get(key);
+        let target = match raw.remove(key) {
+            Some(current) => merge(current, old, new),
+            // A default that the type writes.
+            None if old == Some(new) => continue,
+            None => new.clone(),
+        };
+        raw.insert(key.clone(), target);
     }
+    Value::Object(raw)
+}
 
-    /// Returns `true` if the type serializes `empty` at this location. Elements of a list have one type, so one probe
-    /// covers all.
-    fn writes_empty(&mut self, at: &Pointer, empty: &Value) -> bool {
-        let place = self.with_any_index(at);
-        if let Some(answer) = self.answers.get(&place) {
-            return *answer;
-        }
-        let name = at.back().map(|token| token.decoded().into_owned()).unwrap_or_default();
-        let alike = (at.count(), name);
-        // Only maps have that many locations. Their entries are alike, and entries themselves are always serialized.
-        if self.answers.len() >= MOST_PROBES {
-            return self.alike.get(&alike).copied().unwrap_or(true);
-        }
-        let answer = self.probe(at, empty);
-        self.answers.insert(place, answer);
-        self.alike.insert(alike, answer);
-        answer
-    }
-
-    fn probe(&self, at: &Pointer, empty: &Value) -> bool {
-        let mut emptied = self.before.clone();
-        if let Some(place) = emptied.pointer_mut(at.as_str()) {
-            *place = empty.clone();
-        }
-        let written = T::deserialize(&emptied).ok().and_then(|emptied| encode(&emptied).ok());
-        written.is_none_or(|written| written.pointer(at.as_str()).is_some())
-    }
-
-    /// The pointer with `~*`, which is never an escaped token, in place of list indices.
-    fn with_any_index(&self, at: &Pointer) -> String {
-        let mut place = String::with_capacity(at.as_str().len());
-        let mut value = Some(self.before);
-        for token in at.tokens() {
-            place.push('/');
-            let key = token.decoded();
-            value = match value {
-                Some(Value::Array(elements)) => {
-                    place.push_str("~*");
-                    key.parse().ok().and_then(|index: usize| elements.get(index))
-                }
-                other => {
-                    place.push_str(token.encoded());
-                    other.and_then(|value| value.get(key.as_ref()))
-                }
-            };
-        }
-        place
-    }
+fn merge_list(raw: Vec<Value>, before: &[Value], after: &[Value]) -> Value {
+    // A set does not keep the order, for instance.
+    let sources = align(&raw, before);
+    let mut raw: Vec<Option<Value>> = raw.into_iter().map(Some).collect();
+    let elements = align(before, after).into_iter().zip(after).map(|(origin, new)| {
+        let current = origin.and_then(|old| Some((raw[sources[old]?].take()?, &before[old])));
+        current.map_or_else(|| new.clone(), |(current, old)| merge(current, Some(old), new))
+    });
+    elements.collect()
 }
 
 fn decode<T: DeserializeOwned>(original: &RawObject) -> Result<T, PatchError> {

@@ -1,9 +1,8 @@
-//! JSON patches: explicit operations, differences of two values, changes of a typed object, and restrictions.
+//! JSON patches: explicit operations, changes of a typed object, and restrictions.
 
 mod align;
 mod change;
 mod diff;
-mod merge;
 mod paths;
 pub(crate) mod touched;
 
@@ -105,32 +104,6 @@ impl JsonPatch {
                 Ok(text.into())
             }
         }
-    }
-
-    /// Computes the patch that turns `before` into `after`.
-    ///
-    /// List elements are matched by the merge keys of Kubernetes (`name`, `mountPath`, `containerPort` and `protocol`,
-    /// …), or else by equality. Prepending, inserting or removing an element is one operation, and a change within an
-    /// element is an operation at the location of the change. Beyond a certain amount of change, the whole list is
-    /// replaced. Values are compared by their JSON representation: 1 and 1.0 differ, as do null and absent.
-    ///
-    /// The patch removes everything absent from `after`. After a round trip through a type that does not have every
-    /// field, use [`JsonPatch::of_change`].
-    ///
-    /// ```
-    /// use lucid_webhook::JsonPatch;
-    /// use serde_json::json;
-    ///
-    /// let before = json!({"containers": [{"name": "app", "image": "a"}]});
-    /// let after = json!({"containers": [{"name": "proxy"}, {"name": "app", "image": "a"}]});
-    /// let patch = JsonPatch::diff(&before, &after);
-    /// let add = json!([{"op": "add", "path": "/containers/0", "value": {"name": "proxy"}}]);
-    /// assert_eq!(serde_json::to_value(patch.operations())?, add);
-    /// # Ok::<(), serde_json::Error>(())
-    /// ```
-    #[must_use]
-    pub fn diff(before: &Value, after: &Value) -> Self {
-        json_patch::Patch(diff::diff(before, after)).into()
     }
 
     /// Applies the patch to a copy of `value`.

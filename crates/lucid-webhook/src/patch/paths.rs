@@ -9,9 +9,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use snafu::ensure;
 
-use super::align::{Origin, align, stationary};
-use super::diff::DEEPEST;
+use super::align::align;
 use super::{JsonPatch, PatchError, PatchSnafu};
+
+/// Maximum depth of the comparison; deeper values are compared as wholes. Bounds the stack and nested list comparisons.
+const DEEPEST: usize = 64;
 
 /// Location in an object that may be changed, including everything below it.
 ///
@@ -93,7 +95,8 @@ impl fmt::Display for AllowedPath {
 /// of any container, and forbids swapping two containers. Adding, removing or moving an element changes that element,
 /// such as `/spec/containers/2`, and not only its members: `/spec/containers/*/env` does not allow adding a container,
 /// whereas `/spec/containers` and `/spec/containers/*` do. If other elements shift, the changes in them have to be
-/// allowed at both the old and the new position.
+/// allowed at both the old and the new position. If elements of a list of another length change places, all count as
+/// moved.
 ///
 /// An empty list allows no changes.
 ///
@@ -306,7 +309,7 @@ impl Walk {
             }
             return Ok(());
         }
-        let places: Vec<Option<usize>> = align(before, after).into_iter().map(Origin::before).collect();
+        let places = align(before, after);
         let mut removed = vec![true; before.len()];
         for place in places.iter().flatten() {
             removed[*place] = false;
@@ -314,14 +317,14 @@ impl Walk {
         for place in (0..before.len()).filter(|place| removed[*place]) {
             self.element(place, location.element(place, place).is_allowed())?;
         }
-        let stays = stationary(&places);
-        for (position, (place, stays)) in places.into_iter().zip(stays).enumerate() {
+        let in_order = places.iter().flatten().is_sorted();
+        for (position, place) in places.into_iter().enumerate() {
             let Some(place) = place else {
                 self.element(position, location.element(position, position).is_allowed())?;
                 continue;
             };
             let location = location.element(place, position);
-            self.element(position, stays || location.is_allowed())?;
+            self.element(position, in_order || location.is_allowed())?;
             self.at.push_back(position);
             self.value(Some(&before[place]), Some(&after[position]), &location)?;
             self.at.pop_back();

@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
 use lucid_webhook::{AllowedPaths, JsonPatch, RawObject};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -29,33 +27,37 @@ fn change<T: Serialize + serde::de::DeserializeOwned>(raw: &Value, edit: impl Fn
     JsonPatch::of_change(&raw, &object).unwrap()
 }
 
+/// The patch of a handler that returns `after` for `before`, of a type that knows everything.
+fn difference(before: &Value, after: &Value) -> JsonPatch {
+    JsonPatch::of_change(&RawObject::from_value(before), after).unwrap()
+}
+
 #[test]
-fn a_difference_is_as_small_as_a_person_would_write_it() {
+fn inserting_or_removing_a_container_is_one_operation() {
     let pod = |containers: &[&Value]| json!({"spec": {"containers": containers}});
     let [a, b, c] = ["a", "b", "c"].map(|name| json!({"name": name, "image": name, "env": [{"name": "X"}]}));
     let mut other = b.clone();
     other["env"][0]["value"] = json!("1");
     let two = [&a, &b];
     let at = |n: usize| format!("/spec/containers/{n}");
-    let replaced = json!([{"op": "replace", "path": at(1), "value": c}]);
-    let below = json!([
-        {"op": "add", "path": at(0), "value": c},
-        {"op": "add", "path": "/spec/containers/2/env/0/value", "value": "1"},
-    ]);
+    let add = |n: usize| json!({"op": "add", "path": at(n), "value": c});
+    let remove = |n: usize| json!({"op": "remove", "path": at(n)});
+    let value = json!({"op": "add", "path": "/spec/containers/2/env/0/value", "value": "1"});
+    let swap = json!([{"op": "replace", "path": "/spec/containers", "value": [b, a]}]);
     for (case, before, after, expected) in [
-        ("prepend", two.to_vec(), vec![&c, &a, &b], json!([{"op": "add", "path": at(0), "value": c}])),
-        ("insert", two.to_vec(), vec![&a, &c, &b], json!([{"op": "add", "path": at(1), "value": c}])),
-        ("append", two.to_vec(), vec![&a, &b, &c], json!([{"op": "add", "path": at(2), "value": c}])),
-        ("remove", two.to_vec(), vec![&b], json!([{"op": "remove", "path": at(0)}])),
-        ("swap", two.to_vec(), vec![&b, &a], json!([{"op": "move", "from": at(1), "path": at(0)}])),
-        ("change, below one that was prepended", two.to_vec(), vec![&c, &a, &other], below),
-        ("another one in its place", two.to_vec(), vec![&a, &c], replaced),
-        ("into an empty list", vec![], vec![&c], json!([{"op": "add", "path": at(0), "value": c}])),
+        ("prepend", two.to_vec(), vec![&c, &a, &b], json!([add(0)])),
+        ("insert", two.to_vec(), vec![&a, &c, &b], json!([add(1)])),
+        ("append", two.to_vec(), vec![&a, &b, &c], json!([add(2)])),
+        ("remove", two.to_vec(), vec![&b], json!([remove(0)])),
+        ("swap", two.to_vec(), vec![&b, &a], swap),
+        ("change, below one that was prepended", two.to_vec(), vec![&c, &a, &other], json!([add(0), value])),
+        ("another one in its place", two.to_vec(), vec![&a, &c], json!([remove(1), add(1)])),
+        ("into an empty list", vec![], vec![&c], json!([add(0)])),
     ] {
         let (before, after) = (pod(&before), pod(&after));
-        let patch = JsonPatch::diff(&before, &after);
+        let patch = difference(&before, &after);
         assert_eq!(patched(&before, &patch), after, "{case}");
-        assert_eq!(serde_json::to_value(patch.operations()).unwrap(), expected, "{case}");
+        assert_eq!(operations(&patch), expected, "{case}");
     }
 }
 
@@ -71,9 +73,9 @@ fn differences_of_plain_values() {
         (json!({"a/b~": {"": 1}}), json!({"a/b~": {"": 2}}), replace("/a~1b~0/", json!(2))),
         (json!({"a": 1}), json!([1]), replace("", json!([1]))),
         (json!({"args": ["a", "b", "c"]}), json!({"args": ["b", "c"]}), removal),
-        (json!({"args": ["a", "b"]}), json!({"args": ["c", "d"]}), replace("/args", json!(["c", "d"]))),
+        (json!({"args": ["a", "b"]}), json!({"args": ["a", "d"]}), replace("/args/1", json!("d"))),
     ] {
-        let patch = JsonPatch::diff(&before, &after);
+        let patch = difference(&before, &after);
         assert_eq!(operations(&patch), expected);
         assert_eq!(patched(&before, &patch), after);
         assert_eq!(patch.apply(&before).unwrap(), after);
@@ -81,40 +83,31 @@ fn differences_of_plain_values() {
 }
 
 #[test]
-fn long_lists_cost_no_square() {
-    let start = std::time::Instant::now();
+fn a_long_list_with_many_changes_is_replaced() {
     let numbers = |step: u64| -> Value { (0..20_000_u64).map(|n| json!(n * step % 20_011)).collect() };
     let objects =
         |step: u64| -> Value { (0..20_000_u64).map(|n| json!({"image": n * step % 20_011 / 3})).collect() };
     let keyed =
         |step: u64| -> Value { (0..20_000_u64).map(|n| json!({"name": n * step % 20_011})).collect() };
     let ones: Value = (0..20_000).map(|n| json!(n % 2)).collect();
-    let pairs =
-        [(numbers(1), numbers(7)), (objects(1), objects(9)), (keyed(1), keyed(5)), (ones, numbers(1))];
-    for (before, after) in pairs {
-        let shuffle = JsonPatch::diff(&before, &after);
-        assert_eq!(patched(&before, &shuffle), after);
-        let shifts = shuffle.operations().iter().filter(|o| !matches!(o, PatchOperation::Replace(_))).count();
-        assert!(shifts <= 200, "appliers shift the list for each of {shifts}");
-        // Inserting one in the middle of many is still one operation.
+    for (before, after) in [
+        (numbers(1), numbers(7)),
+        (objects(1), objects(9)),
+        (keyed(1), keyed(5)),
+        (ones.clone(), numbers(1)),
+        (ones, json!([])),
+    ] {
+        let patch = difference(&before, &after);
+        assert_eq!(patched(&before, &patch), after);
+        assert_eq!(patch.operations().len(), 1, "appliers shift the list for each");
         let mut one_less = before.clone();
         one_less.as_array_mut().unwrap().remove(9_000);
-        assert_eq!(JsonPatch::diff(&one_less, &before).operations().len(), 1);
-        change::<Value>(&before, |value| *value = after);
+        assert_eq!(difference(&one_less, &before).operations().len(), 1);
     }
-    assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 #[test]
-fn depth_does_not_exhaust_the_stack() {
-    let nest = |end: Value| {
-        (0..2_000).fold(end, |inner, n| if n % 2 == 0 { json!([inner]) } else { json!({"a": inner}) })
-    };
-    let (before, after) = (nest(json!(1)), nest(json!(2)));
-    let patch = JsonPatch::diff(&before, &after);
-    assert!(patched(&before, &patch) == after && patch.operations().len() == 1);
-    assert!(JsonPatch::diff(&before, &before).is_empty());
-
+fn repeated_copies_nest_a_value_to_a_limit() {
     // Each copy of a value to its deepest location doubles its depth.
     let doubling =
         (0..18).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/a{}", "/b".repeat(1 << n))}));
@@ -212,7 +205,7 @@ fn a_changed_pod_becomes_just_that_change() {
     let containers =
         |pod: &mut Pod, edit: fn(&mut Vec<Container>)| edit(&mut pod.spec.as_mut().unwrap().containers);
     type Edit = fn(&mut Vec<Container>);
-    let edits: [(Edit, Value); 5] = [
+    let edits: [(Edit, Value); 6] = [
         (|_| (), json!([])),
         (
             |list| list.insert(0, Container { name: "proxy".into(), ..Container::default() }),
@@ -227,6 +220,17 @@ fn a_changed_pod_becomes_just_that_change() {
             json!([{"op": "remove", "path": "/spec/containers/0/env/0"}]),
         ),
         (|list| drop(list.remove(0)), json!([{"op": "remove", "path": "/spec/containers/0"}])),
+        // Compared by position, the proxy would get the unknown fields of the app, and the app those of the log.
+        (
+            |list| {
+                list[0].image = Some("app:2".into());
+                list.insert(0, Container { name: "proxy".into(), ..Container::default() });
+            },
+            json!([
+                {"op": "add", "path": "/spec/containers/0", "value": {"name": "proxy"}},
+                {"op": "replace", "path": "/spec/containers/1/image", "value": "app:2"},
+            ]),
+        ),
     ];
     for (edit, expected) in edits {
         assert_eq!(operations(&change::<Pod>(&pod(), |pod| containers(pod, edit))), expected);
@@ -246,7 +250,6 @@ fn a_changed_pod_becomes_just_that_change() {
     assert_eq!(app["env"][1]["fromTheFuture"], 1);
     assert_eq!(app.get("resources"), None, "a removed value goes with everything in it");
     assert_eq!(pod_after["spec"]["fromTheFuture"], json!([{"name": "x"}]));
-    assert_eq!(all.operations().len(), 3, "{}", operations(&all));
 }
 
 #[test]
@@ -309,14 +312,14 @@ fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(de:
 }
 
 #[test]
-fn a_part_that_a_view_skips_when_empty_keeps_the_rest() {
-    let raw = json!({"metadata": {"name": "a", "labels": {"x": "y"}, "finalizers": ["b", "a"]}, "spec": 1});
-    let emptied = change::<EagerView>(&raw, |view| view.metadata = EagerMetadata::default());
-    assert_eq!(patched(&raw, &emptied), json!({"metadata": {"name": "a"}, "spec": 1}));
-    let added = change::<EagerView>(&raw, |view| {
-        view.metadata.finalizers.insert("c".into());
+fn a_set_that_changes_the_order_of_a_list_changes_only_its_element() {
+    let raw = json!({"metadata": {"name": "a", "finalizers": ["c", "a", "b"]}, "spec": 1});
+    let changed = change::<EagerView>(&raw, |view| {
+        view.metadata.finalizers.remove("a");
+        view.metadata.finalizers.insert("d".into());
     });
-    assert_eq!(operations(&added), json!([{"op": "add", "path": "/metadata/finalizers/1", "value": "c"}]));
+    let expected = json!({"metadata": {"name": "a", "finalizers": ["b", "c", "d"]}, "spec": 1});
+    assert_eq!(patched(&raw, &changed), expected);
 }
 
 #[test]
@@ -454,77 +457,7 @@ fn an_allowed_position_is_the_one_before_and_after() {
         (json!([{"name": "z"}, {"name": "a", "x": 1}, {"name": "b"}]), false),
         (json!([{"name": "z"}, {"name": "b"}, {"name": "a"}]), false),
     ] {
-        let patch = JsonPatch::diff(&before, &json!({"l": after}));
+        let patch = difference(&before, &json!({"l": after}));
         assert_eq!(first.check(&before, &patch).is_ok(), allowed, "{after}");
-    }
-}
-
-thread_local! {
-    static DECODED: Cell<usize> = const { Cell::new(0) };
-}
-
-fn counted<'de, D: Deserializer<'de>>(de: D) -> Result<String, D::Error> {
-    DECODED.set(DECODED.get() + 1);
-    String::deserialize(de)
-}
-
-/// Counts how often it is decoded. Omits parts without known fields.
-#[derive(Serialize, Deserialize)]
-struct Counted {
-    #[serde(deserialize_with = "counted")]
-    kind: String,
-    #[serde(default)]
-    list: Vec<CountedElement>,
-    #[serde(default)]
-    map: BTreeMap<String, CountedElement>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct CountedElement {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    written: Option<Known>,
-    #[serde(default, skip_serializing_if = "Known::is_empty")]
-    skipped: Known,
-}
-
-#[derive(Default, Serialize, Deserialize)]
-struct Known {
-    known: Option<u32>,
-}
-
-impl Known {
-    const fn is_empty(&self) -> bool {
-        self.known.is_none()
-    }
-}
-
-#[test]
-fn removing_many_parts_decodes_the_object_a_few_times() {
-    let part = json!({"known": 1, "unknown": 2});
-    let element = json!({"written": part, "skipped": part});
-    let map: serde_json::Map<_, _> = (0..500).map(|n| (format!("e{n}"), element.clone())).collect();
-    let raw = json!({"kind": "Counted", "list": vec![element; 500], "map": map});
-    for (part, most) in [("list", 10), ("map", 100)] {
-        let clear = |element: &mut CountedElement| {
-            element.written = None;
-            element.skipped.known = None;
-        };
-        let patch = change::<Counted>(&raw, |object| {
-            match part {
-                "list" => object.list.iter_mut().for_each(clear),
-                _ => object.map.values_mut().for_each(clear),
-            }
-            DECODED.set(0);
-        });
-        let decoded = DECODED.get();
-        assert!(decoded <= most, "{part}: decoded {decoded} times");
-        assert_eq!(patch.operations().len(), 1000, "{part}");
-        let after = patched(&raw, &patch);
-        let elements: Vec<&Value> = match &after[part] {
-            Value::Array(elements) => elements.iter().collect(),
-            map => map.as_object().unwrap().values().collect(),
-        };
-        let expected = json!({"skipped": {"unknown": 2}});
-        assert!(elements.into_iter().all(|element| *element == expected), "{part}");
     }
 }

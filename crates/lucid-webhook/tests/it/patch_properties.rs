@@ -125,19 +125,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_difference_applied_gives_the_other_value((before, after) in any_change()) {
-        let patch = JsonPatch::diff(&before, &after);
+    fn a_type_that_knows_everything_changes_everything((before, after) in any_change()) {
+        let patch = JsonPatch::of_change(&RawObject::from_value(&before), &after).unwrap();
         prop_assert_eq!(&patched(&before, &patch), &after);
         prop_assert_eq!(patch.is_empty(), before == after);
         if after.is_object() || after.is_array() {
             prop_assert_eq!(patch.apply(&before).unwrap(), after);
         }
-    }
-
-    #[test]
-    fn a_type_that_knows_everything_changes_everything((raw, changed) in any_change()) {
-        let patch = JsonPatch::of_change(&RawObject::from_value(&raw), &changed).unwrap();
-        prop_assert_eq!(patched(&raw, &patch), changed);
     }
 
     #[test]
@@ -186,7 +180,8 @@ proptest! {
         let before = json!({"a": before, "b": 1});
         let after = json!({"a": after, "b": 1});
         let allowed = AllowedPaths::parse([&path]).unwrap();
-        if allowed.check(&before, &JsonPatch::diff(&before, &after)).is_ok() {
+        let patch = JsonPatch::of_change(&RawObject::from_value(&before), &after).unwrap();
+        if allowed.check(&before, &patch).is_ok() {
             prop_assert_eq!(without(&before, &path), without(&after, &path));
         }
     }
