@@ -1,7 +1,6 @@
 //! Checkpoints (C2SP tlog-checkpoint): the size of a log and the root of its tree.
 //!
-//! A checkpoint is the text of a [`Note`] signed by the log. [`Checkpoint::sign`] creates one,
-//! [`Checkpoint::verify`] verifies one.
+//! A checkpoint is the text of a [`Note`] signed by the log, which [`Checkpoint::verify`] verifies.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,7 +30,7 @@ pub struct Checkpoint {
     /// Root hash of the tree.
     pub root: Hash,
     /// Extension lines. Checkpoints of this crate have none.
-    pub extensions: Vec<String>,
+    pub(crate) extensions: Vec<String>,
 }
 
 const SHAPE: &str = "a checkpoint is an origin, a size and a root, each in a line, and no empty lines";
@@ -44,11 +43,7 @@ impl Checkpoint {
     }
 
     /// Signs the checkpoint with `key`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the origin or an extension is empty or contains a newline.
-    pub fn sign(&self, key: &SigningKey) -> Result<Note, NoteError> {
+    pub(crate) fn sign(&self, key: &SigningKey) -> Result<Note, NoteError> {
         let text = self.to_string();
         // Never sign text that does not parse.
         let _: Self = text.parse()?;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::layout::{LONGEST_LINE, LONGEST_RECORD};
 
 /// Maximum length of a decision as JSON, in bytes. With `seq`, `prev` and the newline, its line takes at most 2,000 bytes.
-pub const LONGEST_DECISION: usize = 2_000 - (LONGEST_LINE - LONGEST_RECORD) - 1;
+const LONGEST_DECISION: usize = 2_000 - (LONGEST_LINE - LONGEST_RECORD) - 1;
 
 /// Maximum lengths in bytes of JSON. Kubernetes namespaces, object names and ServiceAccount user names fit.
 const LONGEST_NAMESPACE: usize = 64;
@@ -93,7 +93,7 @@ pub struct Decision {
     /// Sequence number of the record that this one supersedes. That record became durable too late, so the webhook sent
     /// this response instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overrules: Option<u64>,
+    pub(crate) overrules: Option<u64>,
     /// `true` if anything was truncated; see [`Record`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
@@ -143,7 +143,7 @@ impl Decision {
 
 /// A decision as it is recorded, with its JSON.
 ///
-/// The JSON takes at most [`LONGEST_DECISION`] bytes. Truncated texts end in `…`, truncated lists in the number of omitted
+/// The JSON takes at most 1,898 bytes. Truncated texts end in `…`, truncated lists in the number of omitted
 /// items. A decision that fits keeps its details.
 #[derive(Clone, Debug, Default)]
 pub struct Record {

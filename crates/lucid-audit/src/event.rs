@@ -4,10 +4,9 @@ use serde::{Deserialize, Serialize};
 use crate::note::VerifierKey;
 
 /// Event that a log records about itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Event {
+pub(crate) enum Event {
     /// A torn last line, left by a crash or power failure, was truncated.
     Recovered {
         /// Time of recovery.

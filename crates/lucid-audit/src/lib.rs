@@ -76,7 +76,7 @@
 //!
 //! # Modules
 //!
-//! - [`Decision`], [`Record`], [`Event`], [`Anchor`]: contents of a log.
+//! - [`Decision`], [`Record`], [`Anchor`]: contents of a log.
 //! - [`Recorder`], [`Entry`]: the in-memory ring and the failure policy.
 //! - [`log`]: the log, for the process that writes it.
 //! - [`metrics`]: Prometheus metrics.
@@ -110,9 +110,8 @@ pub mod witness;
 struct Readme;
 
 pub use anchor::Anchor;
-pub use decision::{Decision, ImageVerdict, LONGEST_DECISION, Record};
+pub use decision::{Decision, ImageVerdict, Record};
 pub use error::Error;
-pub use event::Event;
 pub use log::Log;
 pub use merkle::Hash;
 pub use recorder::{OnFailure, ParseOnFailureError, Recorder, Unrecorded};

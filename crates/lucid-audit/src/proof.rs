@@ -34,16 +34,15 @@ const MOST_HASHES: usize = 64;
 
 /// Proof that a record is in the tree of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Proof {
     /// Line of the record without its newline, carried as the proof's extra data. Optional for verifiers that have the record.
-    pub record: Option<Vec<u8>>,
+    record: Option<Vec<u8>>,
     /// Position of the record in the log, from 0.
-    pub index: u64,
+    index: u64,
     /// Inclusion path from the sibling leaf up to a child of the root (RFC 6962, section 2.1.1).
-    pub hashes: Vec<Hash>,
+    hashes: Vec<Hash>,
     /// Signed checkpoint.
-    pub checkpoint: Note,
+    checkpoint: Note,
 }
 
 /// Facts established by a proof.
@@ -93,6 +92,12 @@ impl Proof {
             "failed to prove record {index}: tiles, entry bundle and checkpoint do not fit; verify the log"
         );
         Ok(Self { record: Some(record), index, hashes, checkpoint: note })
+    }
+
+    /// Returns the origin of the log, which is not verified before [`Self::check`].
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        self.checkpoint.text().lines().next().unwrap_or_default()
     }
 
     /// Checks the proof against the trusted `keys`. `record` is the line to prove, without its newline; `None` selects the record

@@ -96,7 +96,7 @@ type Failure = (AppendError, Option<Pending>);
 
 impl Recorder {
     /// Creates a recorder that keeps the latest `capacity` decisions of authenticated callers in memory, and as many of
-    /// others. Each takes at most [`LONGEST_DECISION`](crate::LONGEST_DECISION) bytes as JSON.
+    /// others. Each takes at most 1,898 bytes as JSON; see [`Record`].
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -234,7 +234,7 @@ impl Recorder {
 
     /// Records the replacement of a decision that could not be recorded. The caller has changed the decision in `unrecorded`
     /// accordingly. The replacement is added to the ring. If the first decision was on its way into the log, it is either
-    /// withdrawn or superseded by a record of the replacement, which [refers to it](Decision::overrules).
+    /// withdrawn or superseded by a record of the replacement, which refers to it.
     pub fn overrule(&self, unrecorded: Unrecorded) {
         let Unrecorded { decision, pending, .. } = unrecorded;
         let record = Record::from(*decision);
@@ -258,12 +258,6 @@ impl Recorder {
     #[must_use]
     pub fn latest(&self) -> Vec<Arc<Entry>> {
         self.ring.since(0)
-    }
-
-    /// Returns the decisions in memory that followed the one with this [number](Entry::number), oldest first.
-    #[must_use]
-    pub fn since(&self, number: u64) -> Vec<Arc<Entry>> {
-        self.ring.since(number)
     }
 
     /// Returns a receiver for the number of the latest decision; 0 before the first.

@@ -29,16 +29,15 @@ use crate::tile::Tiles;
 
 /// Body of an `add-checkpoint` request, formatted by `Display`.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Submission {
     /// Number of records that the witness has seen.
-    pub old: u64,
+    old: u64,
     /// Consistency proof from the tree of that size to the checkpoint's.
-    pub proof: Vec<Hash>,
+    proof: Vec<Hash>,
     /// Latest checkpoint of the log.
-    pub checkpoint: Checkpoint,
+    checkpoint: Checkpoint,
     /// Signed note with the same checkpoint.
-    pub note: Note,
+    note: Note,
 }
 
 impl Submission {
@@ -65,6 +64,12 @@ impl Submission {
         );
         let proof = merkle::consistency_proof(&tiles, old, size)?;
         Ok(Self { old, proof, checkpoint, note })
+    }
+
+    /// Returns the origin of the log.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.checkpoint.origin
     }
 
     /// Combines the checkpoint with the signature lines of a response, as input of [`Log::cosign`](crate::Log::cosign).

@@ -151,7 +151,7 @@ async fn submit(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Not
             }
             (StatusCode::CONFLICT, Ok(seen)) if seen != old && attempts < ATTEMPTS => old = seen,
             (StatusCode::UNPROCESSABLE_ENTITY, _) => {
-                let origin = &submission.checkpoint.origin;
+                let origin = submission.origin();
                 let detail = format!(
                     "the first {old} records of {origin} are not those that the witness has seen ({prefix})"
                 );

@@ -65,9 +65,8 @@ fn find(args: &ProofArgs, seq: u64) -> Result<Proof> {
             Err(error) => failure = failure.or(Some(error)),
         }
     }
-    let origin = |proof: &Proof| proof.checkpoint.text().lines().next().unwrap_or_default().to_owned();
-    proofs.retain(|proof| args.origin.as_ref().is_none_or(|wanted| origin(proof) == *wanted));
-    let logs = proofs.iter().map(origin).collect::<Vec<_>>().join(", ");
+    proofs.retain(|proof| args.origin.as_ref().is_none_or(|wanted| proof.origin() == wanted));
+    let logs = proofs.iter().map(Proof::origin).collect::<Vec<_>>().join(", ");
     match (proofs.pop().filter(|_| proofs.is_empty()), failure.filter(|_| logs.is_empty())) {
         (Some(proof), _) => Ok(proof),
         (None, Some(error)) => Err(error.into()),

@@ -361,7 +361,7 @@ impl LogState {
 
 /// Returns `true` if the log wrote the record about itself. Such a record contains nothing but the event.
 fn is_own(line: &[u8], seq: u64, prev: &Hash) -> bool {
-    let Ok(event) = serde_json::from_slice::<crate::Event>(line) else { return false };
+    let Ok(event) = serde_json::from_slice::<crate::event::Event>(line) else { return false };
     let mut written = Vec::new();
     write_line(&mut written, seq, prev, &event.to_record());
     written.strip_suffix(b"\n") == Some(line)

@@ -262,12 +262,6 @@ impl Log {
         self.key.as_ref().map(|key| key.verifier())
     }
 
-    /// Returns the log's directory.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     /// Accepts cosignatures of a checkpoint of this log: the signed note sent to a witness, with the lines of the witness'
     /// response appended. Signatures by other keys are dropped. The file `checkpoint.cosigned` keeps the latest cosigned
     /// checkpoint.

@@ -1,14 +1,13 @@
 //! Signed notes (C2SP signed-note): a text followed by signature lines.
 //!
 //! ```
-//! use lucid_audit::note::{Note, SigningKey};
+//! use lucid_audit::note::{Note, VerifierKey};
 //!
-//! let key = SigningKey::generate("example.com/foo")?;
-//! let mut note = Note::new("This is an example message.\n")?;
-//! note.sign(&key);
-//! let read: Note = note.to_string().parse()?;
-//! read.verify(key.verifier())?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! let note: Note = "This is an example message.\n\n\u{2014} example.com/foo \
+//!     Uw2QOkn8srV1yJGh2VYRlL1Tnagv1YEq6TfXppzi2ONncAlTgK7Ztg1ERYNZXsYjOBH3mFXmRKuwHjG1Yu72IneyaQM=\n".parse()?;
+//! let key: VerifierKey = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k".parse()?;
+//! note.verify(&key)?;
+//! # Ok::<(), lucid_audit::note::NoteError>(())
 //! ```
 
 mod key;
@@ -36,14 +35,13 @@ pub struct Note {
 
 /// A signature line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Signature {
+pub(crate) struct Signature {
     /// Name of the key.
-    pub name: String,
+    pub(crate) name: String,
     /// ID of the key.
-    pub id: u32,
+    pub(crate) id: u32,
     /// Signature without the key ID. A cosignature begins with its timestamp.
-    pub bytes: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 /// Error of a note, a key or a checkpoint. Messages do not quote keys, which may be secret.
@@ -72,12 +70,8 @@ pub(crate) fn malformed(message: impl Into<String>) -> NoteSnafu<NoteErrorKind, 
 const SHAPE: &str = "a signed note is a text, an empty line, and signatures, each in a line";
 
 impl Note {
-    /// Creates a note without signatures.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the text does not end with a newline, or contains other control characters.
-    pub fn new(text: impl Into<String>) -> Result<Self, NoteError> {
+    /// Creates a note without signatures. The text ends with a newline and contains no other control characters.
+    pub(crate) fn new(text: impl Into<String>) -> Result<Self, NoteError> {
         let text = text.into();
         ensure!(
             text.ends_with('\n') && !text.bytes().any(|byte| byte < b' ' && byte != b'\n'),
@@ -93,8 +87,7 @@ impl Note {
     }
 
     /// Returns the signatures in order.
-    #[must_use]
-    pub fn signatures(&self) -> &[Signature] {
+    pub(crate) fn signatures(&self) -> &[Signature] {
         &self.signatures
     }
 
@@ -105,7 +98,7 @@ impl Note {
     }
 
     /// Adds a signature, replacing any by the same key.
-    pub fn add(&mut self, signature: Signature) {
+    pub(crate) fn add(&mut self, signature: Signature) {
         self.signatures.retain(|it| (&it.name, it.id) != (&signature.name, signature.id));
         self.signatures.push(signature);
     }
@@ -181,15 +174,6 @@ impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = [&self.id.to_be_bytes()[..], &self.bytes].concat();
         writeln!(f, "{DASH}{} {}", self.name, STANDARD.encode(bytes))
-    }
-}
-
-/// Parses a line including its newline.
-impl FromStr for Signature {
-    type Err = NoteError;
-
-    fn from_str(line: &str) -> Result<Self, NoteError> {
-        Self::parse(line, 1)
     }
 }
 

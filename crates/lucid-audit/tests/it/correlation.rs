@@ -9,6 +9,7 @@ use lucid_audit::note::SigningKey;
 use serde_json::json;
 
 use crate::support::events::{GRACE, Recorded, annotate, brief, decision, event, time};
+use crate::support::format::sign;
 use crate::support::{ORIGIN, again, copy};
 
 /// Creates a log of `count` decisions with one event each.
@@ -173,8 +174,8 @@ async fn revoked_records_are_drift_only_with_an_anchor() {
     let late = pair.append(&decision(40)).await;
     pair.append(&decision(41)).await;
     for number in [40, 41] {
-        let mut instead = decision(number);
-        (instead.allowed, instead.overrules) = (false, Some(number));
+        let mut instead = json!(decision(number));
+        (instead["allowed"], instead["overrules"]) = (json!(false), json!(number));
         pair.append(&instead).await;
     }
     pair.events.extend([event(40), event(41), event(45)]);
@@ -194,8 +195,8 @@ async fn revoked_records_are_drift_only_with_an_anchor() {
 async fn revocations_of_other_calls_are_reported() {
     for (number, of) in [(40, 39), (40, 40), (40, 77)] {
         let mut pair = recorded(40).await;
-        let mut instead = decision(number);
-        (instead.allowed, instead.overrules) = (false, Some(of));
+        let mut instead = json!(decision(number));
+        (instead["allowed"], instead["overrules"]) = (json!(false), json!(of));
         pair.append(&instead).await;
         pair.events.push(event(40));
         assert_eq!(pair.drifts(), ["rewritten 40"], "{of}");
@@ -305,6 +306,6 @@ async fn pruned_records_are_no_drift_and_missing_ones_are() {
     let note = fs::read_to_string(recorded.path().join("minimum")).unwrap();
     let (text, _) = note.split_once("\n\n").unwrap();
     let minimum: lucid_audit::checkpoint::Checkpoint = format!("{text}\n").parse().unwrap();
-    fs::write(recorded.path().join("minimum"), minimum.sign(&other).unwrap().to_string()).unwrap();
+    fs::write(recorded.path().join("minimum"), sign(&minimum.to_string(), &other).to_string()).unwrap();
     assert!(recorded.drifts().contains(&"key-change".to_owned()));
 }

@@ -4,9 +4,11 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
+use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::log::{OpenError, Options};
-use lucid_audit::note::{Note, Signature, SigningKey};
-use lucid_audit::{Event, Hash, Log};
+use lucid_audit::note::{Note, SigningKey};
+use lucid_audit::{Hash, Log};
+use serde_json::{Value, json};
 
 use crate::support::format::{self, leaf_hash, root};
 use crate::support::{self, ORIGIN, again, append, key, record};
@@ -55,8 +57,8 @@ async fn a_torn_end_is_cut_off_and_recorded() {
         segment.write_all(torn).unwrap();
         let lines = reopened(folder.path(), &key);
         assert_eq!(lines[..600], before);
-        let event: Event = serde_json::from_slice(&lines[600]).unwrap();
-        assert!(matches!(event, Event::Recovered { bytes, .. } if bytes == torn.len() as u64), "{event:?}");
+        let event: Value = serde_json::from_slice(&lines[600]).unwrap();
+        assert_eq!((&event["event"], &event["bytes"]), (&json!("recovered"), &json!(torn.len())));
         assert_eq!(lines.len(), 601);
         // Recovery is recorded only once.
         assert_eq!(reopened(folder.path(), &key).len(), 601);
@@ -194,9 +196,9 @@ async fn another_key_takes_over_only_when_asked_to_and_on_record() {
     assert!(error.contains("is not signed by") && error.contains("by Options::with_adoption"), "{error}");
     drop(adopt(folder.path(), &new).unwrap());
     let lines = support::verify(folder.path(), new.verifier());
-    let event: Event = serde_json::from_slice(&lines[600]).unwrap();
-    let Event::KeyChanged { from, to, .. } = event else { panic!("{event:?}") };
-    assert_eq!((from.as_ref(), &to), (Some(old.verifier()), new.verifier()));
+    let event: Value = serde_json::from_slice(&lines[600]).unwrap();
+    let expected = [json!("key-changed"), json!(old.verifier()), json!(new.verifier())];
+    assert_eq!(["event", "from", "to"].map(|key| event[key].clone()), expected);
     assert!(refused(folder.path(), &old).contains("is not signed by"));
     assert_eq!(reopened(folder.path(), &new).len(), 601);
 }
@@ -256,7 +258,8 @@ async fn records_that_were_never_sealed_are_sealed_only_when_asked_to() {
     assert!(error.contains("the 1 records in"), "{error}");
     drop(adopt(folder.path(), &key).unwrap());
     let lines = support::verify(folder.path(), key.verifier());
-    assert!(matches!(serde_json::from_slice(&lines[1]).unwrap(), Event::KeyChanged { from: None, .. }));
+    let event: Value = serde_json::from_slice(&lines[1]).unwrap();
+    assert_eq!((&event["event"], event.get("from")), (&json!("key-changed"), None));
 }
 
 #[test]
@@ -271,7 +274,7 @@ fn paths_other_than_directories_are_named() {
 }
 
 /// Creates a cosignature (C2SP tlog-cosignature) with a third-party Ed25519 implementation.
-fn cosign(seed: u8, name: &str, text: &str, time: u64) -> (String, Signature) {
+fn cosign(seed: u8, name: &str, text: &str, time: u64) -> (String, String) {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
     use ed25519_dalek::Signer;
@@ -284,7 +287,7 @@ fn cosign(seed: u8, name: &str, text: &str, time: u64) -> (String, Signature) {
     let message = format!("cosignature/v1\ntime {time}\n{text}");
     let signature = [&time.to_be_bytes()[..], &key.sign(message.as_bytes()).to_bytes()].concat();
     let line = format!("\u{2014} {name} {}\n", STANDARD.encode([&id.to_be_bytes()[..], &signature].concat()));
-    (vkey, line.parse().unwrap())
+    (vkey, line)
 }
 
 #[tokio::test]
@@ -294,18 +297,13 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     let (vkey, good) = cosign(1, "witness.example/w1", note.text(), 1_679_315_147);
     let (second, also_good) = cosign(2, "witness.example/w2", note.text(), 1_679_315_148);
     let (_, stranger) = cosign(3, "witness.example/w3", note.text(), 1_679_315_147);
-    let (_, mut wrong) = cosign(1, "witness.example/w1", "another text\n", 1_679_315_147);
-    wrong.name = good.name.clone();
+    let (_, wrong) = cosign(1, "witness.example/w1", "another text\n", 1_679_315_147);
     let witnesses = || [vkey.parse().unwrap(), second.parse().unwrap()];
     let open = || {
         Log::open(folder.path(), Options::new().with_key(again(&key)).with_witnesses(witnesses())).unwrap()
     };
     let log = open();
-    let with = |signature: &Signature| {
-        let mut note = note.clone();
-        note.add(signature.clone());
-        note.to_string()
-    };
+    let with = |signature: &str| format!("{note}{signature}");
     assert!(log.cosign(&note.to_string()).unwrap_err().to_string().contains("none of the signatures"));
     assert!(log.cosign(&with(&stranger)).unwrap_err().to_string().contains("witness.example/w2"));
     assert!(log.cosign(&with(&wrong)).unwrap_err().to_string().contains("is not one of this text"));
@@ -320,27 +318,23 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     for witness in witnesses() {
         assert!(kept.verify(&witness).unwrap().is_some());
     }
-    assert_eq!(kept.signatures().len(), 3);
+    assert_eq!(kept.to_string().matches("\n\u{2014} ").count(), 3);
     // A checkpoint that this log never signed.
-    let forged = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, 600, other_root()).sign(&key).unwrap();
+    let forged = format::sign(&Checkpoint::new(ORIGIN, 600, other_root()).to_string(), &key);
     let (_, signature) = cosign(1, "witness.example/w1", forged.text(), 1_679_315_149);
-    let mut forged = forged;
-    forged.add(signature);
-    assert!(log.cosign(&forged.to_string()).unwrap_err().to_string().contains("in this log they have"));
+    let forged = format!("{forged}{signature}");
+    assert!(log.cosign(&forged).unwrap_err().to_string().contains("in this log they have"));
     drop(log);
     assert_eq!(open().status().cosigned_size, 600);
     // Without a process that has the log open.
-    let cosigned = |note: &Note| {
-        lucid_audit::log::cosign(folder.path(), Some(key.verifier()), witnesses(), &note.to_string())
-    };
+    let cosigned =
+        |note: &str| lucid_audit::log::cosign(folder.path(), Some(key.verifier()), witnesses(), note);
     let latest: Note = fs::read_to_string(folder.path().join(format::CHECKPOINT)).unwrap().parse().unwrap();
     let (_, signature) = cosign(2, "witness.example/w2", latest.text(), 1_679_315_150);
-    let mut later = latest;
-    later.add(signature);
+    let later = format!("{latest}{signature}");
     let found = cosigned(&later).unwrap();
     assert_eq!((found.size, found.witnesses), (601, vec!["witness.example/w2".to_owned()]));
-    let note = later.to_string();
-    assert_eq!(lucid_audit::log::cosign(folder.path(), None, witnesses(), &note).unwrap().size, 601);
+    assert_eq!(lucid_audit::log::cosign(folder.path(), None, witnesses(), &later).unwrap().size, 601);
     assert!(cosigned(&forged).unwrap_err().to_string().contains("in this log they have"));
 }
 
@@ -354,7 +348,7 @@ async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
         (500, other_root(), Some("witnesses have cosigned 500 records")),
         (601, root, Some("the checkpoint is of 600")),
     ] {
-        let seen = lucid_audit::checkpoint::Checkpoint::new(ORIGIN, size, root).sign(&key).unwrap();
+        let seen = format::sign(&Checkpoint::new(ORIGIN, size, root).to_string(), &key);
         fs::write(folder.path().join(format::COSIGNED), seen.to_string()).unwrap();
         let opened = Log::open(folder.path(), Options::new().with_key(again(&key)));
         match refused {

@@ -21,7 +21,6 @@ async fn the_ring_keeps_the_latest_in_order() {
     }
     let uids: Vec<String> = recorder.latest().iter().map(|entry| entry.decision().uid).collect();
     assert_eq!(uids, ["2", "3", "4"]);
-    assert_eq!(recorder.since(4).len(), 1);
     let none = Recorder::new(0);
     none.record(decision(1)).await.unwrap();
     assert!(none.latest().is_empty());
@@ -35,7 +34,7 @@ async fn waiting_readers_get_each_decision() {
     tokio::spawn(async move { other.record(decision(1)).await });
     watch.changed().await.unwrap();
     assert_eq!(*watch.borrow_and_update(), 1);
-    assert_eq!(recorder.since(0)[0].decision().uid, "1");
+    assert_eq!(recorder.latest()[0].decision().uid, "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]

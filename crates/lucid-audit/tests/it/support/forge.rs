@@ -6,7 +6,7 @@ use std::path::Path;
 use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::note::SigningKey;
 
-use super::format::{CHECKPOINT, SEGMENTS, TILES, VKEY, ZERO, leaf_hash, line, root, segment, tiles};
+use super::format::{CHECKPOINT, SEGMENTS, TILES, VKEY, ZERO, leaf_hash, line, root, segment, sign, tiles};
 
 /// Lines of a log, without newlines.
 pub(crate) type Lines = Vec<Vec<u8>>;
@@ -51,7 +51,8 @@ pub(crate) fn seal(directory: &Path, lines: &[Vec<u8>], key: &SigningKey) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     }
-    fs::write(directory.join(CHECKPOINT), checkpoint(lines, key).sign(key).unwrap().to_string()).unwrap();
+    fs::write(directory.join(CHECKPOINT), sign(&checkpoint(lines, key).to_string(), key).to_string())
+        .unwrap();
     fs::write(directory.join(VKEY), format!("{}\n", key.verifier())).unwrap();
 }
 

@@ -1,8 +1,10 @@
-//! Format of a log, with hashes and tiles by a third-party implementation.
+//! Format of a log, with hashes, tiles and signatures by third-party implementations.
 
 use std::path::{Path, PathBuf};
 
 use lucid_audit::Hash;
+use lucid_audit::note::{Note, SigningKey};
+use signed_note::StandardSigner;
 use tlog_tiles::{Error, HashReader, Tile, node_hash, record_hash, split_stored_hash_index};
 
 pub(crate) const CHECKPOINT: &str = "checkpoint";
@@ -13,6 +15,17 @@ pub(crate) const MINIMUM: &str = "minimum";
 pub(crate) const SEGMENTS: &str = "segments";
 pub(crate) const TILES: &str = "tile";
 pub(crate) const VKEY: &str = "vkey";
+
+/// Signs a text, or adds a signature to those of a note.
+pub(crate) fn sign(note: &str, key: &SigningKey) -> Note {
+    let signer = StandardSigner::new(&key.to_secret()).unwrap();
+    let mut note = match signed_note::Note::from_bytes(note.as_bytes()) {
+        Ok(note) => note,
+        Err(_) => signed_note::Note::new(note.as_bytes(), &[]).unwrap(),
+    };
+    note.add_sigs(&[&signer]).unwrap();
+    String::from_utf8(note.to_bytes()).unwrap().parse().unwrap()
+}
 
 /// `prev` of the first record.
 pub(crate) const ZERO: Hash = Hash([0; 32]);
