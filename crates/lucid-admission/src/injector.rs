@@ -231,7 +231,7 @@ fn answer(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String])
             notices.extend(patch.warnings.iter().map(Notice::from));
             chain.extend(plan.containers.into_iter().map(|container| container.name));
             let outcome = if patch.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
-            (AdmissionResponse::patch(JsonPatch::from_checked_text(patch.text)), outcome)
+            (AdmissionResponse::patch(JsonPatch::from_text_unchecked(patch.text)), outcome)
         }
         // In mode `enforce`, `/validate` denies the pod.
         Decision::Impossible { reason } => {

@@ -199,8 +199,8 @@ pub(crate) fn record_response<'a>(
 mod tests {
     use std::path::Path;
 
-    use lucid_audit::log::Options;
     use lucid_audit::OnFailure;
+    use lucid_audit::log::Options;
     use serde_json::{Value, json};
 
     use super::*;

@@ -31,8 +31,8 @@ pub struct JsonPatch(Form);
 #[derive(Clone, Debug)]
 enum Form {
     Operations(json_patch::Patch),
-    /// Text that its author has checked. Its operations are read when they are asked for.
-    Checked {
+    /// Text that nobody has read here. Its operations are read when they are asked for.
+    Text {
         text: Bytes,
         operations: OnceLock<json_patch::Patch>,
     },
@@ -76,27 +76,36 @@ impl JsonPatch {
         serde_json::from_slice::<json_patch::Patch>(text).map(Self::from).map_err(operations_error)
     }
 
-    /// Takes the JSON text of a patch as it is; an empty text is an empty patch. The caller guarantees that it is a list of RFC 6902 operations, with Go's
-    /// escapes (`\u003c` for `<`), that applies to the object of the request and changes allowed fields only.
+    /// Creates a patch from JSON text without checking it; an empty text is an empty patch.
     ///
-    /// Only debug builds check this, for which a property test of the caller is the place, and any build checks the
-    /// `allowedPaths` of an administrator. Use it where a patch is made of prepared parts, whose operations would cost more
-    /// than the rest of the call; [`from_operations`](Self::from_operations) is right elsewhere.
+    /// The caller guarantees that it is a list of RFC 6902 operations, with Go's escapes (`\u003c` for `<`), that applies
+    /// to the object of the request and changes allowed fields only. A property test is the place to show this. Debug
+    /// builds check it, and any build does if an administrator sets `allowedPaths`. Use it where a patch is made of
+    /// prepared parts, and reading them would cost more than the rest of the call;
+    /// [`from_operations`](Self::from_operations) is right elsewhere.
     #[must_use]
-    pub fn from_checked_text(text: impl Into<Bytes>) -> Self {
-        Self(Form::Checked { text: text.into(), operations: OnceLock::new() })
+    pub fn from_text_unchecked(text: impl Into<Bytes>) -> Self {
+        Self(Form::Text { text: text.into(), operations: OnceLock::new() })
     }
 
-    /// Returns `true` if the author of the patch has checked it.
-    pub(crate) const fn is_checked(&self) -> bool {
-        matches!(self.0, Form::Checked { .. })
+    /// Returns `true` if the author of the patch guarantees that it applies.
+    pub(crate) const fn is_unchecked(&self) -> bool {
+        matches!(self.0, Form::Text { .. })
+    }
+
+    /// Fails if the text is not a list of operations.
+    pub(crate) fn check_text(&self) -> Result<(), PatchError> {
+        match &self.0 {
+            Form::Text { text, .. } if !self.is_empty() => Self::from_slice(text).map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the JSON text, with the same escapes as Go: the API server compares the value of a `test` operation byte by
     /// byte with its own serialization.
     pub(crate) fn text(&self) -> Result<Bytes, serde_json::Error> {
         match &self.0 {
-            Form::Checked { text, .. } => Ok(text.clone()),
+            Form::Text { text, .. } => Ok(text.clone()),
             Form::Operations(operations) => {
                 let mut text = Vec::with_capacity(1024);
                 let mut serializer = serde_json::Serializer::with_formatter(&mut text, GoEscapes);
@@ -203,16 +212,16 @@ impl JsonPatch {
     pub fn is_empty(&self) -> bool {
         match &self.0 {
             Form::Operations(operations) => operations.is_empty(),
-            Form::Checked { text, .. } => matches!(text.trim_ascii(), b"" | b"[]"),
+            Form::Text { text, .. } => matches!(text.trim_ascii(), b"" | b"[]"),
         }
     }
 
-    /// The operations; none if the text of a [checked](Self::from_checked_text) patch is not a list of operations.
+    /// The operations; none if an [unchecked text](Self::from_text_unchecked) is not a list of operations.
     #[must_use]
     pub fn operations(&self) -> &json_patch::Patch {
         match &self.0 {
             Form::Operations(operations) => operations,
-            Form::Checked { text, operations } => {
+            Form::Text { text, operations } => {
                 operations.get_or_init(|| serde_json::from_slice(text).unwrap_or_default())
             }
         }

@@ -185,3 +185,11 @@ async fn responses_reach_the_function() {
         assert_eq!(answer.get("patch").is_some(), name == "patched", "{answer}");
     }
 }
+
+#[tokio::test]
+async fn text_that_is_no_patch_is_never_permitted() {
+    let text = r#"[{"op": "ADD", "path": "/spec/hostNetwork", "value": true}]"#;
+    let webhook = mutating(async || AdmissionResponse::patch(JsonPatch::from_text_unchecked(text)))
+        .with_permissions(fixed(json!({"allowedPaths": ["/metadata/labels"]})));
+    assert_eq!(ask(webhook, json!({})).await["allowed"], false);
+}

@@ -1,6 +1,6 @@
 //! Health, verdicts, addresses, ports and the end.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::time::Instant;
 
 use serde_json::Value;
