@@ -5,10 +5,9 @@ use std::fmt;
 
 use jiff::Timestamp;
 use lucid_chain::{PodError, PodView};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use lucid_text::Line;
+use lucid_text::json::{self, Reader};
 use serde_json::Value;
-use serde_json::value::RawValue;
 use snafu::Snafu;
 
 use crate::evaluated_keys::EvaluatedKeys;
@@ -144,14 +143,10 @@ pub struct SubjectError {
 }
 
 impl SubjectError {
-    fn object(workload: Workload, error: serde_json::Error) -> Self {
-        Self {
-            workload,
-            problem: format!(
-                "failed to read the {workload}: {}",
-                lucid_text::json::Error::from(error).problem()
-            ),
-        }
+    fn object(workload: Workload, error: &json::Error) -> Self {
+        let problem =
+            format!("failed to read the {workload} at {}: {}", Line(error.path()), Line(&error.problem()));
+        Self { workload, problem }
     }
 
     fn pod(workload: Workload, error: &PodError) -> Self {
@@ -261,7 +256,7 @@ struct Part<'a> {
     /// JSON of the `spec` or template.
     spec: &'a str,
     /// JSON of a pod's labels and annotations.
-    labels: [Option<&'a RawValue>; 2],
+    labels: [Option<&'a str>; 2],
     pod: &'a [u8],
 }
 
@@ -271,8 +266,7 @@ impl<'a> Part<'a> {
         let mut labels = self.labels.into_iter().zip(other.labels);
         // The API server writes both objects of a request alike.
         self.spec == other.spec
-            && labels.all(|lists| {
-                let (before, after) = (lists.0.map(RawValue::get), lists.1.map(RawValue::get));
+            && labels.all(|(before, after)| {
                 let is_equal = |keys| {
                     let (before, after) = (evaluated(before, keys), evaluated(after, keys));
                     before.is_some() && before == after
@@ -282,56 +276,51 @@ impl<'a> Part<'a> {
     }
 
     fn from_object(workload: Workload, json: &'a [u8]) -> Result<Option<Self>, SubjectError> {
-        let invalid = |error| SubjectError::object(workload, error);
-        let object: Object<'a> = serde_json::from_slice(json).map_err(invalid)?;
-        let inner = |json: Option<&'a RawValue>| match json {
-            Some(json) => serde_json::from_str::<Inner<'a>>(json.get()).map_err(invalid),
-            None => Ok(Inner::default()),
+        Self::read(workload, json).map_err(|error| SubjectError::object(workload, &error))
+    }
+
+    fn read(workload: Workload, json: &'a [u8]) -> Result<Option<Self>, json::Error> {
+        let (first, rest): (_, &[_]) = match workload {
+            Workload::Pod => ("spec", &[]),
+            Workload::PodTemplate => ("template", &[]),
+            Workload::CronJob => ("spec", &["jobTemplate", "spec", "template"]),
+            _ => ("spec", &["template"]),
         };
-        let spec = match workload {
-            Workload::Pod => object.spec,
-            Workload::PodTemplate => object.template,
-            Workload::CronJob => inner(inner(inner(object.spec)?.job_template)?.spec)?.template,
-            _ => inner(object.spec)?.template,
-        };
-        let metadata = object.metadata.unwrap_or_default();
+        let (mut metadata, mut spec) = (None, None);
+        let mut reader = Reader::new(str::from_utf8(json).map_err(json::Error::new)?);
+        reader.object(|reader, key| match key {
+            "metadata" => reader.member(&mut metadata, read_metadata),
+            key if key == first => reader.member(&mut spec, |reader| raw_at(reader, rest)),
+            _ => reader.skip(),
+        })?;
+        reader.end()?;
+        let [deletion, labels, annotations] = metadata.unwrap_or_default();
         let is_pod = workload.is_pod();
-        Ok(spec.map(|spec| Self {
-            is_being_deleted: metadata.deletion_timestamp.is_some(),
-            spec: spec.get(),
-            labels: [metadata.labels, metadata.annotations].map(|labels| labels.filter(|_| is_pod)),
-            pod: if is_pod { json } else { spec.get().as_bytes() },
+        Ok(spec.flatten().map(|spec| Self {
+            is_being_deleted: deletion.is_some(),
+            spec,
+            labels: [labels, annotations].map(|labels| labels.filter(|_| is_pod)),
+            pod: if is_pod { json } else { spec.as_bytes() },
         }))
     }
 }
 
-#[derive(Deserialize)]
-struct Object<'a> {
-    #[serde(borrow)]
-    metadata: Option<Metadata<'a>>,
-    #[serde(borrow)]
-    spec: Option<&'a RawValue>,
-    #[serde(borrow)]
-    template: Option<&'a RawValue>,
+/// Returns the JSON at a path of members.
+fn raw_at<'a>(reader: &mut Reader<'a>, path: &[&str]) -> Result<Option<&'a str>, json::Error> {
+    match path {
+        [] => reader.raw().map(Some),
+        [name, rest @ ..] => reader.only_member(name, |reader| raw_at(reader, rest)).map(Option::flatten),
+    }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata<'a> {
-    deletion_timestamp: Option<IgnoredAny>,
-    #[serde(borrow)]
-    labels: Option<&'a RawValue>,
-    #[serde(borrow)]
-    annotations: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Inner<'a> {
-    #[serde(borrow)]
-    spec: Option<&'a RawValue>,
-    #[serde(borrow)]
-    template: Option<&'a RawValue>,
-    #[serde(borrow)]
-    job_template: Option<&'a RawValue>,
+/// Returns the JSON of the deletion timestamp, labels and annotations.
+fn read_metadata<'a>(reader: &mut Reader<'a>) -> Result<[Option<&'a str>; 3], json::Error> {
+    let mut members = [None; 3];
+    reader.object(|reader, key| match key {
+        "deletionTimestamp" => reader.member(&mut members[0], Reader::raw),
+        "labels" => reader.member(&mut members[1], Reader::raw),
+        "annotations" => reader.member(&mut members[2], Reader::raw),
+        _ => reader.skip(),
+    })?;
+    Ok(members)
 }
