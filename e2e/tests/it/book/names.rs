@@ -90,6 +90,7 @@ fn documented_metrics_exist() {
         "proxy",
         "shared",
         "testbed",
+        "text",
         "validator",
         "webhook",
         "webhook_test",
