@@ -57,6 +57,13 @@ pub(crate) fn as_text(data: &[u8]) -> Option<&str> {
     str::from_utf8(data).ok().filter(|text| !text.contains('\0'))
 }
 
+/// Returns `true` for the beginning of a JSON object or array, in any encoding that parsers detect.
+pub(crate) fn begins_like_json(data: &[u8]) -> bool {
+    // Byte order marks, and what pads characters in UTF-16 and UTF-32.
+    let is_ignored = |byte: &u8| b"\0\xef\xbb\xbf\xfe\xff".contains(byte) || byte.is_ascii_whitespace();
+    data.iter().find(|byte| !is_ignored(byte)).is_some_and(|first| b"{[".contains(first))
+}
+
 /// Returns `true` unless `content_type` states an encoding in which ASCII has another meaning.
 pub(crate) fn is_like_ascii(content_type: &str) -> bool {
     let known = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252"];

@@ -16,8 +16,8 @@ use tracing::Instrument as _;
 use crate::{
     Direction, Settings, Unjudged,
     body::{
-        Body, Buffered, Response, Room, Unbuffered, as_text, beginning, content_type, copied, discard, full,
-        is_like_ascii, json_response, skip,
+        Body, Buffered, Response, Room, Unbuffered, as_text, beginning, begins_like_json, content_type,
+        copied, discard, full, is_like_ascii, json_response, skip,
     },
     coding::{ACCEPTED, DecodeError, MAX_CODINGS, codings, decode, decoded, remove_headers},
     json::Document,
@@ -66,14 +66,15 @@ impl Examiner<'_> {
         let judged = whole::judge_uri(&self.panel, &path, parts.uri.query()).await;
         judged.map_err(|denial| self.denied(&unknown, &denial))?;
         let passes = self.settings.unjudged == Unjudged::Pass;
-        if body.is_end_stream() || passes && codings(&parts.headers).is_err() {
+        if body.is_end_stream() {
             return Ok((unknown, body));
         }
         let buffered = self.read(&unknown, &mut parts.headers, body).await?;
         self.panel.telemetry.count_bytes("request", buffered.data.len());
         let content_type = content_type(&parts.headers);
-        let Some(text) = as_text(&buffered.data).filter(|_| is_like_ascii(&content_type)) else {
-            return match passes {
+        // Callers choose the headers, which most servers of JSON ignore: a false one does not let text pass.
+        let Some(text) = as_text(&buffered.data).filter(|_| passes || is_like_ascii(&content_type)) else {
+            return match passes && !begins_like_json(&buffered.data) {
                 true => Ok((unknown, buffered.into_body())),
                 false => Err(self.unjudged(&unknown, NOT_UTF_8)),
             };
@@ -134,6 +135,7 @@ impl Examiner<'_> {
         };
         let codings = match codings(headers) {
             Ok(codings) => codings,
+            Err(_) if self.settings.unjudged == Unjudged::Pass => Vec::new(),
             Err(found) => {
                 skip(headers, body).await;
                 let message =

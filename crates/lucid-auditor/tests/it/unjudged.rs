@@ -21,6 +21,25 @@ async fn json_in_other_encodings_is_not_judged_as_if_it_were_text() {
 }
 
 #[tokio::test]
+async fn text_is_judged_whatever_the_headers_call_it() {
+    let (model, count) = crate::counting_model().await;
+    let address = auditor_with(model, &[("LUCID_UNJUDGED", "pass")], both).await;
+    let text = r#"{"prompt":"the secret word"}"#;
+    let utf_16: Vec<u8> = format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_be_bytes).collect();
+    for (name, value, body, status) in [
+        ("content-encoding", "compress", text.as_bytes(), 403),
+        ("content-type", "application/json; charset=utf-16", text.as_bytes(), 403),
+        // Parsers replace the byte, or detect the encoding.
+        ("x", "", &[text.as_bytes(), b"\xff"].concat(), 415),
+        ("x", "", &utf_16, 415),
+    ] {
+        let request = client().post(format!("http://{address}/")).header(name, value).body(body.to_vec());
+        assert_eq!(request.send().await.unwrap().status(), status, "{name}: {value}");
+    }
+    assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
 async fn token_ids_cannot_be_judged() {
     for body in [
         r#"{"prompt":[464,3200]}"#,
