@@ -208,12 +208,12 @@ impl<'a> Document<'a> {
         text.trim_start_matches(SEPARATORS).trim_start().starts_with(['{', '[', '"'])
     }
 
-    /// Returns the outermost containers that are members of these names, in order.
-    pub(crate) fn outermost(&self, names: &[&str]) -> Vec<Range<usize>> {
+    /// Returns the outermost containers for which `is` holds, in order.
+    pub(crate) fn outermost(&self, is: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
         let mut outermost: Vec<Range<usize>> = Vec::new();
-        for node in self.nodes.iter().filter(|node| node.kind == Kind::Container) {
-            let is_named = node.step.name().is_some_and(|name| names.contains(&name));
-            if is_named && outermost.last().is_none_or(|last| last.end <= node.range.start) {
+        for (index, node) in self.nodes.iter().enumerate() {
+            let is_inside = outermost.last().is_some_and(|last| node.range.start < last.end);
+            if node.kind == Kind::Container && !is_inside && is(index) {
                 outermost.push(node.range.clone());
             }
         }

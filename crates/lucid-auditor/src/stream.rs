@@ -57,6 +57,8 @@ pub(crate) struct Stream {
     sent: Option<Box<dyn Sent>>,
     /// Answers that have begun and whose end is not sent.
     choices: BTreeSet<u32>,
+    /// A text is masked.
+    is_masked: bool,
 }
 
 /// An event that waits for its verdicts.
@@ -106,6 +108,7 @@ impl Stream {
             protocol,
             sent: None,
             choices: BTreeSet::new(),
+            is_masked: false,
         }
     }
 
@@ -298,7 +301,7 @@ impl Stream {
                 Outcome::Mask(spans) => return Err(Denial::irreplaceable(&spans, MALFORMED)),
             }
         }
-        held.echoes = document.outermost(protocol.echoes);
+        held.echoes = protocol.echoes(&document);
         Ok(kinds)
     }
 
@@ -421,7 +424,10 @@ impl Stream {
             self.protocol = protocol;
         }
         let is_noted = protocol.is_some_and(|it| self.sent.is_none() || pieces.is_empty() || it.keeps_texts);
-        let is_edited = !edits.is_empty();
+        self.is_masked |= !edits.is_empty();
+        // Without text of its own, an event repeats that of the others.
+        let is_repeated = pieces.is_empty() && !echoes.is_empty();
+        let is_edited = !edits.is_empty() || self.is_masked && is_repeated;
         if !is_edited && !is_noted {
             return raw;
         }

@@ -52,7 +52,7 @@ pub(crate) async fn judge(
     };
     if document.is_json && !is_form {
         add(texts_of(document, protocol, direction), Place::At(0, None));
-        echoes = document.outermost(protocol.echoes);
+        echoes = protocol.echoes(document);
     } else {
         let rest = match is_form {
             true => body.to_owned(),

@@ -97,7 +97,8 @@ const COMMON: Protocol = Protocol {
         let ended: Vec<_> = ended.filter_map(|node| COMMON.choice(document, node)).collect();
         if ended.is_empty() { Effect::None } else { Effect::Ends(ended) }
     },
-    echoes: &["logprobs"],
+    // vLLM sends token ids on demand.
+    echoes: &["logprobs", "token_ids"],
     // Rows of batch files have `custom_id`, `url` and `body`.
     names: "
         body custom_id url

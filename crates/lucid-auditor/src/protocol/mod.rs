@@ -19,6 +19,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeSet, HashMap},
     fmt,
+    ops::Range,
     sync::LazyLock,
 };
 
@@ -86,8 +87,8 @@ pub(crate) struct Protocol {
     pub(crate) effect: fn(&Document<'_>) -> Effect,
     /// First byte of a JSON answer that is a stream: the elements of its first array are events.
     pub(crate) elements: Option<u8>,
-    /// Members that repeat the text, and are removed if it is masked.
-    pub(crate) echoes: &'static [&'static str],
+    /// Members that repeat the text, also as token ids, and are removed if it is masked.
+    echoes: &'static [&'static str],
     /// Names of members that no rule names, with spaces between them.
     names: &'static str,
     /// Members whose values are identifiers, in the same form.
@@ -181,6 +182,15 @@ impl Protocol {
                     || is("type", |kind| kind.ends_with("_call") || kind == "reasoning"))
         };
         (1..document.nodes.len()).rev().find(is_answer)
+    }
+
+    /// Returns the containers that repeat the text.
+    pub(crate) fn echoes(&self, document: &Document<'_>) -> Vec<Range<usize>> {
+        let is_echo = |node: usize| {
+            let name = document.nodes[node].step.name();
+            name.is_some_and(|name| self.echoes.contains(&name)) && !media::is_free(document, node)
+        };
+        document.outermost(is_echo)
     }
 
     /// Returns the indices of the answers in a document.

@@ -70,6 +70,8 @@ const COMMON: Protocol = Protocol {
         Some("true") => Effect::EndsAll,
         _ => Effect::None,
     },
+    // Token ids of all texts, which the next request may repeat.
+    echoes: &["context"],
     names: "
         context done embedding embeddings eval_count eval_duration keep_alive load_duration options
         prompt_eval_count prompt_eval_duration think tool_name total_duration",

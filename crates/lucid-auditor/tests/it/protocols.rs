@@ -354,13 +354,30 @@ async fn whole_answers_are_refused_and_masked() {
 #[tokio::test]
 async fn tokens_of_a_masked_answer_are_removed() {
     let logprobs = json!({"content": [{"token": CARD, "bytes": [52]}], "logprobs": {"token": CARD}});
-    let body = json!({"choices": [{"index": 0, "logprobs": logprobs, "message": {"content": CARD}}]});
+    let body = json!({"choices": [{"index": 0, "logprobs": logprobs, "token_ids": [1], "message": {"content": CARD}}]});
     let model = streaming("application/json", vec![body.to_string()]);
     let address = auditor_with(serve(model).await, &[], both).await;
     let answer =
         client().post(format!("http://{address}/v1/chat/completions")).json(&json!({})).send().await.unwrap();
-    let expected = json!({"choices": [{"index": 0, "message": {"content": "<CARD>"}, "logprobs": null}]});
+    let expected = json!({"choices": [{"index": 0, "message": {"content": "<CARD>"}, "logprobs": null, "token_ids": []}]});
     assert_eq!(answer.json::<Value>().await.unwrap(), expected);
+
+    // Ollama sends the token ids of all texts in the end.
+    for (text, context) in [(CARD, json!([])), ("hello", json!([1, 2]))] {
+        let lines = [
+            json!({"model": "m", "response": format!("{text} "), "done": false}),
+            json!({"model": "m", "response": "", "done": true, "context": [1, 2]}),
+        ];
+        let lines = lines.map(|line| format!("{line}\n")).to_vec();
+        let (content, _) = streamed("/api/generate", "application/x-ndjson", lines).await;
+        assert_eq!(events(&content).last().unwrap()["context"], context, "{content}");
+    }
+    // The argument of a tool repeats nothing.
+    let call = json!({"function": {"name": "f", "arguments": {"context": ["a"]}}});
+    let line = json!({"message": {"content": CARD, "tool_calls": [call]}, "done": true});
+    let (content, _) = streamed("/api/chat", "application/x-ndjson", vec![format!("{line}\n")]).await;
+    let call = &events(&content)[0]["message"]["tool_calls"][0];
+    assert_eq!(call["function"]["arguments"]["context"], json!(["a"]), "{content}");
 }
 
 #[tokio::test]
