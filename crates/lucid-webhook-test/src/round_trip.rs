@@ -111,8 +111,12 @@ pub fn crd(converter: &Converter, definition: &CustomResourceDefinition) -> Resu
     Ok(())
 }
 
-/// Tests that objects with missing fields (see [`schema::partial_objects`]) are converted between the hub and every
-/// served or stored version of the definition. The round trip need not preserve them.
+/// Tests that objects with missing fields, including required fields and the metadata, are converted between the hub and
+/// every served or stored version of the definition. The round trip need not preserve them.
+///
+/// The API server sends such objects to conversion webhooks: a server-side apply converts the rest of an object after the
+/// fields of a manager are removed (kubernetes/kubernetes#117356). Atomic maps and lists (`x-kubernetes-map-type`,
+/// `x-kubernetes-list-type`; the default for lists) are either complete or absent.
 ///
 /// If this fails, so does a server-side apply to an object previously applied in another version. Types whose fields
 /// are all `Option`s or have defaults pass.
