@@ -105,16 +105,26 @@ fn texts(text: &[u8]) {
 
 /// Lines of a log and of the API server, as they come.
 fn correlation(lines: &[u8]) {
+    let folder = temporary("correlated");
+    drop(fs::remove_dir_all(&folder));
+    let segment = folder.join("segments/00000000000000000000.jsonl");
+    write(&folder, &[(segment.clone(), Vec::new())]);
     let mut correlator = Correlator::new(SignedDuration::from_secs(30));
-    let log = correlator.add_log("log", vec![LOG.key.clone()]);
-    for line in lines.split(|byte| *byte == b'\n') {
+    correlator.add_log(&folder, vec![LOG.key.clone()]);
+    let mut records = Vec::new();
+    for line in lines.split(|byte| *byte == b'\n').chain([&b""[..]]) {
         match line.split_first() {
             Some((b'e', event)) => correlator.event(event),
-            Some((b'r', record)) => correlator.record(log, record),
-            Some((b'c', note)) => correlator.checkpoint(log, &String::from_utf8_lossy(note), None),
-            _ => drop(correlator.settle(jiff::Timestamp::UNIX_EPOCH)),
+            Some((b'r', record)) => records.extend([record, b"\n"].concat()),
+            Some((b'c', note)) => fs::write(folder.join("checkpoint"), note).expect("a file"),
+            _ => {
+                fs::write(&segment, &records).expect("a file");
+                drop(correlator.read().map_err(|error| error.to_string()));
+                drop(correlator.settle(jiff::Timestamp::UNIX_EPOCH));
+            }
         }
     }
+    drop(correlator.read_again().map_err(|error| error.to_string()));
     for drift in correlator.finish(jiff::Timestamp::UNIX_EPOCH) {
         drop(drift.to_string());
     }

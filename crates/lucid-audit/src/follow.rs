@@ -46,8 +46,9 @@ fn lines_from(file: &mut File, offset: u64, each: &mut dyn FnMut(&[u8])) -> io::
 /// Follows the lines of a log.
 #[derive(Debug)]
 pub struct LogFollower {
-    directory: PathBuf,
-    segment: Option<u64>,
+    pub(crate) directory: PathBuf,
+    /// First record of the segment read last.
+    pub(crate) segment: Option<u64>,
     offset: u64,
     /// Stamps of the segments when they were last re-read, by the sequence number of their first record.
     stamps: BTreeMap<u64, Stamp>,
@@ -55,7 +56,7 @@ pub struct LogFollower {
 
 /// Minimum index of a pruned log, not verified yet.
 #[derive(Clone, Debug)]
-pub struct MinimumIndex {
+pub(crate) struct MinimumIndex {
     pub(crate) note: String,
     /// Tree over the pruned records, if its tiles can be read.
     pub(crate) tree: Option<Frontier>,
@@ -71,28 +72,14 @@ impl LogFollower {
         Self { directory: directory.into(), segment: None, offset: 0, stamps: BTreeMap::new() }
     }
 
-    /// Returns the log's directory.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     /// Reads the log's checkpoint and `vkey`, each `None` if missing.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a file cannot be read, is too large or is not UTF-8.
-    pub fn checkpoint(&self) -> Result<(Option<String>, Option<String>), Error> {
+    pub(crate) fn checkpoint(&self) -> Result<(Option<String>, Option<String>), Error> {
         let text = |name| read::text(&self.directory.join(name));
         Ok((text(layout::CHECKPOINT)?, text(layout::VKEY)?))
     }
 
     /// Reads the minimum index of a pruned log, `None` if it keeps all records.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read, is too large or is not UTF-8.
-    pub fn minimum(&self) -> Result<Option<MinimumIndex>, Error> {
+    pub(crate) fn minimum(&self) -> Result<Option<MinimumIndex>, Error> {
         let directory = &self.directory;
         let Some(note) = read::text(&directory.join(layout::MINIMUM))? else { return Ok(None) };
         let size = checkpoint::parse(&note).ok().map(|(_, checkpoint)| checkpoint.size);
@@ -133,11 +120,7 @@ impl LogFollower {
     /// Passes the lines of segments modified since the last re-read to `each`, with the sequence number expected at their
     /// position, as far as [`Self::poll`] has read. A missing segment, or the first line missing at the end of one, yields an
     /// empty line. Returning `false` from `each` skips the rest of the segment.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a segment cannot be read.
-    pub fn reread(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), Error> {
+    pub(crate) fn reread(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), Error> {
         let Some(current) = self.segment else { return Ok(()) };
         let mut segments = read::list(&self.directory)?.segments;
         segments.retain(|it| it.first <= current);
@@ -192,12 +175,6 @@ impl EventFollower {
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), open: None, read: BTreeSet::new(), compressed: Vec::new() }
-    }
-
-    /// Returns the path of the current file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Returns the rotated files that were skipped because they are compressed.

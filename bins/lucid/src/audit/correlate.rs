@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use lucid_audit::correlate::{Correlator, Drift, DriftClass, LogId, Tally};
-use lucid_audit::follow::{EventFollower, LogFollower};
+use lucid_audit::correlate::{Correlator, Drift, DriftClass, Tally};
+use lucid_audit::follow::EventFollower;
 use lucid_audit::note::VerifierKey;
 use serde_json::json;
 
@@ -91,9 +91,9 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
     let mut again = Instant::now();
     let mut ended = !args.follow;
     loop {
-        compared.read()?;
+        compared.read(args)?;
         if args.follow && (ended || again.elapsed() >= AGAIN) {
-            compared.read_again()?;
+            compared.correlator.read_again()?;
             again = Instant::now();
         }
         let found = if args.follow {
@@ -136,34 +136,27 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
 
 struct Compared {
     correlator: Correlator,
-    logs: Vec<(LogId, LogFollower)>,
     /// File of the events; `None` for standard input.
     events: Option<EventFollower>,
-    /// `true` if the logs must be sealed.
-    keyed: bool,
 }
 
 impl Compared {
     fn new(args: &CorrelateArgs) -> Self {
         let mut correlator = Correlator::new(SignedDuration::from_secs(args.grace_seconds.into()));
-        let mut add = |path: &PathBuf| {
-            let log = correlator.add_log(path.display().to_string(), args.key.clone());
-            (log, LogFollower::new(path))
-        };
-        let logs = args.log.iter().map(&mut add).collect();
+        args.log.iter().for_each(|path| correlator.add_log(path, args.key.clone()));
         let path = &args.apiserver_audit;
         let events = (path.as_os_str() != "-").then(|| EventFollower::new(path));
-        Self { correlator, logs, events, keyed: !args.key.is_empty() }
+        Self { correlator, events }
     }
 
     /// Reads new data, events first, so that the record of each event is present when the logs are read.
-    fn read(&mut self) -> Result<()> {
+    fn read(&mut self, args: &CorrelateArgs) -> Result<()> {
         let correlator = &mut self.correlator;
         match &mut self.events {
             Some(file) => {
-                let path = file.path().to_owned();
+                let path = &args.apiserver_audit;
                 if !path.exists() && correlator.tally().events == 0 {
-                    File::open(&path).failed_to(format_args!("read {}", path.display()))?;
+                    File::open(path).failed_to(format_args!("read {}", path.display()))?;
                 }
                 file.poll(|line| correlator.event(line))?;
             }
@@ -173,54 +166,13 @@ impl Compared {
                 }
             }
         }
-        for (log, follower) in &mut self.logs {
-            let unsealed = match follower.checkpoint() {
-                Ok((Some(checkpoint), vkey)) => {
-                    correlator.checkpoint(*log, &checkpoint, vkey.as_deref());
-                    None
-                }
-                Ok((None, _)) => self.keyed.then(|| "the log has no checkpoint".to_owned()),
-                Err(error) => Some(error.to_string()),
-            };
-            read_minimum(correlator, *log, follower)?;
-            if !follower.directory().is_dir() {
-                let path = follower.directory();
-                fs::read_dir(path).failed_to(format_args!("read {}", path.display()))?;
-            }
-            if !follower.poll(|line| correlator.record(*log, line))? {
-                correlator.shrunk(*log, "a segment was truncated or removed");
-            }
-            read_minimum(correlator, *log, follower)?;
-            // Reported after the records: a log has its checkpoint before its first record.
-            if let Some(detail) = unsealed {
-                correlator.unsealed(*log, &detail);
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads earlier records again. Following alone would not detect later modifications.
-    fn read_again(&mut self) -> Result<()> {
-        let correlator = &mut self.correlator;
-        for (log, follower) in &mut self.logs {
-            follower.reread(|seq, line| correlator.reread(*log, seq, line))?;
-            read_minimum(correlator, *log, follower)?;
-        }
-        Ok(())
+        Ok(correlator.read()?)
     }
 
     /// Returns the number of rotated files that were skipped because they are compressed.
     fn compressed(&self) -> u64 {
         self.events.as_ref().map_or(0, |file| file.compressed().len() as u64)
     }
-}
-
-/// Reads how far the log is pruned, which may change while its records are read.
-fn read_minimum(correlator: &mut Correlator, log: LogId, follower: &LogFollower) -> Result<()> {
-    if let Some(minimum) = follower.minimum()? {
-        correlator.minimum(log, &minimum);
-    }
-    Ok(())
 }
 
 fn print(args: &CorrelateArgs, found: &[Drift], output: &mut impl Write) -> io::Result<()> {

@@ -10,7 +10,7 @@ use crate::decision;
 use crate::merkle::Hash;
 
 /// Key of the audit annotation that carries the anchor. The API server prefixes it with the webhook's name and a slash.
-pub const ANNOTATION: &str = "anchor";
+const ANNOTATION: &str = "anchor";
 
 /// Prefix of the annotations in which the API server records calls of mutating webhooks.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io/";

@@ -63,7 +63,7 @@ pub(super) struct LogState {
     pub(super) name: String,
     pub(super) origin: Option<String>,
     keys: Vec<VerifierKey>,
-    minimum: Minimum,
+    pub(super) minimum: Minimum,
     /// Sequence number of the first record. Those before it were pruned before they were read.
     pub(super) first: u64,
     /// Records from `first` on; `None` if missing.
@@ -99,6 +99,11 @@ const LARGEST_GAP: u64 = 1 << 20;
 impl LogState {
     pub(super) fn new(name: String, keys: Vec<VerifierKey>) -> Self {
         Self { name, keys, tree: Some(Frontier::new()), ..Self::default() }
+    }
+
+    /// Returns `true` if the log must have a checkpoint, since its key is known.
+    pub(super) const fn must_be_sealed(&self) -> bool {
+        !self.keys.is_empty()
     }
 
     pub(super) fn size(&self) -> u64 {

@@ -1,8 +1,8 @@
 //! Correlation of logs with the API server's audit log, which is kept independently.
 //!
 //! Each webhook response passes the [`Anchor`](crate::Anchor) of its record to the API server, which writes it into the event of
-//! the request. Each decision is therefore recorded twice, and no single party can change both records. A [`Correlator`] takes
-//! the lines of both in any order and reports each [`Drift`]; it repairs nothing.
+//! the request. Each decision is therefore recorded twice, and no single party can change both records. A [`Correlator`] reads
+//! logs, takes events in any order, and reports each [`Drift`]; it repairs nothing.
 //!
 //! The following differences are expected and not reported:
 //!
@@ -15,6 +15,7 @@
 mod drift;
 mod event;
 mod log;
+mod read;
 mod records;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -24,17 +25,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 pub use drift::{Drift, DriftClass};
-pub use event::ANNOTATION;
 use event::{Event, EventAnchor, Request};
 use log::{LogState, Record};
 use records::Window;
 
-use crate::follow::MinimumIndex;
-use crate::note::VerifierKey;
-
-/// Handle of a log in a [`Correlator`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LogId(usize);
+use crate::follow::LogFollower;
 
 /// Counters of a correlation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -83,6 +78,8 @@ struct Waiting {
 pub struct Correlator {
     grace: SignedDuration,
     logs: Vec<LogState>,
+    /// Followers of `logs`, in the same order.
+    followers: Vec<LogFollower>,
     waiting: BTreeMap<u64, Vec<Waiting>>,
     windows: HashMap<Request, Vec<Window>>,
     /// Object names from records of requests whose events have no name, by the hash of the request.
@@ -107,12 +104,6 @@ impl Correlator {
         Self { grace, ..Self::default() }
     }
 
-    /// Adds a log that drifts refer to by `name`. Without `keys`, the first `vkey` of the log is trusted.
-    pub fn add_log(&mut self, name: impl Into<String>, keys: Vec<VerifierKey>) -> LogId {
-        self.logs.push(LogState::new(name.into(), keys));
-        LogId(self.logs.len() - 1)
-    }
-
     /// Returns the current counters.
     #[must_use]
     pub const fn tally(&self) -> Tally {
@@ -120,55 +111,18 @@ impl Correlator {
     }
 
     /// Processes the next line of a log, without its newline.
-    pub fn record(&mut self, log: LogId, line: &[u8]) {
-        let Some((seq, leaf)) = self.logs.get_mut(log.0).and_then(|log| log.line(line)) else { return };
+    fn record(&mut self, log: usize, line: &[u8]) {
+        let Some((seq, leaf)) = self.logs.get_mut(log).and_then(|log| log.line(line)) else { return };
         self.tally.records += 1;
         let Some(waiting) = self.waiting.get_mut(&seq) else { return };
-        let origin = self.logs.get(log.0).and_then(|log| log.origin.as_deref());
+        let origin = self.logs.get(log).and_then(|log| log.origin.as_deref());
         let of_this = |it: &mut Waiting| it.anchor.leaf == leaf && may_belong(&it.anchor, origin);
         let found: Vec<_> = waiting.extract_if(.., of_this).collect();
         if waiting.is_empty() {
             self.waiting.remove(&seq);
         }
         for it in found {
-            self.matched(log.0, &it);
-        }
-    }
-
-    /// Compares a line that was read again with record `seq`. Returns `true` if the following lines can be compared as well,
-    /// which is not the case if the line has another sequence number.
-    pub fn reread(&mut self, log: LogId, seq: u64, line: &[u8]) -> bool {
-        self.logs.get_mut(log.0).is_none_or(|log| log.reread(seq, line))
-    }
-
-    /// Processes the current checkpoint of a log and its `vkey`. Read the checkpoint before the records, so that all records it
-    /// covers can be read afterwards.
-    pub fn checkpoint(&mut self, log: LogId, note: &str, vkey: Option<&str>) {
-        if let Some(log) = self.logs.get_mut(log.0) {
-            log.checkpoint(note, vkey);
-        }
-    }
-
-    /// Processes the minimum index of a pruned log: the records below it are not missing. Read it after the checkpoint, and
-    /// again after the records: the log may be pruned meanwhile.
-    pub fn minimum(&mut self, log: LogId, minimum: &MinimumIndex) {
-        if let Some(log) = self.logs.get_mut(log.0) {
-            log.minimum(minimum);
-        }
-    }
-
-    /// Reports that a log that must be sealed has no readable checkpoint. A log without records needs none.
-    pub fn unsealed(&mut self, log: LogId, detail: &str) {
-        if let Some(log) = self.logs.get_mut(log.0).filter(|log| log.size() > 0) {
-            log.drift(DriftClass::KeyChange, None, detail);
-        }
-    }
-
-    /// Reports that the files of a log have become shorter than what was read.
-    pub fn shrunk(&mut self, log: LogId, detail: &str) {
-        if let Some(log) = self.logs.get_mut(log.0) {
-            let size = log.size();
-            log.drift(DriftClass::Shrink, Some(size), detail);
+            self.matched(log, &it);
         }
     }
 

@@ -4,7 +4,6 @@ use std::fs;
 
 use jiff::Timestamp;
 use lucid_audit::correlate::Correlator;
-use lucid_audit::follow::LogFollower;
 use lucid_audit::note::SigningKey;
 use serde_json::json;
 
@@ -185,8 +184,8 @@ async fn revoked_records_are_drift_only_with_an_anchor() {
     // The anchor is reported whether event or record arrives first.
     annotate(&mut pair.events[40], "validate.lucid.computing", &late);
     assert_eq!(pair.drifts(), ["rewritten 40"]);
-    let (mut correlator, id) = pair.correlator();
-    pair.read(&mut correlator, id, &mut LogFollower::new(pair.path()));
+    let mut correlator = pair.correlator();
+    correlator.read().unwrap();
     pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
     assert_eq!(brief(&correlator.finish(Timestamp::now())), ["rewritten 40"]);
 }
@@ -206,12 +205,11 @@ async fn revocations_of_other_calls_are_reported() {
 #[tokio::test]
 async fn a_record_that_is_edited_after_it_was_read_is_rewritten() {
     let pair = recorded(40).await;
-    let (mut correlator, log) = pair.correlator();
-    let mut follower = LogFollower::new(pair.path());
+    let mut correlator = pair.correlator();
     pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
-    follower.poll(|line| correlator.record(log, line)).unwrap();
-    let mut again = |correlator: &mut Correlator| {
-        follower.reread(|seq, line| correlator.reread(log, seq, line)).unwrap();
+    correlator.read().unwrap();
+    let again = |correlator: &mut Correlator| {
+        correlator.read_again().unwrap();
         brief(&correlator.settle(time(41)))
     };
     assert!(again(&mut correlator).is_empty());
@@ -224,38 +222,47 @@ async fn a_record_that_is_edited_after_it_was_read_is_rewritten() {
 }
 
 #[tokio::test]
+async fn a_segment_that_is_removed_while_it_is_followed_is_a_loss() {
+    let pair = recorded(40).await;
+    let mut correlator = pair.correlator();
+    pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+    correlator.read().unwrap();
+    fs::remove_file(super::support::segments(pair.path()).last().unwrap()).unwrap();
+    correlator.read().unwrap();
+    assert_eq!(brief(&correlator.finish(Timestamp::now())), ["shrink 40"]);
+}
+
+#[tokio::test]
 async fn replicas_are_distinguished() {
     let one = recorded(30).await;
     let mut other = recorded(0).await;
     other.decide(100..130).await;
     let mut correlator = Correlator::new(GRACE);
-    let first = correlator.add_log("one", vec![]);
-    let second = correlator.add_log("other", vec![]);
+    correlator.add_log(one.path(), vec![]);
+    correlator.add_log(other.path(), vec![]);
     for event in one.events.iter().chain(&other.events) {
         correlator.event(event.to_string().as_bytes());
     }
-    for (id, log) in [(first, &one), (second, &other)] {
-        log.read(&mut correlator, id, &mut LogFollower::new(log.path()));
-    }
+    correlator.read().unwrap();
     assert_eq!(brief(&correlator.finish(Timestamp::now())), Vec::<String>::new());
     assert_eq!(correlator.tally().matched, 60);
 }
 
 #[tokio::test]
 async fn the_order_of_arrival_does_not_matter() {
-    let pair = recorded(40).await;
-    let (mut correlator, log) = pair.correlator();
-    let mut lines = Vec::new();
-    LogFollower::new(pair.path()).poll(|line| lines.push(line.to_vec())).unwrap();
-    for (number, line) in (0..).zip(&lines) {
+    let mut pair = Recorded::new();
+    let mut correlator = pair.correlator();
+    for number in 0..40 {
+        pair.decide([number]).await;
+        let event = pair.events.last().unwrap().to_string();
         // Every other event arrives late, but within the grace period.
         if number % 2 == 0 {
-            correlator.event(pair.events[number].to_string().as_bytes());
+            correlator.event(event.as_bytes());
         }
-        correlator.record(log, line);
-        assert!(correlator.settle(time(number as u64)).is_empty());
+        correlator.read().unwrap();
+        assert!(correlator.settle(time(number)).is_empty());
         if number % 2 == 1 {
-            correlator.event(pair.events[number].to_string().as_bytes());
+            correlator.event(event.as_bytes());
         }
     }
     assert!(correlator.settle(time(1000)).is_empty());
@@ -275,17 +282,15 @@ async fn the_order_of_arrival_does_not_matter() {
 async fn pruned_records_are_no_drift_and_missing_ones_are() {
     let mut recorded = Recorded::new();
     recorded.keep_bytes = 64 << 10;
-    let (mut correlator, log) = recorded.correlator();
-    let mut follower = LogFollower::new(recorded.path());
+    let mut correlator = recorded.correlator();
     recorded.decide(0..60).await;
     recorded.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
-    recorded.read(&mut correlator, log, &mut follower);
-    follower.reread(|seq, line| correlator.reread(log, seq, line)).unwrap();
+    correlator.read().unwrap();
+    correlator.read_again().unwrap();
     recorded.decide(60..300).await;
     recorded.events[60..].iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
-    recorded.read(&mut correlator, log, &mut follower);
-    follower.reread(|seq, line| correlator.reread(log, seq, line)).unwrap();
-    recorded.minimum(&mut correlator, log, &follower);
+    correlator.read().unwrap();
+    correlator.read_again().unwrap();
     assert_eq!(brief(&correlator.finish(Timestamp::now())), Vec::<String>::new());
     let tally = correlator.tally();
     assert!(tally.matched > 60 && tally.matched + tally.pruned == 300, "{tally:?}");
@@ -296,8 +301,7 @@ async fn pruned_records_are_no_drift_and_missing_ones_are() {
     // A segment that was deleted, although the minimum index does not say so.
     let segments = super::support::segments(recorded.path());
     fs::remove_file(&segments[0]).unwrap();
-    follower.reread(|seq, line| correlator.reread(log, seq, line)).unwrap();
-    recorded.minimum(&mut correlator, log, &follower);
+    correlator.read_again().unwrap();
     assert_eq!(brief(&correlator.finish(Timestamp::now())), [format!("rewritten {}", tally.pruned)]);
     let (drifts, _) = recorded.correlate();
     assert!(drifts.iter().any(|drift| drift.starts_with(&format!("gap {}", tally.pruned))), "{drifts:?}");

@@ -4,7 +4,6 @@ use std::fs;
 
 use jiff::Timestamp;
 use lucid_audit::correlate::{Correlator, Tally};
-use lucid_audit::follow::LogFollower;
 use serde_json::{Value, json};
 
 use crate::support::events::{self, Recorded, brief, time};
@@ -91,12 +90,12 @@ async fn a_forged_record_ends_nothing_while_the_log_is_followed() {
     for (what, record) in forgeries() {
         let mut log = Recorded::new();
         log.decide(0..=20).await;
-        let ((mut correlator, id), mut follower) = (log.correlator(), LogFollower::new(log.path()));
+        let mut correlator = log.correlator();
         let mut passed = 0;
         let mut follow = |log: &Recorded, correlator: &mut Correlator, now| {
             log.events[passed..].iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
             passed = log.events.len();
-            log.read(correlator, id, &mut follower);
+            correlator.read().unwrap();
             brief(&correlator.settle(now))
         };
         assert!(follow(&log, &mut correlator, time(21)).is_empty());

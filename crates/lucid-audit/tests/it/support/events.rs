@@ -1,11 +1,9 @@
 //! Decisions, and their events in the format of the API server.
 
-use std::fs;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use lucid_audit::correlate::{Correlator, Drift, LogId, Tally};
-use lucid_audit::follow::LogFollower;
+use lucid_audit::correlate::{Correlator, Drift, Tally};
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Anchor, Decision, Log};
@@ -105,33 +103,16 @@ impl Recorded {
         self.open().append(serde_json::to_vec(record).unwrap()).await.unwrap()
     }
 
-    pub(crate) fn correlator(&self) -> (Correlator, LogId) {
+    pub(crate) fn correlator(&self) -> Correlator {
         let mut correlator = Correlator::new(GRACE);
-        let log = correlator.add_log("log", vec![self.key.verifier().clone()]);
-        (correlator, log)
-    }
-
-    /// Passes the checkpoint and the lines that `follower` has not read yet to `correlator`.
-    pub(crate) fn read(&self, correlator: &mut Correlator, log: LogId, follower: &mut LogFollower) {
-        if let Ok(checkpoint) = fs::read_to_string(self.path().join("checkpoint")) {
-            let vkey = fs::read_to_string(self.path().join("vkey")).ok();
-            correlator.checkpoint(log, &checkpoint, vkey.as_deref());
-        }
-        self.minimum(correlator, log, follower);
-        follower.poll(|line| correlator.record(log, line)).unwrap();
-        self.minimum(correlator, log, follower);
-    }
-
-    pub(crate) fn minimum(&self, correlator: &mut Correlator, log: LogId, follower: &LogFollower) {
-        if let Some(minimum) = follower.minimum().unwrap() {
-            correlator.minimum(log, &minimum);
-        }
+        correlator.add_log(self.path(), vec![self.key.verifier().clone()]);
+        correlator
     }
 
     pub(crate) fn correlate(&self) -> (Vec<String>, Tally) {
-        let (mut correlator, log) = self.correlator();
+        let mut correlator = self.correlator();
         self.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
-        self.read(&mut correlator, log, &mut LogFollower::new(self.path()));
+        correlator.read().unwrap();
         (brief(&correlator.finish(Timestamp::now())), correlator.tally())
     }
 
