@@ -178,13 +178,12 @@ async fn serve_others(cluster: &Cluster) {
     resolver.swap(&ca.issue(&names, now).unwrap());
     let inject = service_fn(async |request: AdmissionRequest| {
         let object = request.object.unwrap();
-        let before: Value = object.decode()?;
-        let to_do = before["metadata"]["annotations"][TO_DO].as_str().unwrap_or_default().to_owned();
-        let mut after = before.clone();
+        let mut pod: Value = object.decode()?;
+        let to_do = pod["metadata"]["annotations"][TO_DO].as_str().unwrap_or_default().to_owned();
         if let Some(other) = OTHERS.iter().find(|other| other.name == to_do) {
-            (other.change)(&mut after);
+            (other.change)(&mut pod);
         }
-        Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::of_change(&object, &after)?))
+        Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::of_change(&object, &pod)?))
     });
     let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let url = format!("https://{}/mutate", server.local_addr());

@@ -188,8 +188,8 @@ async fn responses_reach_the_function() {
 
 #[tokio::test]
 async fn text_that_is_no_patch_is_never_permitted() {
-    let text = r#"[{"op": "ADD", "path": "/spec/hostNetwork", "value": true}]"#;
-    let webhook = mutating(async || AdmissionResponse::patch(JsonPatch::from_text_unchecked(text)))
+    const TEXT: &str = r#"[{"op": "ADD", "path": "/spec/hostNetwork", "value": true}]"#;
+    let webhook = mutating(async || AdmissionResponse::patch(JsonPatch::from_text_unchecked(TEXT)))
         .with_permissions(fixed(json!({"allowedPaths": ["/metadata/labels"]})));
     assert_eq!(ask(webhook, json!({})).await["allowed"], false);
 }
