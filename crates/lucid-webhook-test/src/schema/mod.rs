@@ -208,6 +208,11 @@ fn text(path: &str, schema: &Value) -> Values {
     let (least, most) = bounds(path, schema, "Length")?;
     let format = match schema["format"].as_str() {
         Some("date-time") => Some("20[0-9]{2}-0[1-9]-[12][0-9]T1[0-9](:[0-5][0-9]){2}Z"),
+        Some("date") => Some("20[0-9]{2}-0[1-9]-[12][0-9]"),
+        Some("duration") => Some("[1-9][0-9]?(ms|s|m|h)"),
+        Some("ipv4") => Some("10(\\.[1-9]?[0-9]){3}"),
+        Some("ipv6") => Some("fd00(:[1-9a-f][0-9a-f]{0,3}){7}"),
+        Some("uri") => Some("https://[a-z]{1,6}\\.example/[a-z0-9]{0,6}"),
         Some("byte") => Some("([A-Za-z0-9+/]{4}){0,4}"),
         Some("uuid") => Some("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"),
         _ => None,

@@ -70,6 +70,10 @@ fn scalars_keep_their_bounds_and_use_them() {
         &[&Value::is_null, &Value::is_string],
     );
     all_and_some(json!({"type": "string", "format": "date-time"}), |value| text(value).ends_with('Z'), &[]);
+    let is_ipv4 = |value: &Value| text(value).parse::<std::net::Ipv4Addr>().is_ok();
+    all_and_some(json!({"type": "string", "format": "ipv4"}), is_ipv4, &[]);
+    let is_ipv6 = |value: &Value| text(value).parse::<std::net::Ipv6Addr>().is_ok();
+    all_and_some(json!({"type": "string", "format": "ipv6"}), is_ipv6, &[]);
     all_and_some(
         json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
         |_| true,
