@@ -6,7 +6,7 @@ mod probe;
 
 use std::{collections::BTreeMap, ops::Deref};
 
-use lucid_text::json::{Error, Reader, Text};
+use lucid_text::json::{Error, LONGEST_LIST, Reader, Text};
 
 pub use container::{ContainerView, PortView};
 pub use error::PodError;
@@ -315,7 +315,7 @@ impl<'a> Spec<'a> {
             "hostIPC" => reader.member(&mut spec.host_ipc, Reader::value),
             "hostname" => reader.member(&mut spec.hostname, Reader::text),
             "hostnameOverride" => reader.member(&mut spec.hostname_override, Reader::text),
-            "hostAliases" => reader.member(&mut spec.host_aliases, |reader| reader.list(HostAlias::read)),
+            "hostAliases" => reader.member(&mut spec.host_aliases, HostAlias::read_list),
             "shareProcessNamespace" => reader.member(&mut spec.shares_processes, Reader::value),
             "securityContext" => reader.member(&mut spec.privileges, Privileges::read),
             "imagePullSecrets" => reader.member(&mut spec.pull_secrets, |reader| reader.list(read_name)),
@@ -374,6 +374,16 @@ struct HostAlias<'a> {
 }
 
 impl<'a> HostAlias<'a> {
+    fn read_list(reader: &mut Reader<'a>) -> Result<Vec<Self>, Error> {
+        let mut names = 0;
+        reader.list(|reader| {
+            let alias = Self::read(reader)?;
+            names += alias.hostnames.as_ref().map_or(0, Vec::len);
+            check_count(names, LONGEST_LIST)?;
+            Ok(alias)
+        })
+    }
+
     fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut alias = Self::default();
         reader.object(|reader, key| match key {

@@ -270,3 +270,17 @@ fn only_json_is_read() {
         }
     }
 }
+
+#[test]
+fn entries_of_maps_and_hostnames_are_bounded() {
+    let labels = |count| (0..count).map(|key| format!(r#""{key}":"""#)).collect::<Vec<_>>().join(",");
+    let labelled = |count| format!(r#"{{"metadata": {{"labels": {{{}}}}}, "spec": {{}}}}"#, labels(count));
+    assert!(PodView::from_json(&labelled(65_536)).is_ok());
+    let error = PodView::from_json(&labelled(65_537)).unwrap_err();
+    assert_eq!(error.path(), "metadata.labels.65536");
+    let alias = format!(r#"{{"hostnames": [{}""]}}"#, r#""","#.repeat(40_000));
+    let aliased = |aliases: &str| format!(r#"{{"spec": {{"hostAliases": [{aliases}]}}}}"#);
+    assert!(PodView::from_json(&aliased(&alias)).is_ok());
+    let error = PodView::from_json(&aliased(&format!("{alias},{alias}"))).unwrap_err();
+    assert_eq!(error.path(), "spec.hostAliases[1]");
+}

@@ -177,14 +177,18 @@ impl<'a> Reader<'a> {
         Ok(member)
     }
 
-    /// Reads a map, of which the last of several equal keys counts.
+    /// Reads a map of at most [`LONGEST_LIST`] entries, of which the last of several equal keys counts.
     ///
     /// # Errors
     ///
-    /// An [`Error`] of `value`, with the key in its path, or if the value is not an object.
+    /// An [`Error`] of `value`, with the key in its path, or if the value is not an object or has more entries.
     pub fn map<T>(&mut self, mut value: impl FnMut(&mut Self) -> Result<T>) -> Result<BTreeMap<Text<'a>, T>> {
         let mut map = BTreeMap::new();
-        self.entries("a map", |reader, key| value(reader).map(|value| drop(map.insert(key.clone(), value))))?;
+        self.entries("a map", |reader, key| {
+            let value = value(reader)?;
+            map.insert(key.clone(), value);
+            if map.len() > LONGEST_LIST { Err(too_long()) } else { Ok(()) }
+        })?;
         Ok(map)
     }
 
@@ -255,9 +259,7 @@ impl<'a> Reader<'a> {
         })?;
         match is_too_long {
             false => Ok(items),
-            true => Err(Error::new(format_args!(
-                "found more than {LONGEST_LIST} items, accepted at most {LONGEST_LIST}"
-            ))),
+            true => Err(too_long()),
         }
     }
 
@@ -350,4 +352,9 @@ impl<'a> Reader<'a> {
             Ok(_) => Error::new("invalid JSON"),
         }
     }
+}
+
+/// Returns the error for a list or map of more than [`LONGEST_LIST`] items.
+fn too_long() -> Error {
+    Error::new(format_args!("found more than {LONGEST_LIST} items, accepted at most {LONGEST_LIST}"))
 }
