@@ -108,7 +108,8 @@ const COMMON: Protocol = Protocol {
     identifiers: "
         created encoding_format finish_reason id index model object obfuscation role service_tier
         system_fingerprint tool_call_id type",
-    opaque: &[("obfuscation", "")],
+    // Details of the reasoning are an addition of OpenRouter.
+    opaque: &[("obfuscation", ""), ("data", "reasoning.encrypted")],
     media: Media {
         parts: &["content", "content/*"],
         kinds: &["audio", "audio_url", "file", "image_url", "input_audio", "video", "video_url"],

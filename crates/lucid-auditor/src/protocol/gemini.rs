@@ -41,7 +41,8 @@ pub(super) static GENERATE: Protocol = Protocol {
     echoes: &["logprobsResult"],
     names: "generationConfig safetyRatings safetySettings usageMetadata",
     identifiers: "finishReason modelVersion responseId",
-    opaque: &[("thoughtSignature", "")],
+    // The second one also in answers like those of OpenAI.
+    opaque: &[("thoughtSignature", ""), ("thought_signature", "")],
     media: Media {
         members: &["parts/*/inlineData", "parts/*/inline_data", "parts/*/fileData", "parts/*/file_data"],
         free: &["args", "functionResponse/response"],

@@ -38,6 +38,8 @@ async fn opaque_members_pass_byte_for_byte() {
             "/v1beta/models/g:generateContent",
             json!({"contents": [{"parts": [{"thoughtSignature": ENCODED}]}]}),
         ),
+        ("/v1/chat/completions", block(json!({"extra_content": {"google": {"thought_signature": ENCODED}}}))),
+        ("/v1/chat/completions", block(json!({"type": "reasoning.encrypted", "data": ENCODED}))),
         ("/mcp", json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"cursor": ENCODED}})),
     ] {
         assert_eq!(received(path, &body).await, body.to_string().replace(CARD, "[card]"), "{path}");
