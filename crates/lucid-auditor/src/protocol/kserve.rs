@@ -14,6 +14,7 @@ pub(super) static V1: Protocol = Protocol {
     is_answer: |document| document.member(0, "predictions").is_some(),
     request: &[prompt("instances/**", 2), prompt("inputs/**", 2)],
     answer: &[completion("predictions/**", 2), completion("outputs/**", 2)],
+    is_open: true,
     refusal: plain,
     ..Protocol::UNKNOWN
 };
@@ -28,7 +29,7 @@ pub(super) static V2: Protocol = Protocol {
     names: "contents model_name model_version shape",
     identifiers: "datatype",
     // Names of tensors.
-    media: Media { tokens: &["input_ids"], ..Media::NONE },
+    media: Media { free: &["^/parameters"], tokens: &["input_ids"], ..Media::NONE },
     refusal: plain,
     ..Protocol::UNKNOWN
 };

@@ -93,6 +93,8 @@ pub(crate) struct Protocol {
     names: &'static str,
     /// Members whose values are identifiers, in the same form.
     identifiers: &'static str,
+    /// Models define the members of documents: none is an identifier.
+    is_open: bool,
     /// Members whose values only the server itself reads, and the `type` of the container, if it matters.
     opaque: &'static [(&'static str, &'static str)],
     media: media::Media,
@@ -122,6 +124,7 @@ impl Protocol {
         echoes: &[],
         names: "",
         identifiers: "",
+        is_open: false,
         opaque: &[],
         media: media::Media::NONE,
         refusal: chat::refusal,
@@ -146,7 +149,7 @@ impl Protocol {
 
     /// Returns `true` if the structure of documents is known.
     pub(crate) fn is_known(&self) -> bool {
-        !self.request.is_empty()
+        !self.request.is_empty() && !self.is_open
     }
 
     /// Returns the index of the answer that a node belongs to.

@@ -475,13 +475,29 @@ pub(crate) async fn echoed(
 }
 
 #[tokio::test]
-async fn numbers_and_identifiers_are_texts_of_an_unknown_protocol() {
+async fn numbers_and_identifiers_are_texts_where_models_define_the_members() {
     for (body, masked) in [
         (r#"{"card":4111111111111111,"n":1}"#, r#"{"card":"<card>","n":1}"#),
         (r#"{"cards":[1,4111111111111111]}"#, r#"{"cards":[1,"<card>"]}"#),
         (r#"{"id":"4111111111111111"}"#, r#"{"id":"<card>"}"#),
     ] {
-        assert_eq!(echoed(&[], "/other", "application/json", body).await, (200, masked.to_owned()));
+        for path in ["/other", "/v1/models/m:predict"] {
+            assert_eq!(echoed(&[], path, "application/json", body).await, (200, masked.to_owned()), "{path}");
+        }
+    }
+    for (path, body, masked) in [
+        (
+            "/v1/models/m:predict",
+            r#"{"instances":[{"type":"4111111111111111"}]}"#,
+            r#"{"instances":[{"type":"<card>"}]}"#,
+        ),
+        (
+            "/v2/models/m/infer",
+            r#"{"parameters":{"id":"4111111111111111"}}"#,
+            r#"{"parameters":{"id":"<card>"}}"#,
+        ),
+    ] {
+        assert_eq!(echoed(&[], path, "application/json", body).await, (200, masked.to_owned()), "{path}");
     }
     let event = format!(
         "data: {}\n\n",
