@@ -44,7 +44,9 @@ pub(crate) async fn judge(
     document: &Document<'_>,
 ) -> Result<Option<String>, Denial> {
     let body = document.text;
-    let is_form = content_type.starts_with("application/x-www-form-urlencoded");
+    // `curl` calls any body a form. One without encoded characters is the same text to servers of forms and of JSON.
+    let is_json = document.is_json && !body.contains(['%', '+']);
+    let is_form = content_type.starts_with("application/x-www-form-urlencoded") && !is_json;
     let mut echoes = Vec::new();
     let mut parts: Vec<Part> = Vec::new();
     let mut add = |texts: Vec<Text>, place: Place| {

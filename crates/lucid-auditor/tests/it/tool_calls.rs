@@ -162,6 +162,17 @@ async fn values_of_forms_and_queries_are_judged_without_escapes() {
 }
 
 #[tokio::test]
+async fn json_that_is_called_a_form_is_masked_unless_it_is_ambiguous() {
+    let form = "application/x-www-form-urlencoded";
+    let body = |text: &str| json!({"prompt": text}).to_string();
+    let (status, passed) = echoed(&[], "/api/generate", form, &body(CARD)).await;
+    assert_eq!((status, passed), (200, body("<card>")));
+    for text in [format!("{CARD} + 1"), format!("{CARD} %20"), "the s%65cret word".to_owned()] {
+        assert_eq!(echoed(&[], "/api/generate", form, &body(&text)).await.0, 403, "{text}");
+    }
+}
+
+#[tokio::test]
 async fn batches_of_json_rpc_are_refused_with_an_error_for_each_request() {
     let call = |id: u32| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"arguments": {"a": "the secret word"}}});
     let refused = post(both, "/mcp", &json!({}), &json!([call(1), call(2)])).await;
