@@ -6,6 +6,7 @@ use lucid_text::json::{Error, Reader, Text};
 /// of the wrong type, which the API server rejects, counts as absent.
 #[derive(Debug, Clone, Default)]
 pub struct Privileges<'a> {
+    json: &'a str,
     run_as_user: Option<Option<i64>>,
     run_as_non_root: Option<Option<bool>>,
     privileged: Option<Option<bool>>,
@@ -36,6 +37,7 @@ impl<'a> Capabilities<'a> {
 impl<'a> Privileges<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let mut view = Self::default();
+        let start = reader.start();
         reader.object(|reader, key| match key {
             "runAsUser" => reader.member(&mut view.run_as_user, Reader::lenient),
             "runAsNonRoot" => reader.member(&mut view.run_as_non_root, Reader::lenient),
@@ -48,7 +50,13 @@ impl<'a> Privileges<'a> {
             "seLinuxOptions" => reader.member(&mut view.se_linux_options, Reader::raw),
             _ => reader.skip(),
         })?;
+        view.json = reader.since(start);
         Ok(view)
+    }
+
+    /// JSON of the security context.
+    pub(crate) fn json(&self) -> &'a str {
+        self.json
     }
 
     /// JSON of `seLinuxOptions`.

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::PodPatch;
@@ -25,37 +24,6 @@ const NET_RAW: &str = "NET_RAW";
 /// Original values of the changed members of `securityContext`, by list and name (`containers/web`); `null` for a
 /// container without a security context.
 pub(crate) type Originals = BTreeMap<String, Value>;
-
-/// A container that may have to be hardened.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Hardenable {
-    security_context: Option<Context>,
-}
-
-/// The members that hardening reads; all others are ignored.
-#[derive(Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Context {
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    allow_privilege_escalation: Option<Option<bool>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    capabilities: Option<Option<Capabilities>>,
-    privileged: Option<bool>,
-}
-
-#[derive(Deserialize, Serialize)]
-struct Capabilities {
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    add: Option<Option<Vec<String>>>,
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    drop: Option<Option<Vec<String>>>,
-}
-
-/// Distinguishes `null` from an absent member.
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
-}
 
 impl Plan {
     /// Hardens the containers and returns their original security contexts; `before` holds those of an earlier plan.
@@ -98,10 +66,9 @@ fn is_hardened(container: &ContainerView<'_>) -> bool {
 fn harden(path: &[&str], found: &ContainerView<'_>, patch: &mut PodPatch) -> Option<Value> {
     // The API server rejects a security context that does not parse.
     let context = match found.privileges() {
-        Some(_) => serde_json::from_str::<Hardenable>(found.json()).ok()?.security_context,
-        None => None,
+        Some(context) => serde_json::from_str(context.json()).ok()?,
+        None => Value::Null,
     };
-    let context = serde_json::to_value(context).ok()?;
     let hardened = hardened(&context);
     let path = [path, &["securityContext"]].concat();
     if hardened == context {
