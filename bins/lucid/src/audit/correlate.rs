@@ -205,43 +205,15 @@ fn summary(
         }
         Format::Text => {}
     }
-    let Tally {
-        events,
-        anchors,
-        records,
-        matched,
-        explained,
-        overruled,
-        uncovered,
-        pruned,
-        own,
-        pending,
-        unreadable,
-        ..
-    } = tally;
     let count: u64 = drifts.values().sum();
     let verdict = match count {
         0 => "no drift".to_owned(),
         1 => "1 drift".to_owned(),
         count => format!("{count} drifts"),
     };
-    writeln!(
-        output,
-        "{verdict}: {records} records, {events} events with {anchors} anchors, {matched} match"
-    )?;
-    for (count, what) in [
-        (explained, "records without an anchor of their own, of requests that the API server has seen"),
-        (overruled, "records that later ones revoke: they were written for requests that were then denied"),
-        (uncovered, "records before the first or after the last event of the API server's log"),
-        (pruned, "anchors of records that were pruned"),
-        (own, "records that logs wrote about themselves"),
-        (pending, "records waiting for their events"),
-        (unreadable, "lines of the API server's log that are not events"),
-        (compared.compressed(), "rotated files skipped because they are compressed"),
-    ] {
-        if count > 0 {
-            writeln!(output, "  {what}: {count}")?;
-        }
+    writeln!(output, "{verdict}: {tally}")?;
+    match compared.compressed() {
+        0 => Ok(()),
+        count => writeln!(output, "  rotated files skipped because they are compressed: {count}"),
     }
-    Ok(())
 }

@@ -124,56 +124,12 @@ pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool>
 }
 
 fn text(log: &Verified<'_>, output: &mut impl Write) -> io::Result<()> {
-    let Report {
-        origin,
-        first,
-        records,
-        segments,
-        sealed,
-        cosigned,
-        unsealed,
-        torn_bytes,
-        faults,
-        key_from_log,
-        tiled,
-        pruned,
-        ..
-    } = &log.report;
-    let verdict = match faults.len() {
-        0 => "intact".to_owned(),
-        1 => "1 fault".to_owned(),
-        count => format!("{count} faults"),
-    };
-    let origin = origin.as_deref().unwrap_or("not sealed");
-    writeln!(output, "{}: {verdict} ({})", log.directory.display(), origin.escape_debug())?;
-    for fault in faults {
-        writeln!(output, "  {fault}")?;
-    }
-    write!(output, "  {records} records in {segments} segments")?;
-    if *first > 0 {
-        write!(output, " from record {first} on")?;
-    }
-    if let Some(sealed) = sealed {
-        write!(output, ", {sealed} sealed, {unsealed} not yet")?;
-    }
-    if let Some(cosigned) = cosigned {
-        write!(output, ", {cosigned} cosigned by witnesses")?;
-    }
-    writeln!(output)?;
-    for seq in pruned {
-        writeln!(output, "  record {seq} was pruned and cannot be compared with its anchor")?;
-    }
-    if *torn_bytes > 0 {
-        writeln!(output, "  {torn_bytes} bytes of an incomplete record")?;
-    }
-    if let Some(tiled) = tiled {
-        let why = "the writer was about to seal them, or an earlier checkpoint was restored";
-        writeln!(output, "  the tiles cover {tiled} records, more than the checkpoint: {why}")?;
-    }
-    if sealed.is_none() && log.intact {
+    let Verified { directory, intact, report } = log;
+    writeln!(output, "{}: {report}", directory.display())?;
+    if report.sealed.is_none() && *intact {
         writeln!(output, "  the log is not sealed: only prev was checked; set --key if it has one")?;
     }
-    if *key_from_log {
+    if report.key_from_log {
         writeln!(output, "  the key was read from the log itself; set --key to detect a replaced key")?;
     }
     Ok(())

@@ -57,18 +57,18 @@ pub struct Drift {
     pub class: DriftClass,
     /// Name of the log; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub log: String,
+    pub(crate) log: String,
     /// Sequence number of the record, or of the first one in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub seq: Option<u64>,
+    pub(crate) seq: Option<u64>,
     /// Sequence number of the last record in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last: Option<u64>,
+    pub(crate) last: Option<u64>,
     /// ID of the request in the API server's audit log.
     #[serde(rename = "auditID", skip_serializing_if = "String::is_empty")]
-    pub audit_id: String,
+    pub(crate) audit_id: String,
     /// Description of the difference.
-    pub detail: String,
+    pub(crate) detail: String,
 }
 
 impl Drift {

@@ -19,6 +19,7 @@ mod read;
 mod records;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
 use jiff::{SignedDuration, Timestamp};
@@ -48,19 +49,47 @@ pub struct Tally {
     pub matched: u64,
     /// Records of known requests without an anchor of their own: repeated calls within a request, and responses that
     /// arrived too late.
-    pub explained: u64,
+    explained: u64,
     /// Records superseded by a later one, because they became durable after their request had been denied.
-    pub overruled: u64,
+    overruled: u64,
     /// Records outside the period covered by events.
-    pub uncovered: u64,
+    uncovered: u64,
     /// Anchors of records that were pruned before they were read.
-    pub pruned: u64,
+    pruned: u64,
     /// Records that a log wrote about itself.
-    pub own: u64,
+    own: u64,
     /// Records of requests unknown to the API server, each reported as a drift of class `orphan`.
-    pub orphans: u64,
+    orphans: u64,
     /// Records not yet accounted for.
     pub pending: u64,
+}
+
+/// Formats the main counters, and the others in lines of their own unless they are 0.
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { events, anchors, records, matched, .. } = self;
+        write!(f, "{records} records, {events} events with {anchors} anchors, {matched} match")?;
+        for (count, what) in [
+            (
+                self.explained,
+                "records without an anchor of their own, of requests that the API server has seen",
+            ),
+            (
+                self.overruled,
+                "records that later ones revoke: they were written for requests that were then denied",
+            ),
+            (self.uncovered, "records before the first or after the last event of the API server's log"),
+            (self.pruned, "anchors of records that were pruned"),
+            (self.own, "records that logs wrote about themselves"),
+            (self.pending, "records waiting for their events"),
+            (self.unreadable, "lines of the API server's log that are not events"),
+        ] {
+            if count > 0 {
+                write!(f, "\n  {what}: {count}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Anchor without a matching record so far.

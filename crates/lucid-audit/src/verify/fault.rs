@@ -64,17 +64,17 @@ pub struct Fault {
     pub class: FaultClass,
     /// Sequence number of the record, or of the first one in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub seq: Option<u64>,
+    pub(crate) seq: Option<u64>,
     /// Sequence number of the last record in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last: Option<u64>,
+    pub(crate) last: Option<u64>,
     /// Path of the file, relative to the log's directory.
-    pub file: String,
+    pub(crate) file: String,
     /// Byte offset in the file, of the first record in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub offset: Option<u64>,
+    pub(crate) offset: Option<u64>,
     /// Description of the finding and the expectation.
-    pub detail: String,
+    pub(crate) detail: String,
 }
 
 impl Fault {

@@ -33,6 +33,7 @@ mod seal;
 mod sealed;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -91,34 +92,34 @@ pub enum Since {
 pub struct Report {
     /// Origin of the log, from its checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub origin: Option<String>,
+    origin: Option<String>,
     /// Number of records that were pruned, and sequence number of the first one kept.
-    pub first: u64,
+    first: u64,
     /// Number of lines in the segments.
-    pub records: u64,
+    records: u64,
     /// Number of segments.
-    pub segments: usize,
+    segments: usize,
     /// Number of records covered by the checkpoint; `None` without a checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sealed: Option<u64>,
     /// Number of records covered by the checkpoint that the [witnesses](Expectations::witnesses) have cosigned.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cosigned: Option<u64>,
+    cosigned: Option<u64>,
     /// Number of records after the sealed ones. Common in a running log.
-    pub unsealed: u64,
+    unsealed: u64,
     /// Number of records covered by the tiles, if greater than the checkpoint's. The writer is about to write the checkpoint,
     /// was killed before it could, or the checkpoint was replaced by an earlier one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tiled: Option<u64>,
+    tiled: Option<u64>,
     /// Number of bytes after the last newline: a record being written, or left incomplete by a killed writer. The writer
     /// truncates them when it opens the log.
-    pub torn_bytes: u64,
+    torn_bytes: u64,
     /// Records of [anchors](Since::Anchor) that were pruned and cannot be compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pruned: Vec<u64>,
+    pruned: Vec<u64>,
     /// Root of the tree computed from all records, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub root: Option<String>,
+    root: Option<String>,
     /// `true` if the key was read from the log's own directory.
     pub key_from_log: bool,
     /// Faults found.
@@ -130,6 +131,41 @@ impl Report {
     #[must_use]
     pub const fn is_intact(&self) -> bool {
         self.faults.is_empty()
+    }
+}
+
+/// Formats verdict and origin, then each fault and the counts in lines of their own.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = match self.faults.len() {
+            0 => "intact".to_owned(),
+            1 => "1 fault".to_owned(),
+            count => format!("{count} faults"),
+        };
+        let origin = self.origin.as_deref().unwrap_or("not sealed");
+        write!(f, "{verdict} ({})", origin.escape_debug())?;
+        self.faults.iter().try_for_each(|fault| write!(f, "\n  {fault}"))?;
+        write!(f, "\n  {} records in {} segments", self.records, self.segments)?;
+        if self.first > 0 {
+            write!(f, " from record {} on", self.first)?;
+        }
+        if let Some(sealed) = self.sealed {
+            write!(f, ", {sealed} sealed, {} not yet", self.unsealed)?;
+        }
+        if let Some(cosigned) = self.cosigned {
+            write!(f, ", {cosigned} cosigned by witnesses")?;
+        }
+        for seq in &self.pruned {
+            write!(f, "\n  record {seq} was pruned and cannot be compared with its anchor")?;
+        }
+        if self.torn_bytes > 0 {
+            write!(f, "\n  {} bytes of an incomplete record", self.torn_bytes)?;
+        }
+        if let Some(tiled) = self.tiled {
+            let why = "the writer was about to seal them, or an earlier checkpoint was restored";
+            write!(f, "\n  the tiles cover {tiled} records, more than the checkpoint: {why}")?;
+        }
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use lucid_audit::correlate::Correlator;
 use lucid_audit::note::SigningKey;
 use serde_json::json;
 
-use crate::support::events::{GRACE, Recorded, annotate, brief, decision, event, time};
+use crate::support::events::{Counts, GRACE, Recorded, annotate, brief, decision, event, time};
 use crate::support::format::sign;
 use crate::support::{ORIGIN, again, copy};
 
@@ -292,7 +292,7 @@ async fn pruned_records_are_no_drift_and_missing_ones_are() {
     correlator.read().unwrap();
     correlator.read_again().unwrap();
     assert_eq!(brief(&correlator.finish(Timestamp::now())), Vec::<String>::new());
-    let tally = correlator.tally();
+    let tally = Counts::of(&correlator);
     assert!(tally.matched > 60 && tally.matched + tally.pruned == 300, "{tally:?}");
     // Another run begins with the records that are left.
     let (drifts, tally) = recorded.correlate();

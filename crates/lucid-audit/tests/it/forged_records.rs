@@ -3,17 +3,17 @@
 use std::fs;
 
 use jiff::Timestamp;
-use lucid_audit::correlate::{Correlator, Tally};
+use lucid_audit::correlate::Correlator;
 use serde_json::{Value, json};
 
-use crate::support::events::{self, Recorded, brief, time};
+use crate::support::events::{self, Counts, Recorded, brief, time};
 
 fn decision(number: u64) -> Value {
     serde_json::to_value(events::decision(number)).unwrap()
 }
 
-fn assert_each_record_is_accounted_for(tally: Tally) {
-    let Tally { records, matched, explained, uncovered, own, orphans, pending, .. } = tally;
+fn assert_each_record_is_accounted_for(tally: Counts) {
+    let Counts { records, matched, explained, uncovered, own, orphans, pending, .. } = tally;
     assert_eq!(records, matched + explained + uncovered + own + orphans + pending, "{tally:?}");
 }
 
@@ -110,7 +110,7 @@ async fn a_forged_record_ends_nothing_while_the_log_is_followed() {
         }
         found.sort();
         assert_eq!(found, ["orphan 21", "orphan 22"], "{what}");
-        assert_each_record_is_accounted_for(correlator.tally());
+        assert_each_record_is_accounted_for(Counts::of(&correlator));
         assert_eq!(correlator.tally().pending, 0, "{what}");
     }
 }

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use lucid_audit::correlate::{Correlator, Drift, Tally};
+use lucid_audit::correlate::{Correlator, Drift};
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Anchor, Decision, Log};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{again, key};
@@ -46,12 +46,37 @@ pub(crate) fn annotate(event: &mut Value, webhook: &str, anchor: &Anchor) {
 }
 
 pub(crate) fn brief(drifts: &[Drift]) -> Vec<String> {
-    let brief = drifts.iter().map(|it| match (it.seq, it.last) {
-        (Some(seq), Some(last)) => format!("{} {seq} to {last}", it.class),
-        (Some(seq), None) => format!("{} {seq}", it.class),
-        _ => it.class.to_string(),
+    let brief = drifts.iter().map(|drift| {
+        let (json, class) = (json!(drift), drift.class);
+        match (json["seq"].as_u64(), json["last"].as_u64()) {
+            (Some(seq), Some(last)) => format!("{class} {seq} to {last}"),
+            (Some(seq), None) => format!("{class} {seq}"),
+            _ => class.to_string(),
+        }
     });
     brief.collect()
+}
+
+/// Counters of a correlation, from their JSON.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) events: u64,
+    pub(crate) unreadable: u64,
+    pub(crate) records: u64,
+    pub(crate) matched: u64,
+    pub(crate) explained: u64,
+    pub(crate) overruled: u64,
+    pub(crate) uncovered: u64,
+    pub(crate) pruned: u64,
+    pub(crate) own: u64,
+    pub(crate) orphans: u64,
+    pub(crate) pending: u64,
+}
+
+impl Counts {
+    pub(crate) fn of(correlator: &Correlator) -> Self {
+        serde_json::from_value(json!(correlator.tally())).unwrap()
+    }
 }
 
 /// A log, its signing key, and the events of its records.
@@ -109,11 +134,11 @@ impl Recorded {
         correlator
     }
 
-    pub(crate) fn correlate(&self) -> (Vec<String>, Tally) {
+    pub(crate) fn correlate(&self) -> (Vec<String>, Counts) {
         let mut correlator = self.correlator();
         self.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
         correlator.read().unwrap();
-        (brief(&correlator.finish(Timestamp::now())), correlator.tally())
+        (brief(&correlator.finish(Timestamp::now())), Counts::of(&correlator))
     }
 
     pub(crate) fn drifts(&self) -> Vec<String> {

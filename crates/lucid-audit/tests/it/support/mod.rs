@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::log::{LogStatus, Options};
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
+use lucid_audit::verify::{Fault, Report};
 use lucid_audit::{Decision, Log};
 use lucid_testbed::Disk;
 use prometheus_client::registry::Registry;
@@ -102,6 +103,16 @@ pub(crate) fn verify(directory: &Path, vkey: &VerifierKey) -> Vec<Vec<u8>> {
         assert!(fs::read(directory.join(&path)).unwrap() == expected, "{path} has other contents");
     }
     lines
+}
+
+/// Returns a number in the JSON of a report.
+pub(crate) fn count(report: &Report, name: &str) -> Option<u64> {
+    serde_json::json!(report)[name].as_u64()
+}
+
+/// Returns the description of a fault.
+pub(crate) fn detail(fault: &Fault) -> String {
+    serde_json::json!(fault)["detail"].as_str().unwrap().to_owned()
 }
 
 /// Copies a folder with its timestamps.
