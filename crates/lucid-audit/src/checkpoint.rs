@@ -37,8 +37,7 @@ const SHAPE: &str = "a checkpoint is an origin, a size and a root, each in a lin
 
 impl Checkpoint {
     /// Creates a checkpoint without extensions.
-    #[must_use]
-    pub fn new(origin: impl Into<String>, size: u64, root: Hash) -> Self {
+    pub(crate) fn new(origin: impl Into<String>, size: u64, root: Hash) -> Self {
         Self { origin: origin.into(), size, root, extensions: Vec::new() }
     }
 

@@ -4,7 +4,6 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::log::{OpenError, Options};
 use lucid_audit::note::{Note, SigningKey};
 use lucid_audit::{Hash, Log};
@@ -320,7 +319,7 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
     }
     assert_eq!(kept.to_string().matches("\n\u{2014} ").count(), 3);
     // A checkpoint that this log never signed.
-    let forged = format::sign(&Checkpoint::new(ORIGIN, 600, other_root()).to_string(), &key);
+    let forged = format::sign(&format::checkpoint(ORIGIN, 600, other_root()).to_string(), &key);
     let (_, signature) = cosign(1, "witness.example/w1", forged.text(), 1_679_315_149);
     let forged = format!("{forged}{signature}");
     assert!(log.cosign(&forged).unwrap_err().to_string().contains("in this log they have"));
@@ -348,7 +347,7 @@ async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
         (500, other_root(), Some("witnesses have cosigned 500 records")),
         (601, root, Some("the checkpoint is of 600")),
     ] {
-        let seen = format::sign(&Checkpoint::new(ORIGIN, size, root).to_string(), &key);
+        let seen = format::sign(&format::checkpoint(ORIGIN, size, root).to_string(), &key);
         fs::write(folder.path().join(format::COSIGNED), seen.to_string()).unwrap();
         let opened = Log::open(folder.path(), Options::new().with_key(again(&key)));
         match refused {

@@ -15,7 +15,9 @@ use lucid_audit::{Anchor, Hash, Log};
 
 use prometheus_client::registry::Registry;
 
-use crate::support::format::{CHECKPOINT, KEY, MINIMUM, SEGMENTS, TILES, leaf_hash, root, segment, sign};
+use crate::support::format::{
+    self, CHECKPOINT, KEY, MINIMUM, SEGMENTS, TILES, leaf_hash, root, segment, sign,
+};
 use crate::support::{ORIGIN, again, append, copy, count, key, metric, segments, until};
 
 const KEEP: u64 = 256 << 10;
@@ -228,7 +230,7 @@ async fn earlier_states_of_a_pruned_log_are_compared_as_far_as_they_can_be() {
     // The hashes of level 1 are each over 256 records.
     let upper = fs::read(path.join("tile/1/000.p/9")).unwrap();
     let (upper, _) = upper.as_chunks();
-    let at_512 = Checkpoint::new(ORIGIN, 512, root(&[Hash(upper[0]), Hash(upper[1])]));
+    let at_512 = format::checkpoint(ORIGIN, 512, root(&[Hash(upper[0]), Hash(upper[1])]));
     assert!(first > 600);
     let anchor = |seq: u64, size: u64| {
         let leaf = leaf_hash(b"");

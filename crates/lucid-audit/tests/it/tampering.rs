@@ -8,7 +8,9 @@ use lucid_audit::note::{Note, SigningKey};
 use lucid_audit::verify::{Expectations, Report, Since, verify};
 
 use crate::support::forge::{self, Lines};
-use crate::support::format::{CHECKPOINT, COSIGNED, VKEY, leaf_hash, line, record, root, segment, sign};
+use crate::support::format::{
+    self, CHECKPOINT, COSIGNED, VKEY, leaf_hash, line, record, root, segment, sign,
+};
 use crate::support::{ORIGIN, count, detail};
 
 /// A log of 700 records in segments of 100, all of them sealed.
@@ -254,7 +256,7 @@ fn a_bad_tile_does_not_discredit_chained_records() {
     let log = Log::new();
     // The signed root covers other records, so it proves nothing.
     let other = forge::checkpoint(&log.lines[..699], &log.key).root;
-    let checkpoint = sign(&Checkpoint::new(ORIGIN, 700, other).to_string(), &log.key);
+    let checkpoint = sign(&format::checkpoint(ORIGIN, 700, other).to_string(), &log.key);
     fs::write(log.path().join(CHECKPOINT), checkpoint.to_string()).unwrap();
     log.change("tile/0/001", |hashes| hashes[0] ^= 1);
     assert_eq!(log.faults(), ["fork: checkpoint", "tile: seq 256, tile/0/001 at byte 0"]);
@@ -730,7 +732,7 @@ fn witnesses_have_to_have_signed() {
     expected.quorum = Some(1);
     assert!(log.verify_as(&expected).is_intact());
     // A cosignature of another text.
-    let (text, wrong) = (note.text(), Checkpoint::new(ORIGIN, 699, leaf_hash(b"x")));
+    let (text, wrong) = (note.text(), format::checkpoint(ORIGIN, 699, leaf_hash(b"x")));
     expected.cosigned = Some(note.to_string().replace(text, &wrong.to_string()).parse().unwrap());
     let report = log.verify_as(&expected);
     assert!(detail(&report.faults[0]).contains("is not one of this text"), "{:?}", report.faults);
@@ -741,7 +743,7 @@ fn histories_that_a_witness_contradicts_are_named() {
     let log = Log::new();
     let witness = SigningKey::generate("witness.example").unwrap();
     let cosigned = |size: u64, root| {
-        let note = sign(&Checkpoint::new(ORIGIN, size, root).to_string(), &log.key);
+        let note = sign(&format::checkpoint(ORIGIN, size, root).to_string(), &log.key);
         sign(&note.to_string(), &witness)
     };
     let leaves: Vec<_> = log.lines.iter().map(|line| leaf_hash(line)).collect();

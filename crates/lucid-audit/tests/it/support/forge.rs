@@ -59,5 +59,5 @@ pub(crate) fn seal(directory: &Path, lines: &[Vec<u8>], key: &SigningKey) {
 /// Returns the checkpoint over `lines` of the log that `key` belongs to.
 pub(crate) fn checkpoint(lines: &[Vec<u8>], key: &SigningKey) -> Checkpoint {
     let leaves: Vec<_> = lines.iter().map(|line| leaf_hash(line)).collect();
-    Checkpoint::new(key.verifier().name(), lines.len() as u64, root(&leaves))
+    super::format::checkpoint(key.verifier().name(), lines.len() as u64, root(&leaves))
 }

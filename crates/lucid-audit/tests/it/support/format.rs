@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use lucid_audit::Hash;
+use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::note::{Note, SigningKey};
 use signed_note::StandardSigner;
 use tlog_tiles::{Error, HashReader, Tile, node_hash, record_hash, split_stored_hash_index};
@@ -25,6 +26,11 @@ pub(crate) fn sign(note: &str, key: &SigningKey) -> Note {
     };
     note.add_sigs(&[&signer]).unwrap();
     String::from_utf8(note.to_bytes()).unwrap().parse().unwrap()
+}
+
+/// Returns a checkpoint of the log `origin`.
+pub(crate) fn checkpoint(origin: &str, size: u64, root: Hash) -> Checkpoint {
+    format!("{origin}\n{size}\n{}\n", tlog_tiles::Hash(root.0)).parse().unwrap()
 }
 
 /// `prev` of the first record.
