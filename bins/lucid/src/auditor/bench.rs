@@ -131,7 +131,8 @@ impl Bench {
         let variables: [(&str, &dyn Fn() -> String); _] = [
             ("$TEXT", &|| text.to_owned()),
             ("$MANY", &|| format!("{text} ").repeat(20)),
-            ("$MASKED", &|| masked.unwrap_or("4111111111111111").to_owned()),
+            ("$MASKED", &|| masked.unwrap_or_default().to_owned()),
+            ("$CODE", &|| masked.filter(|text| is_code(text)).unwrap_or("4111111111111111").to_owned()),
             ("$FIRST", &|| halves(text).0.to_owned()),
             ("$SECOND", &|| halves(text).1.to_owned()),
             ("$LEFT", &|| text.split_at(word).0.to_owned()),
@@ -167,6 +168,11 @@ impl Bench {
     pub(crate) fn process(&mut self) -> Outcome<&mut Process> {
         self.process.as_mut().ok_or(Problem::Skipped("only with -- COMMAND"))
     }
+}
+
+/// Returns `true` for text that can be part of a signature or an identifier.
+fn is_code(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
 /// Splits a text in the middle.

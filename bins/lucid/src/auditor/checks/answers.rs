@@ -27,9 +27,9 @@ checks! {
     "answer-error", "An error of the model keeps its status and Retry-After, whatever its body" => error(&[
         "Content-Encoding: gzip\r\n", "Content-Encoding: x-test\r\n", "Content-Type: application/octet-stream\r\n"]);
     "answer-opaque", "Signatures, encrypted contents and identifiers reach the caller byte by byte" => same(&[
-        ("/v1/messages", r#"{"type":"message","content":[{"type":"thinking","thinking":"Hm.","signature":"EqQB/$MASKED/W7=="}]}"#),
-        ("/v1/messages", r#"{"type":"message","content":[{"type":"redacted_thinking","data":"EqQB/$MASKED/W7=="}]}"#),
-        ("/v1/responses", r#"{"id":"resp_$MASKED","output":[{"type":"reasoning","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}]}"#)]);
+        ("/v1/messages", r#"{"type":"message","content":[{"type":"thinking","thinking":"Hm.","signature":"EqQB/$CODE/W7=="}]}"#),
+        ("/v1/messages", r#"{"type":"message","content":[{"type":"redacted_thinking","data":"EqQB/$CODE/W7=="}]}"#),
+        ("/v1/responses", r#"{"id":"resp_$CODE","output":[{"type":"reasoning","summary":[],"encrypted_content":"gAAA/$CODE/W7=="}]}"#)]);
     "embeddings", "Vectors of any size reach the caller byte by byte" => same(&[
         ("/v1/embeddings", r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[$NUMBERS1]}],"model":"m"}"#),
         ("/v1/embeddings", r#"{"object":"list","data":[$VECTORS],"model":"m"}"#)]);

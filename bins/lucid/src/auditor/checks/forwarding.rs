@@ -25,9 +25,9 @@ checks! {
         ("POST /v1/chat", PLAIN, "", &["Content-Type: text/plain"]),
         ("POST /v1/files", "Content-Type: application/jsonl\r\n", "{\"n\": 1 }\n{ \"n\":2}\r\n\n{\"n\":3}", &["Content-Type: application/jsonl"])]);
     "opaque", "Signatures, encrypted contents and identifiers reach the model byte by byte" => pass(false, &[
-        ("POST /v1/messages", JSON, r#"{"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":"EqQB/$MASKED/W7=="}]}]}"#, &[]),
-        ("POST /v1/messages", JSON, r#"{"messages":[{"role":"assistant","content":[{"type":"redacted_thinking","data":"EqQB/$MASKED/W7=="}]}]}"#, &[]),
-        ("POST /v1/responses", JSON, r#"{"input":[{"type":"reasoning","id":"rs_$MASKED","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}]}"#, &[])]);
+        ("POST /v1/messages", JSON, r#"{"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":"EqQB/$CODE/W7=="}]}]}"#, &[]),
+        ("POST /v1/messages", JSON, r#"{"messages":[{"role":"assistant","content":[{"type":"redacted_thinking","data":"EqQB/$CODE/W7=="}]}]}"#, &[]),
+        ("POST /v1/responses", JSON, r#"{"input":[{"type":"reasoning","id":"rs_$CODE","summary":[],"encrypted_content":"gAAA/$CODE/W7=="}]}"#, &[])]);
     "chunked", "Chunked requests are forwarded" => pass(false, &[("POST /v1/chat", CHUNKED, "Hello there", &[])]);
     "answer", "Status, repeated headers and body of the model reach the caller" => answer();
     "trailers", "Trailers are forwarded in both directions" => trailers();

@@ -65,8 +65,8 @@ checks! {
     "stream-no-choices", "Chunks without choices, as of Azure, arrive at once" => step(&[
         (&CHAT, &[(r#"{"id":"","object":"","created":0,"model":"","prompt_filter_results":[{"prompt_index":0}],"choices":[]}"#, "prompt_filter_results")])]);
     "stream-opaque", "Signatures and encrypted contents in streams arrive at once, unchanged" => step(&[
-        (&MESSAGES, &[(r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"EqQB/$MASKED/W7=="}}"#, "EqQB/$MASKED/W7==")]),
-        (&RESPONSES, &[(r#"{"type":"response.output_item.done","output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAA/$MASKED/W7=="}}"#, "gAAA/$MASKED/W7==")])]);
+        (&MESSAGES, &[(r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"EqQB/$CODE/W7=="}}"#, "EqQB/$CODE/W7==")]),
+        (&RESPONSES, &[(r#"{"type":"response.output_item.done","output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAA/$CODE/W7=="}}"#, "gAAA/$CODE/W7==")])]);
     "mask-stream", "Masked streams reach the caller whole, without the text" => mask();
 }
 
