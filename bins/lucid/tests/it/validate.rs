@@ -164,7 +164,7 @@ fn unreadable_input_is_an_error_that_names_it() {
             r#"{"apiVersion": "apps/v1", "kind": "Deployment", "spec": 5}"#,
             vec![],
             1,
-            "failed to read the Deployment: invalid type: integer",
+            "failed to read the Deployment at spec: invalid type: integer",
         ),
         (POD, vec!["--file", "/nonexistent/pod.json"], 2, "/nonexistent/pod.json"),
         (POD, vec!["--catalogue", "/nonexistent/auditors.yaml"], 2, "/nonexistent/auditors.yaml"),
