@@ -76,7 +76,8 @@ async fn an_auditor_that_masks_conforms() {
     let judges = "judges: [{phrases: {builtin: injection}}, {pii: {entities: [CREDIT_CARD]}}]";
     let auditor = program("lucid-guardrails-auditor").unwrap();
     let command = ["--", auditor.to_str().unwrap(), "--config", judges];
-    let report = test(&[&["-o", "json", "--masked", "4111 1111 1111 1111"], &command[..]].concat()).await.json();
+    let report =
+        test(&[&["-o", "json", "--masked", "4111 1111 1111 1111"], &command[..]].concat()).await.json();
     assert_eq!(
         (names(&report, "failed"), names(&report, "skipped")),
         (BTreeSet::new(), BTreeSet::new()),

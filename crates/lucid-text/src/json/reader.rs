@@ -192,6 +192,7 @@ impl<'a> Reader<'a> {
         Ok(map)
     }
 
+    #[inline(always)]
     fn entries(
         &mut self,
         expected: &str,
@@ -207,16 +208,18 @@ impl<'a> Reader<'a> {
             if self.peek() != Some(b'"') {
                 return Err(self.syntax_error());
             }
-            let key = self.text()?;
+            let key = self.string()?;
             if !self.take(b':') {
                 return Err(self.syntax_error());
             }
             entry(self, &key).map_err(|error| error.within(&key))?;
-            if self.take(b'}') {
-                return Ok(());
-            }
-            if !self.take(b',') {
-                return Err(self.syntax_error());
+            match self.peek() {
+                Some(b',') => self.next += 1,
+                Some(b'}') => {
+                    self.next += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.syntax_error()),
             }
         }
     }
@@ -268,22 +271,34 @@ impl<'a> Reader<'a> {
     /// # Errors
     ///
     /// An [`Error`] if the value is not a string, or has an escape of half a surrogate pair.
+    #[inline(always)]
     pub fn text(&mut self) -> Result<Text<'a>> {
         match self.peek() {
-            Some(b'"') => {}
-            Some(b'n') => return self.skip().map(|()| Text::default()),
-            _ => return Err(self.mismatch("a string")),
+            Some(b'"') => self.string(),
+            Some(b'n') => self.skip().map(|()| Text::default()),
+            _ => Err(self.mismatch("a string")),
         }
-        let start = self.next + 1;
-        let end = special(self.json.as_bytes(), start);
-        if self.json.as_bytes().get(end) != Some(&b'"') {
-            return self.value().map(Text::Owned).map_err(|error| match self.skip() {
-                Ok(()) => Error::new("found a lone surrogate in a hex escape"),
-                Err(_) => error,
-            });
+    }
+
+    /// Reads the string that begins with the next byte.
+    #[inline(always)]
+    fn string(&mut self) -> Result<Text<'a>> {
+        let (start, bytes) = (self.next + 1, self.json.as_bytes());
+        let end = special(bytes, start);
+        if bytes.get(end) != Some(&b'"') {
+            return self.decoded();
         }
         self.next = end + 1;
         Ok(Text::Borrowed(self.json.get(start..end).unwrap_or_default()))
+    }
+
+    /// Decodes a string with escapes.
+    #[cold]
+    fn decoded(&mut self) -> Result<Text<'a>> {
+        self.value().map(Text::Owned).map_err(|error| match self.skip() {
+            Ok(()) => Error::new("found a lone surrogate in a hex escape"),
+            Err(_) => error,
+        })
     }
 
     /// Reads a string that is decoded later.
