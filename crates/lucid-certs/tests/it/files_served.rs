@@ -1,9 +1,10 @@
 //! Certificates in files: handshakes and log messages.
 
-use std::{fs, future::pending, path::Path, sync::Arc, time::Duration};
+use std::{fs, future::pending, path::Path, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use lucid_certs::{Certificates, Fingerprint, ServerTls, ServingNames, source::Files};
+use lucid_testbed::eventually;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rustls::{AlertDescription, Error, ServerConfig, version::TLS13};
 use tempfile::TempDir;
@@ -72,12 +73,7 @@ impl Scene {
     }
 
     async fn until(&self, what: &str, holds: impl Fn() -> bool) {
-        let holds = async {
-            while !holds() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        assert!(timeout(TIMEOUT, holds).await.is_ok(), "{what}: {}", self.log.text());
+        eventually(what, async || if holds() { Ok(()) } else { Err(self.log.text()) }).await;
     }
 
     /// Asserts that a message is logged exactly once.

@@ -6,11 +6,7 @@ pub(crate) mod log;
 pub(crate) mod objects;
 pub(crate) mod pairs;
 
-use std::{
-    fmt::Debug,
-    future::Future,
-    time::{Duration, Instant, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use kube::{
     Client, Config,
@@ -45,42 +41,6 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 pub(crate) fn certificate_pem(der: &[u8]) -> String {
     use base64::{Engine, prelude::BASE64_STANDARD};
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", BASE64_STANDARD.encode(der))
-}
-
-/// Repeats `attempt` until it succeeds.
-pub(crate) async fn retry<T, E: Debug, F>(mut attempt: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Result<T, E>>,
-{
-    let begin = Instant::now();
-    loop {
-        match attempt().await {
-            Ok(found) => return found,
-            Err(why) => assert!(begin.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {why:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// Repeats `attempt` until it finds something.
-pub(crate) async fn eventually<T, F>(what: &str, mut attempt: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
-    retry(|| {
-        let found = attempt();
-        async move { found.await.ok_or(what) }
-    })
-    .await
-}
-
-/// Waits until `condition` holds.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
-    eventually(what, || {
-        let holds = condition();
-        async move { holds.await.then_some(()) }
-    })
-    .await;
 }
 
 /// Runs kubectl with an object as standard input. Returns its errors.

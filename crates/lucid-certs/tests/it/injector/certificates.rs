@@ -5,13 +5,14 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
 };
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 
 use super::{
     object::{CERTIFICATE_NAME, FROM_CERTIFICATE, Object},
     site::{Site, ca},
 };
-use crate::common::{DAY, objects::Kind, until};
+use crate::common::{DAY, objects::Kind};
 
 pub(super) async fn without_certificates_the_secret_is_found_by_annotation(site: &Site) -> Object {
     let object = Object::create(site, Kind::Mutating, "copied", &[(FROM_CERTIFICATE, "web/copied")]).await;
@@ -51,7 +52,7 @@ pub(super) async fn certificates_name_their_secret(site: &Site, settled: &Object
     });
     let issued = ca(7 * DAY);
     site.put_secret("web", "strange", (CERTIFICATE_NAME, "other"), &issued.to_pem()).await;
-    until("kind Certificate", async || {
+    eventually("kind Certificate", async || {
         api.patch("named", &PatchParams::apply("test"), &Patch::Apply(&certificate)).await.is_ok()
     })
     .await;

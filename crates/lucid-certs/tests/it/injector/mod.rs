@@ -13,6 +13,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use lucid_certs::TrustBundle;
+use lucid_testbed::eventually;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 
@@ -23,7 +24,7 @@ use self::{
     },
     site::{Site, ca, start},
 };
-use crate::common::{DAY, certificate_pem, objects::Kind, until};
+use crate::common::{DAY, certificate_pem, objects::Kind};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_permissions_of_the_manifest_are_sufficient() {
@@ -126,7 +127,7 @@ async fn up_to_date_objects_are_not_written(site: &Site, ca: &TrustBundle, regis
     }
     Object::create(site, Kind::Validating, "right-too", &[(FROM_SECRET, "web/ca")]).await.wait_for(ca).await;
     // The counter may be updated after the write is observed.
-    until("writes counted", async || written(registry) - before >= 2).await;
+    eventually("writes counted", async || written(registry) - before >= 2).await;
     assert_eq!(written(registry) - before, 2);
 
     let read = object.read().await;
@@ -168,7 +169,7 @@ async fn two_injectors_write_as_often_as_one(site: &Site, rotated: &TrustBundle,
     for word in ["rotated", "stale"] {
         Object::existing(site, Kind::Validating, word).wait_for(&rotated.merge(&next)).await;
     }
-    until("write counted", async || written(first) - before + written(&second) >= 2).await;
+    eventually("write counted", async || written(first) - before + written(&second) >= 2).await;
     assert_eq!(written(first) - before + written(&second), 2);
 }
 
@@ -181,7 +182,7 @@ async fn each_webhook_keeps_its_additional_certificates(site: &Site, ca: &TrustB
     let object =
         Object::create_changed(site, Kind::Mutating, "mixed", &[(FROM_SECRET, "web/ca")], trusts).await;
     let expected = [ca.merge(&foreign).to_pem(), ca.to_pem()];
-    until("merged bundles", async || object.held(&object.read().await) == expected).await;
+    eventually("merged bundles", async || object.held(&object.read().await) == expected).await;
 }
 
 async fn removed_and_invalid_bundles_are_restored(site: &Site, ca: &TrustBundle) {

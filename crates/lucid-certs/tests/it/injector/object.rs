@@ -8,10 +8,11 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams, PostParams},
 };
 use lucid_certs::TrustBundle;
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 
 use super::site::Site;
-use crate::common::{objects::Kind, until};
+use crate::common::objects::Kind;
 
 pub(super) const FROM_SECRET: &str = "cert-manager.io/inject-ca-from-secret";
 pub(super) const FROM_CERTIFICATE: &str = "cert-manager.io/inject-ca-from";
@@ -76,7 +77,7 @@ impl Object {
         let fingerprints: Vec<_> = bundle.validities().map(|(it, _)| it).collect();
         let what = format!("bundle {fingerprints:?} in {:?} {}", self.kind, self.name);
         let pem = bundle.to_pem();
-        until(&what, async || self.held(&self.read().await).iter().all(|held| *held == pem)).await;
+        eventually(&what, async || self.held(&self.read().await).iter().all(|held| *held == pem)).await;
     }
 
     pub(super) async fn merge(&self, patch: Value) -> DynamicObject {

@@ -7,13 +7,14 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 use lucid_certs::TrustBundle;
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 
 use super::{
     object::{ALLOWED, FROM_CERTIFICATE, FROM_SECRET, OPENSHIFT, Object},
     site::{Site, ca},
 };
-use crate::common::{DAY, objects::Kind, until};
+use crate::common::{DAY, objects::Kind};
 
 pub(super) async fn a_secret_must_allow_direct_injection(site: &Site, ca: &TrustBundle) {
     let annotation = "cert-manager.io/allow-direct-injection";
@@ -53,7 +54,7 @@ pub(super) async fn problems_are_reported_once_until_resolved(site: &Site) {
 
     let secrets: Api<Secret> = Api::namespaced(site.admin.clone(), "web");
     secrets.delete("missing", &Default::default()).await.unwrap();
-    until("second event", async || site.notes(&missing).await.len() == 2).await;
+    eventually("second event", async || site.notes(&missing).await.len() == 2).await;
     assert_eq!(missing.held(&missing.read().await), [ca.to_pem(), ca.to_pem()], "it is left alone");
 
     let secrets: Api<Secret> = Api::namespaced(site.admin.clone(), "lucid-system");

@@ -10,12 +10,12 @@ use kube::{
     core::GroupVersionKind,
 };
 use lucid_certs::{CertificateAuthority, TrustBundle, injector::Injector};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::object::Object;
-use crate::common::{TIMEOUT, config_of, kubectl, names, now, objects::Kind, until};
+use crate::common::{TIMEOUT, config_of, kubectl, names, now, objects::Kind};
 
 /// A cluster with the manifest applied, and a client with its permissions.
 pub(super) struct Site {
@@ -81,7 +81,7 @@ impl Site {
 
     pub(super) async fn wait_for_note(&self, object: &Object, part: &str) {
         let what = format!("an event about {} that says {part:?}", object.name);
-        until(&what, async || self.notes(object).await.iter().any(|note| note.contains(part))).await;
+        eventually(&what, async || self.notes(object).await.iter().any(|note| note.contains(part))).await;
     }
 }
 

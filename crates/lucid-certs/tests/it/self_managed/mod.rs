@@ -24,14 +24,14 @@ use lucid_certs::{
     CaStatus, CertificateAuthority, RotationRequest, TrustBundle,
     target::{ObjectTarget, Reading, TargetError, TrustTarget},
 };
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::json;
 
 use self::replica::{
     CalledReplicas, Caller, NAMESPACE, Replica, another_signer, configurations, published, register, secrets,
     signer, source, target,
 };
-use crate::common::{eventually, names, until};
+use crate::common::names;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_share_one_ca() {
@@ -93,7 +93,7 @@ async fn an_urgent_rotation_ends_trust_in_all_former_cas(client: &Client) {
     let second = another_signer(client, name, &pair.old).await;
     RotationRequest::Urgent.send(client.clone(), NAMESPACE, name).await.unwrap();
     let third = another_signer(client, name, &second).await;
-    until("trust in it alone", async || published(client, name).await.as_ref() == Some(&third)).await;
+    eventually("trust in it alone", async || published(client, name).await.as_ref() == Some(&third)).await;
     assert!(pair.replicas.iter().all(|replica| replica.accepts(&third)));
     let status = CaStatus::read(client.clone(), NAMESPACE, name).await.unwrap();
     let retired = pair.old.validities().chain(second.validities());
@@ -106,7 +106,7 @@ async fn deleting_the_secret_rotates_without_failed_calls(client: &Client) {
     let name = "deleted";
     let pair = CalledReplicas::start(client, name).await;
     secrets(client).delete(name, &DeleteParams::default()).await.unwrap();
-    let restored = eventually("the Secret", || signer(client, name)).await;
+    let restored = eventually("the Secret", async || signer(client, name).await).await;
     pair.rotated(client, name).await;
     assert_eq!(restored, pair.old, "the present authority signs until the next one is trusted");
     pair.stop().await;
@@ -122,7 +122,7 @@ async fn a_replica_that_starts_during_a_rotation_fails_no_call(client: &Client) 
         tokio::time::sleep(Duration::from_millis(pause)).await;
         let second = Replica::start(client, name).await;
         for replica in [&first, &second] {
-            until("one signer, which is another", async || {
+            eventually("one signer, which is another", async || {
                 let signer = signer(client, name).await;
                 signer.is_some_and(|signer| signer != old && replica.accepts(&signer))
             })
@@ -175,7 +175,7 @@ async fn drift_of_the_bundle_is_reverted(client: &Client) {
     ] {
         overwrite(client, name, content).await;
         let begin = Instant::now();
-        until(what, async || published(client, name).await.as_ref() == Some(&bundle)).await;
+        eventually(what, async || published(client, name).await.as_ref() == Some(&bundle)).await;
         // The goal is one second, which `cargo xtask soak drift` measures on an idle machine.
         assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {:?}", begin.elapsed());
     }
@@ -274,14 +274,16 @@ async fn replicas_can_share_one_certificate(client: &Client) {
 
     // After a deletion it is issued again, and all replicas serve the new one.
     secrets(client).delete("one-leaf-tls", &DeleteParams::default()).await.unwrap();
-    let again = eventually("another certificate", || async {
+    let again = eventually("another certificate", async || {
         let secret = secrets(client).get_opt("one-leaf-tls").await.unwrap()?;
         TrustBundle::from_pem(&secret.data?.get("tls.crt")?.0).ok()?.validities().map(|(it, _)| it).next()
     })
     .await;
     assert_ne!(again, leaf);
-    until("it on all replicas", async || replicas.iter().all(|replica| replica.shown(&authority) == again))
-        .await;
+    eventually("it on all replicas", async || {
+        replicas.iter().all(|replica| replica.shown(&authority) == again)
+    })
+    .await;
     for replica in replicas {
         replica.stop().await;
     }

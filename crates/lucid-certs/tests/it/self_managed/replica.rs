@@ -25,6 +25,7 @@ use lucid_certs::{
     Certificates, Fingerprint, SelfManaged, ServerTls, ServingNames, Timing, TrustBundle,
     target::{ObjectTarget, Target},
 };
+use lucid_testbed::eventually;
 use rustls::{ServerConfig, version::TLS13};
 use tokio::{
     sync::{oneshot, watch},
@@ -32,9 +33,8 @@ use tokio::{
 };
 
 use crate::common::{
-    eventually,
     handshake::{client as trusting, connect},
-    names, until,
+    names,
 };
 
 pub(crate) const NAMESPACE: &str = "default";
@@ -167,7 +167,7 @@ impl Replica {
 
     /// Waits until callers that trust `bundle` accept the certificate.
     pub(crate) async fn wait_for(&self, bundle: &TrustBundle) {
-        until("service under another signer", async || self.accepts(bundle)).await;
+        eventually("service under another signer", async || self.accepts(bundle)).await;
     }
 }
 

@@ -13,10 +13,11 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use lucid_certs::{CertificateAuthority, ServingNames};
+use lucid_testbed::eventually;
 use serde_json::json;
 
 use super::replica::{NAMESPACE, Replica, another_signer, published, register, secrets, signer, source};
-use crate::common::{DAY, eventually, names, now, until};
+use crate::common::{DAY, names, now};
 
 type Data<'a> = &'a [(&'a str, &'a str)];
 
@@ -57,7 +58,7 @@ async fn note(client: &Client, secret: &str, reason: &str) -> String {
 }
 
 async fn noted(client: &Client, secret: &str, reason: &str, said: &str) -> String {
-    eventually(&format!("{reason} of {secret}: {said}"), || async {
+    eventually(&format!("{reason} of {secret}: {said}"), async || {
         let events = Api::<Event>::namespaced(client.clone(), NAMESPACE);
         let found = events.list(&ListParams::default()).await.unwrap().items.into_iter().find(|event| {
             let regarding = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref());
@@ -147,7 +148,7 @@ async fn a_corrupt_secret_is_restored_from_memory(client: &Client) {
     for key in ["tls.key", "tls.crt", "ca.crt", "rotation.json"] {
         let broken = json!({ "data": { key: "Y3V0IG9mZg==" } });
         secrets(client).patch(name, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
-        until(key, async || secrets(client).get(name).await.unwrap().data == before.data).await;
+        eventually(key, async || secrets(client).get(name).await.unwrap().data == before.data).await;
     }
     for (reason, said) in [
         ("CertificateAuthorityRestored", "tls.key holds no usable certificate authority"),

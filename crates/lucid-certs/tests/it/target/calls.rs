@@ -8,7 +8,7 @@ use kube::{
     core::{DynamicObject, GroupVersionKind},
 };
 use lucid_certs::{ServerTls, ServingCertificateResolver, ServingNames, TrustBundle};
-use lucid_testbed::{Cluster, can_use_namespaces};
+use lucid_testbed::{Cluster, can_use_namespaces, eventually};
 use rustls::{ServerConfig, version::TLS13};
 use serde_json::{Value, json};
 use tokio::{
@@ -21,7 +21,6 @@ use super::subject::Subject;
 use crate::common::{
     handshake::{client as trusting, connect},
     objects::Kind,
-    retry,
 };
 
 const NAMESPACE: &str = "lucid-system";
@@ -66,10 +65,10 @@ async fn an_admission_webhook_is_called(client: &Client, server: &Server, kind: 
     let params = PostParams::default();
     let create = || config_maps.create(&params, &config_map);
 
-    let refused = retry(async || create().await.map_or_else(Ok, Err)).await;
+    let refused = eventually("refused call", async || create().await.map_or_else(Ok, Err)).await;
     assert!(refused.to_string().contains("certificate signed by unknown authority"), "{refused}");
     subject.heal(&server.bundle).await;
-    retry(create).await;
+    eventually("call", async || create().await).await;
 }
 
 async fn a_conversion_webhook_is_called(client: &Client, server: &Server) {
@@ -84,32 +83,34 @@ async fn a_conversion_webhook_is_called(client: &Client, server: &Server) {
         let conditions = conditions.as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|condition| condition["type"] == "Established").ok_or("no condition")
     };
-    retry(async || match established().await {
+    eventually("condition InvalidCABundle", async || match established().await {
         Ok(condition) if condition["reason"] == "InvalidCABundle" && condition["status"] == "False" => Ok(()),
         other => Err(other),
     })
     .await;
 
     subject.heal(&server.bundle).await;
-    retry(async || match established().await {
+    eventually("condition Established", async || match established().await {
         Ok(condition) if condition["status"] == "True" => Ok(()),
         other => Err(other),
     })
     .await;
     let widget = json!({ "apiVersion": "example.com/v1", "kind": "widget", "metadata": { "name": "one" } });
     let widget: DynamicObject = serde_json::from_value(widget).unwrap();
-    retry(|| async { api(client, "example.com", "widget").create(&PostParams::default(), &widget).await })
-        .await;
+    let widgets = api(client, "example.com", "widget");
+    eventually("creation", async || widgets.create(&PostParams::default(), &widget).await).await;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v2", "widget"));
     let converted: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
-    assert_eq!(retry(|| converted.get("one")).await.data["converted"], true);
+    let one = eventually("conversion", async || converted.get("one").await).await;
+    assert_eq!(one.data["converted"], true);
 
     // Without a bundle, the root CAs of the host are used, which do not include ours.
     subject.overwrite_field(None).await.unwrap();
-    let refused = retry(async || converted.get("one").await.map_or_else(Ok, Err)).await;
+    let refused =
+        eventually("refused conversion", async || converted.get("one").await.map_or_else(Ok, Err)).await;
     assert!(refused.to_string().contains("certificate signed by unknown authority"), "{refused}");
     subject.heal(&server.bundle).await;
-    retry(|| converted.get("one")).await;
+    eventually("conversion", async || converted.get("one").await).await;
 }
 
 async fn a_client_that_reads_the_config_map_connects(client: &Client, server: &Server) {
@@ -131,7 +132,7 @@ async fn an_aggregated_api_server_is_called(client: &Client, server: &Server) {
         let conditions = conditions.as_array().cloned().unwrap_or_default();
         conditions.into_iter().find(|condition| condition["type"] == "Available").ok_or("no condition")
     };
-    let condition = retry(async || match available().await {
+    let condition = eventually("condition FailedDiscoveryCheck", async || match available().await {
         Ok(condition) if condition["reason"] == "FailedDiscoveryCheck" => Ok(condition),
         other => Err(other),
     })
@@ -140,13 +141,13 @@ async fn an_aggregated_api_server_is_called(client: &Client, server: &Server) {
     assert!(message.contains("certificate signed by unknown authority"), "{message}");
 
     subject.heal(&server.bundle).await;
-    retry(async || match available().await {
+    eventually("condition Available", async || match available().await {
         Ok(condition) if condition["status"] == "True" => Ok(()),
         other => Err(other),
     })
     .await;
     let answers = api(client, "aggregated.example.com", "Answer");
-    retry(|| async { answers.list(&ListParams::default()).await.map(drop) }).await;
+    eventually("list", async || answers.list(&ListParams::default()).await.map(drop)).await;
 }
 
 fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::{Client, api::DeleteParams};
 use lucid_certs::target::{ObjectTarget, Reading, TargetError, TrustTarget};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -145,11 +145,7 @@ async fn a_deleted_object_is_not_recreated(client: &Client, kind: Kind) {
 
 async fn delete(subject: &Subject) {
     subject.api.delete(&subject.name, &DeleteParams::default()).await.unwrap();
-    crate::common::retry(async || match subject.api.get_opt(&subject.name).await.unwrap() {
-        None => Ok(()),
-        Some(_) => Err("still there"),
-    })
-    .await;
+    eventually("deletion", async || subject.api.get_opt(&subject.name).await.unwrap().is_none()).await;
 }
 
 async fn changes_are_reported_from_creation_to_deletion(client: &Client, kind: Kind) {

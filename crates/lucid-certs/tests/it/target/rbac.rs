@@ -10,12 +10,12 @@ use kube::{
     runtime::events::{Recorder, Reporter},
 };
 use lucid_certs::target::{ObjectTarget, TargetError, TrustTarget};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::subject::{MANAGER, OTHER_MANAGER, Subject, authority, target};
-use crate::common::{client_of, grant, objects::Kind, retry};
+use crate::common::{client_of, grant, objects::Kind};
 
 const USER: &str = "lucid-operator";
 const VERBS: &[&str] = &["get", "list", "watch", "patch"];
@@ -59,7 +59,7 @@ async fn only_named_objects_are_accessible(user: &Client, ours: &Subject, other:
     let bundle = authority().trust_bundle();
     let allowed = target(user, kind, &ours.name);
     // The API server observes new permissions by a watch.
-    let reading = retry(|| allowed.read()).await;
+    let reading = eventually("read", async || allowed.read().await).await;
     let mut changes = allowed.changes();
     let written = match allowed.write(&bundle, &reading).await {
         // The API server updated the status.

@@ -10,9 +10,10 @@ use lucid_certs::{
     CertificateAuthority, TrustBundle,
     target::{ObjectTarget, TargetError, TrustTarget},
 };
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 
-use crate::common::{names, objects::Kind, retry};
+use crate::common::{names, objects::Kind};
 
 pub(crate) const MANAGER: &str = "lucid-certs";
 /// Field manager of the interfering client.
@@ -95,7 +96,7 @@ impl Subject {
 
     /// Reads and writes as the driver does. Retries, because the API server may update the status in between.
     pub(crate) async fn heal(&self, bundle: &TrustBundle) {
-        let written = retry(async || {
+        let written = eventually("write without conflict", async || {
             let reading = self.target.read().await.unwrap();
             match self.target.write(bundle, &reading).await {
                 Err(error @ TargetError::Changed { .. }) => Err(error),
