@@ -6,8 +6,8 @@ use std::{fmt::Debug, time::Duration};
 const TIMEOUT: Duration = Duration::from_mins(2);
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Result of one attempt of [`eventually`]: a `bool`, an `Option` or a `Result`.
-pub trait Outcome {
+/// Outcome of one attempt of [`eventually`]: a `bool`, an `Option` or a `Result`.
+pub trait Attempt {
     /// Value of a successful attempt.
     type Value;
 
@@ -19,7 +19,7 @@ pub trait Outcome {
     fn into_result(self) -> Result<Self::Value, String>;
 }
 
-impl Outcome for bool {
+impl Attempt for bool {
     type Value = ();
 
     fn into_result(self) -> Result<(), String> {
@@ -27,7 +27,7 @@ impl Outcome for bool {
     }
 }
 
-impl<T> Outcome for Option<T> {
+impl<T> Attempt for Option<T> {
     type Value = T;
 
     fn into_result(self) -> Result<T, String> {
@@ -35,7 +35,7 @@ impl<T> Outcome for Option<T> {
     }
 }
 
-impl<T, E: Debug> Outcome for Result<T, E> {
+impl<T, E: Debug> Attempt for Result<T, E> {
     type Value = T;
 
     fn into_result(self) -> Result<T, String> {
@@ -48,16 +48,16 @@ impl<T, E: Debug> Outcome for Result<T, E> {
 /// # Panics
 ///
 /// Panics with `expected` and the last failure after two minutes.
-pub async fn eventually<O: Outcome>(expected: &str, attempt: impl AsyncFnMut() -> O) -> O::Value {
+pub async fn eventually<A: Attempt>(expected: &str, attempt: impl AsyncFnMut() -> A) -> A::Value {
     within(TIMEOUT, expected, attempt).await
 }
 
 #[expect(clippy::panic, reason = "a failure fails the test")]
-async fn within<O: Outcome>(
+async fn within<A: Attempt>(
     timeout: Duration,
     expected: &str,
-    mut attempt: impl AsyncFnMut() -> O,
-) -> O::Value {
+    mut attempt: impl AsyncFnMut() -> A,
+) -> A::Value {
     let mut last = String::new();
     let attempts = async {
         loop {

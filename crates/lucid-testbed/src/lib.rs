@@ -92,7 +92,7 @@ pub use builder::Builder;
 pub use cluster::Cluster;
 pub use disk::Disk;
 pub use error::Error;
-pub use eventually::{Outcome, eventually};
+pub use eventually::{Attempt, eventually};
 pub use image::Image;
 pub use network::can_use_namespaces;
 pub use process::{Process, command};

@@ -7,11 +7,11 @@ use std::{
     time::Duration,
 };
 
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_testbed::{Binaries, Cluster, Component, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::common::{eventually, processes_of, script, test_in_a_process};
+use crate::common::{processes_of, script, test_in_a_process};
 
 #[test]
 #[ignore = "run by the other tests, in a process"]
@@ -94,9 +94,9 @@ impl Toolchain {
     }
 
     /// Starts a build, and waits until it has begun.
-    fn start(&self) -> Child {
+    async fn start(&self) -> Child {
         let child = self.command("binaries::ensure").spawn().unwrap();
-        eventually(|| self.is_building(), |building| *building);
+        eventually("a build", async || self.is_building()).await;
         child
     }
 
@@ -157,18 +157,18 @@ fn of_two_builds_at_once_one_builds_and_one_waits() {
     assert_eq!(fs::read_to_string(toolchain.programs().join("etcd")).unwrap(), "whole");
 }
 
-#[test]
-fn a_killed_build_is_repeated() {
+#[tokio::test]
+async fn a_killed_build_is_repeated() {
     let toolchain = Toolchain::new("go1.99.0", BUILDS_FOREVER);
     let go_runs = || processes_of(toolchain.cache.path()).iter().any(|(_, line)| line.contains("/go build"));
     // Not SIGINT: background jobs of a shell and their children ignore it.
     for signal in [Signal::TERM, Signal::KILL] {
         let _ = fs::remove_dir_all(toolchain.cache.path().join("lucid"));
-        let mut child = toolchain.start();
+        let mut child = toolchain.start().await;
         assert!(go_runs());
         kill_process(Pid::from_child(&child), signal).unwrap();
         child.wait().unwrap();
-        eventually(go_runs, |runs| !runs);
+        eventually("Go ends", async || !go_runs()).await;
         assert!(!toolchain.programs().join("etcd").exists());
         // The kernel has ended Go itself.
         toolchain.end_all();
@@ -190,10 +190,10 @@ fn a_cancelled_build_ends_with_its_tools_and_leaves_nothing() {
     assert_eq!(processes_of(toolchain.cache.path()), []);
 }
 
-#[test]
-fn waiting_for_another_build_can_be_cancelled() {
+#[tokio::test]
+async fn waiting_for_another_build_can_be_cancelled() {
     let toolchain = Toolchain::new("go1.99.0", BUILDS_FOREVER);
-    let mut building = toolchain.start();
+    let mut building = toolchain.start().await;
     let output = toolchain.output("binaries::ensure_for_a_moment");
     assert!(output.contains("waiting for another build"), "{output}");
     assert!(toolchain.is_building(), "the other one goes on");
@@ -266,8 +266,8 @@ fn the_control_plane_and_its_client_see_no_proxy() {
     assert!(error.contains(".log:\nno more"), "{error}");
 }
 
-#[test]
-fn folders_of_killed_processes_are_removed_at_the_next_start() {
+#[tokio::test]
+async fn folders_of_killed_processes_are_removed_at_the_next_start() {
     let (assets, parent) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     script(assets.path(), "etcd", "exec sleep 60");
     script(assets.path(), "kube-apiserver", "exec sleep 60");
@@ -279,14 +279,14 @@ fn folders_of_killed_processes_are_removed_at_the_next_start() {
     let runs = |folder: &Path| folder.join("logs/kube-apiserver.log").exists();
     for (keep, stays) in [("", false), ("0", false), ("1", true)] {
         let mut first = start(keep);
-        eventually(|| folders().find(|folder| runs(folder)), Option::is_some);
-        let folder = folders().next().unwrap();
+        let folder = eventually("the first", async || folders().find(|folder| runs(folder))).await;
         let mut second = start("");
-        eventually(|| folders().filter(|folder| runs(folder)).count(), |count| *count == 2);
+        eventually("the second", async || folders().filter(|folder| runs(folder)).count() == 2).await;
         first.kill().unwrap();
         first.wait().unwrap();
         let mut third = start("");
-        eventually(|| folders().filter(|other| *other != folder && runs(other)).count(), |count| *count == 2);
+        let others = || folders().filter(|other| *other != folder && runs(other));
+        eventually("the third", async || others().count() == 2).await;
         assert_eq!(folder.exists(), stays, "LUCID_TESTBED_KEEP={keep}");
         for process in [&mut second, &mut third] {
             process.kill().unwrap();

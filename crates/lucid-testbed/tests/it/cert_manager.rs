@@ -1,13 +1,11 @@
 //! Clusters with cert-manager.
 
-use std::time::{Duration, Instant};
-
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret};
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
 };
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 async fn create(cluster: &Cluster, kind: &str, name: &str, spec: Value) {
@@ -15,17 +13,6 @@ async fn create(cluster: &Cluster, kind: &str, name: &str, spec: Value) {
     let api = Api::<DynamicObject>::default_namespaced_with(cluster.client(), &resource);
     let object = DynamicObject::new(name, &resource).data(json!({ "spec": spec }));
     api.create(&PostParams::default(), &object).await.unwrap();
-}
-
-async fn eventually<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(found) = check().await {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "no {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 #[tokio::test]

@@ -15,11 +15,11 @@ use kube::{
     api::{ListParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use lucid_testbed::{Cluster, can_use_namespaces};
+use lucid_testbed::{Cluster, can_use_namespaces, eventually};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::json;
 
-use crate::common::{eventually, processes_of, test_in_a_process};
+use crate::common::{all_end, processes_of, test_in_a_process};
 
 fn pod(name: &str) -> Pod {
     let pod = json!({
@@ -142,8 +142,8 @@ async fn run_until_killed() {
     std::future::pending::<()>().await;
 }
 
-#[test]
-fn a_cluster_ends_with_a_killed_process() {
+#[tokio::test]
+async fn a_cluster_ends_with_a_killed_process() {
     // Another test's start would remove the folder of the killed process.
     let parent = tempfile::TempDir::new().unwrap();
     let mut process = test_in_a_process("cluster::run_until_killed");
@@ -157,9 +157,9 @@ fn a_cluster_ends_with_a_killed_process() {
 
     process.kill().unwrap();
     process.wait().unwrap();
-    eventually(|| processes_of(folder), Vec::is_empty);
+    all_end(folder).await;
     if !address.is_loopback() {
-        eventually(|| TcpListener::bind((address, 0)), Result::is_err);
+        eventually("the address is gone", async || TcpListener::bind((address, 0)).is_err()).await;
     }
     assert!(folder.exists());
 }

@@ -1,12 +1,8 @@
 //! Helpers to observe clusters from outside.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+
+use lucid_testbed::eventually;
 
 /// Pids and names of the programs with this folder in their command line.
 pub(crate) fn processes_of(folder: &Path) -> Vec<(i32, String)> {
@@ -20,17 +16,13 @@ pub(crate) fn processes_of(folder: &Path) -> Vec<(i32, String)> {
     .collect()
 }
 
-/// Polls until the condition holds, and panics with the last value otherwise.
-pub(crate) fn eventually<T: std::fmt::Debug>(mut get: impl FnMut() -> T, holds: impl Fn(&T) -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let seen = get();
-        if holds(&seen) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{seen:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+/// Waits until no program has this folder in its command line.
+pub(crate) async fn all_end(folder: &Path) {
+    eventually("the processes end", async || {
+        let left = processes_of(folder);
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
 }
 
 /// Returns a command that runs one ignored test of this binary in a separate process: environment variables and kills affect

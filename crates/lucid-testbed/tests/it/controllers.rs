@@ -1,7 +1,5 @@
 //! Clusters with kube-controller-manager and kube-scheduler.
 
-use std::time::{Duration, Instant};
-
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Node, Pod},
@@ -10,7 +8,7 @@ use kube::{
     Api,
     api::{ListParams, PostParams},
 };
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::json;
 
 #[tokio::test]
@@ -36,16 +34,11 @@ async fn deployments_get_pods_with_the_default_service_account() {
     deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
 
     let pods = Api::<Pod>::namespaced(cluster.client(), "team");
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
+    let spec = eventually("a pod on the node", async || {
         let list = pods.list(&ListParams::default()).await.unwrap();
-        if let Some(spec) = list.items.first().and_then(|pod| pod.spec.as_ref())
-            && spec.node_name.as_deref() == Some("paper")
-        {
-            assert_eq!(spec.service_account_name.as_deref(), Some("default"));
-            break;
-        }
-        assert!(Instant::now() < deadline, "{list:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        let spec = list.items.first().and_then(|pod| pod.spec.clone());
+        spec.filter(|spec| spec.node_name.as_deref() == Some("paper")).ok_or(list)
+    })
+    .await;
+    assert_eq!(spec.service_account_name.as_deref(), Some("default"));
 }

@@ -6,7 +6,6 @@ use std::{
     net::{IpAddr, SocketAddr},
     path::Path,
     process::Stdio,
-    time::{Duration, Instant},
 };
 
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -14,15 +13,12 @@ use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
-use lucid_testbed::{Binaries, Cluster, Component, Image, node};
+use lucid_testbed::{Binaries, Cluster, Component, Image, eventually, node};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::common::{eventually, processes_of, test_in_a_process};
-
-/// Allows for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+use crate::common::{all_end, processes_of, test_in_a_process};
 
 #[tokio::test]
 async fn a_pod_runs_answers_over_its_service_and_goes() {
@@ -50,7 +46,7 @@ async fn a_pod_runs_answers_over_its_service_and_goes() {
     let address = SocketAddr::from((address, 80));
 
     for name in ["tag", "digest"] {
-        let status = wait(&cluster, &pods, name, is_ready).await["status"].clone();
+        let status = wait(&pods, name, is_ready).await["status"].clone();
         // Each pod, over both IP families.
         for pod_ip in status["podIPs"].as_array().unwrap() {
             let pod_ip: IpAddr = pod_ip["ip"].as_str().unwrap().parse().unwrap();
@@ -63,13 +59,9 @@ async fn a_pod_runs_answers_over_its_service_and_goes() {
 
     for name in ["tag", "digest"] {
         pods.delete(name, &DeleteParams::default()).await.unwrap();
-        wait(&cluster, &pods, name, Value::is_null).await;
+        wait(&pods, name, Value::is_null).await;
     }
-    let deadline = Instant::now() + PATIENCE;
-    while get(&cluster, address).await.is_ok() {
-        assert!(Instant::now() < deadline, "the Service still leads somewhere");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually("the Service leads nowhere", async || get(&cluster, address).await.is_err()).await;
 }
 
 fn pod(name: &str, image: &str) -> Pod {
@@ -98,32 +90,21 @@ fn is_ready(pod: &Value) -> bool {
 }
 
 /// Waits until the condition holds for the pod, or for null without one.
-async fn wait(cluster: &Cluster, pods: &Api<Pod>, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+async fn wait(pods: &Api<Pod>, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    eventually(name, async || {
         let pod = serde_json::to_value(pods.get_opt(name).await.unwrap()).unwrap();
-        if holds(&pod) {
-            return pod;
-        }
-        if Instant::now() >= deadline {
-            let events = cluster.kubectl(&["get", "events"], "").unwrap();
-            panic!("{pod:#}\n{}", String::from_utf8_lossy(&events.stdout));
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        if holds(&pod) { Ok(pod) } else { Err(pod) }
+    })
+    .await
 }
 
 /// Waits until the Service routes to this pod: the choice of the two is random.
 async fn answers(cluster: &Cluster, address: SocketAddr, name: &str) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    eventually(name, async || {
         let answer = get(cluster, address).await;
-        if answer.as_deref().is_ok_and(|answer| answer == name) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{answer:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        if answer.as_deref().is_ok_and(|answer| answer == name) { Ok(()) } else { Err(answer) }
+    })
+    .await;
 }
 
 async fn get(cluster: &Cluster, address: SocketAddr) -> std::io::Result<String> {
@@ -143,15 +124,15 @@ async fn run_a_pod_until_killed() {
     cluster.load_image(&image).await.unwrap();
     let pods = Api::<Pod>::default_namespaced(cluster.client());
     pods.create(&PostParams::default(), &pod("hello", &image.reference())).await.unwrap();
-    wait(&cluster, &pods, "hello", is_ready).await;
+    wait(&pods, "hello", is_ready).await;
     // Installed before the parent learns the pid to signal.
     let mut end = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).unwrap();
     println!("\ncluster {}", cluster.folder().display());
     end.recv().await;
 }
 
-#[test]
-fn nothing_remains_of_ended_and_killed_nodes() {
+#[tokio::test]
+async fn nothing_remains_of_ended_and_killed_nodes() {
     if !node::can_run() {
         return;
     }
@@ -170,8 +151,8 @@ fn nothing_remains_of_ended_and_killed_nodes() {
         kill_process(Pid::from_raw(process.id().try_into().unwrap()).unwrap(), signal).unwrap();
         process.wait().unwrap();
         if signal == Signal::KILL {
-            eventually(|| processes_of(folder), Vec::is_empty);
-            eventually(|| pods_of(cgroup), |pods| *pods == 0);
+            all_end(folder).await;
+            eventually("the pods end", async || pods_of(cgroup) == 0).await;
             // The next start removes leftovers of the killed process, here a start of a cluster without programs.
             let mut next = test_in_a_process("binaries::start");
             let next =

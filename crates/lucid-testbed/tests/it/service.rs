@@ -4,7 +4,7 @@ use std::{net::IpAddr, process::Command, time::Duration};
 
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::ConfigMap};
 use kube::{Api, api::PostParams};
-use lucid_testbed::{Cluster, can_use_namespaces};
+use lucid_testbed::{Cluster, can_use_namespaces, eventually};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{
@@ -106,22 +106,17 @@ async fn register(cluster: &Cluster) {
     let configuration = serde_json::from_value(configuration).unwrap();
     configurations.create(&PostParams::default(), &configuration).await.unwrap();
     // The API server learns of the registration by a watch.
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    while create(cluster).await.is_ok() {
-        assert!(std::time::Instant::now() < deadline, "the webhook is not called");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually("the webhook is called", async || create(cluster).await.is_err()).await;
 }
 
 /// Returns the denial of a ConfigMap once the API server, which watches Services too, has the endpoint.
 async fn called(cluster: &Cluster) -> String {
-    loop {
+    eventually("the endpoint is known", async || {
         let refused = create(cluster).await.unwrap_err().to_string();
-        if !refused.contains("not found") && !refused.contains("no endpoints") {
-            return refused;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        let is_called = !refused.contains("not found") && !refused.contains("no endpoints");
+        if is_called { Ok(refused) } else { Err(refused) }
+    })
+    .await
 }
 
 async fn create(cluster: &Cluster) -> kube::Result<ConfigMap> {
