@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use crate::cli::{apply, apply_manifest, kubectl, kubectl_until};
 use crate::common::{
-    chain, cluster, config_map, create, env, eventually, eventually_holds, expected, operator, secured,
-    secured_with, stored,
+    chain, cluster, config_map, create, env, expected, operator, secured, secured_with, stored,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::DeleteParams;
 use lucid_e2e::Verifier;
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 const NOTARIZED: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -47,7 +46,7 @@ async fn until_images(cluster: &Cluster, prefix: &str, auditors: &str, images: &
 /// `cargo xtask soak memory` measures the delay on an idle machine.
 async fn until_pods(cluster: &Cluster, prefix: &str, manifest: impl Fn(&str) -> Value, images: &[&str]) {
     let mut attempts = 0..;
-    eventually(async || {
+    eventually("a pod with these images", async || {
         let name = format!("{prefix}-{}", attempts.next().unwrap_or(0));
         create(cluster, "shop", &manifest(&name)).await.stored().unwrap();
         let found = stored(cluster, "shop", &name).await.spec.unwrap();
@@ -87,7 +86,7 @@ async fn auditor_objects_apply_to_the_next_pod() {
     // Without the definition there are no objects.
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client());
     definitions.delete("auditors.lucid.computing", &DeleteParams::default()).await.unwrap();
-    eventually_holds("the definition is still there", async || {
+    eventually("the definition is removed", async || {
         definitions.get_opt("auditors.lucid.computing").await.unwrap().is_none()
     })
     .await;

@@ -4,10 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use lucid_e2e::program;
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
-
-use crate::common::eventually;
 
 /// Runs kubectl, which must succeed, and returns its output.
 #[track_caller]
@@ -23,7 +21,7 @@ pub(crate) async fn kubectl_until(
     arguments: &[&str],
     holds: impl Fn(&str) -> bool,
 ) -> String {
-    eventually(async || {
+    eventually(&arguments.join(" "), async || {
         let output = cluster.kubectl(arguments, "").unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() && holds(&text) { Ok(text) } else { Err(output) }

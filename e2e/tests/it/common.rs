@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Method;
 use k8s_openapi::NamespaceResourceScope;
@@ -16,7 +16,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
 use lucid_e2e::{API_SERVER, Answer, Operator, OperatorBuilder, create_pod, send};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 pub(crate) const ENABLED: (&str, &str) = ("lucid.computing/enabled", "true");
@@ -145,23 +145,6 @@ pub(crate) fn assert_contains(text: &str, parts: &[&str]) {
 /// Timeout for asynchronous events on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Polls until `look` succeeds. Panics with its last error on timeout.
-pub(crate) async fn eventually<T, E: Debug>(mut look: impl AsyncFnMut() -> Result<T, E>) -> T {
-    let begin = Instant::now();
-    loop {
-        match look().await {
-            Ok(found) => return found,
-            Err(instead) => assert!(begin.elapsed() < PATIENCE, "{instead:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-/// Polls until `holds` returns `true`; panics with `otherwise` on timeout.
-pub(crate) async fn eventually_holds(otherwise: &str, mut holds: impl AsyncFnMut() -> bool) {
-    eventually(async || holds().await.then_some(()).ok_or(otherwise)).await;
-}
-
 /// Creates pods under new names until `holds` returns `true`, and panics with the last answer on timeout.
 pub(crate) async fn until(
     cluster: &Cluster,
@@ -170,7 +153,7 @@ pub(crate) async fn until(
     holds: impl Fn(&Answer) -> bool,
 ) -> Answer {
     let mut attempts = 0..;
-    eventually(async || {
+    eventually("a pod that meets the condition", async || {
         let name = format!("attempt-{}", attempts.next().unwrap_or(0));
         let answer = create(cluster, namespace, &manifest(&name)).await;
         if holds(&answer) { Ok(answer) } else { Err(answer) }
@@ -249,7 +232,7 @@ pub(crate) async fn get(operator: &Operator, path: &str) -> (u16, String) {
 
 /// Waits for this status and body of `/readyz`.
 pub(crate) async fn until_ready_is(operator: &Operator, expected: (u16, &str)) {
-    eventually(async || {
+    eventually("/readyz responds as expected", async || {
         let found = get(operator, "/readyz").await;
         if (found.0, found.1.trim()) == expected { Ok(()) } else { Err(found) }
     })
@@ -263,7 +246,7 @@ pub(crate) fn log(operator: &Operator) -> String {
 
 /// Waits until a log contains this text, and returns the line.
 pub(crate) async fn logged_in(log: &Path, text: &str) -> String {
-    eventually(async || {
+    eventually(text, async || {
         let log = std::fs::read_to_string(log).unwrap_or_default();
         let line = log.lines().find(|line| line.contains(text)).map(str::to_owned);
         line.ok_or_else(|| format!("{text:?} is not in {log}"))

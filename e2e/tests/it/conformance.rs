@@ -7,12 +7,11 @@ use std::process::{Command, Stdio};
 
 use lucid_e2e::{free_port, program};
 use lucid_testbed::page::root;
-use lucid_testbed::{Process, has_program};
+use lucid_testbed::{Process, eventually, has_program};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cli::{Ran, lucid_with, run};
-use crate::common::eventually;
 
 /// Shortens shutdown. Metrics need no port.
 const ENVIRONMENT: [(&str, &str); 2] = [("LAME_DUCK_SECONDS", "4"), ("LUCID_METRICS_PORT", "0")];
@@ -94,7 +93,7 @@ async fn a_running_auditor_conforms() {
     let _auditor = Process::start("auditor", command, folder.path().join("log")).unwrap();
     let url = format!("http://127.0.0.1:{port}");
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    eventually(async || client.get(format!("{url}/health")).send().await).await;
+    eventually("an answer to /health", async || client.get(format!("{url}/health")).send().await).await;
     let listen = format!("127.0.0.1:{model}");
     let report = test(&["-o", "junit", &url, "--model-listen", &listen]).await.printed();
     assert!(report.contains(r#"failures="0""#) && report.contains(r#"name="refuse-plain""#), "{report}");

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use futures::{StreamExt, stream};
 use http::Method;
 use lucid_e2e::{Operator, send};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 use crate::cli::{Ran, run};
-use crate::common::{cluster, eventually, operator, pod, secured, secured_with};
+use crate::common::{cluster, operator, pod, secured, secured_with};
 use crate::record::{key, sealed};
 
 /// An operator with a decision log in `folder`, sealed, and with small segments so that there are several.
@@ -78,7 +78,7 @@ async fn compare(count: usize) {
     operator.restart().await.unwrap();
     create_all(&cluster, count - count / 2, false).await;
 
-    let found = eventually(async || {
+    let found = eventually("the logs correlate", async || {
         let (code, found) = correlate(&cluster, &log);
         if code == Some(0) { Ok(found) } else { Err(found) }
     })

@@ -13,12 +13,12 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use lucid_e2e::{call, program};
 use lucid_testbed::page::{Page, Shell, root};
-use lucid_testbed::{Binaries, Cluster, Component, Process, can_use_namespaces};
+use lucid_testbed::{Binaries, Cluster, Component, Process, can_use_namespaces, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cli::{kubeconfig_for, kubectl};
-use crate::common::{create, dry_run, eventually, eventually_holds, finalize_namespaces, pod};
+use crate::common::{create, dry_run, finalize_namespaces, pod};
 use crate::traffic::Traffic;
 
 #[test]
@@ -78,8 +78,8 @@ impl Site {
 
     /// Waits until pods are changed: the API server applies the registration and its bundle with a delay.
     async fn until_it_is_called(&self) {
-        eventually_holds("it is not ready", async || self.readiness().await == Some(StatusCode::OK)).await;
-        eventually(async || {
+        eventually("it is ready", async || self.readiness().await == Some(StatusCode::OK)).await;
+        eventually("the pod has an owner", async || {
             let pod =
                 dry_run(&self.cluster, "shop", &plain("web")).await.stored().map_err(|it| it.to_string())?;
             owner(&pod)
@@ -156,7 +156,7 @@ async fn a_third_party_operator_changes_pods_until_its_end() {
 
     // A terminating operator answers, and writes nothing any more.
     let ended = terminate(operator);
-    eventually_holds("it is still ready", async || {
+    eventually("it is no longer ready", async || {
         site.readiness().await == Some(StatusCode::SERVICE_UNAVAILABLE)
     })
     .await;
@@ -183,7 +183,7 @@ async fn third_party_operators_validate_and_convert_a_resource() {
     };
     let apply = ["apply", "--server-side", "-f", "-"];
     let denied = async |what: &str, arguments: &[&str], input: &str| {
-        eventually(async || {
+        eventually("kubectl is denied", async || {
             let output = site.cluster.kubectl(arguments, input).unwrap();
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             if said.contains(what) { Ok(()) } else { Err(said) }
@@ -233,12 +233,12 @@ async fn slow_third_party_operators_rotate_while_pods_are_created() {
     // Deleting the authority requests a new one.
     let secrets = Api::<Secret>::namespaced(site.cluster.client(), "tidy-system");
     secrets.delete("tidy-ca", &Default::default()).await.unwrap();
-    eventually_holds("no other authority is published", async || {
+    eventually("another authority is published", async || {
         let bundle = site.bundle().await;
         bundle.contains(before.trim()) && bundle.len() > before.len()
     })
     .await;
-    eventually_holds("the certificate is not replaced", async || {
+    eventually("the certificate is replaced", async || {
         site.metric(swapped).await.is_some_and(|now| now > swaps)
     })
     .await;
@@ -257,9 +257,9 @@ async fn a_third_party_operator_without_its_port_registers_nothing() {
     let mut command = site.cluster.command("busybox");
     command.args(["httpd", "-f", "-p", "8443"]);
     let other = Process::start("httpd", command, site.cluster.folder().join("httpd.log")).unwrap();
-    eventually(async || site.cluster.connect(site.at(8443)).await).await;
+    eventually("it accepts connections", async || site.cluster.connect(site.at(8443)).await).await;
     let mut operator = site.start();
-    let status = eventually(async || operator.ended().ok_or("it goes on")).await;
+    let status = eventually("it ends", async || operator.ended()).await;
     assert!(!status.success(), "{status}");
     let said = operator.log_tail();
     assert!(said.contains("8443"), "{said}");
@@ -312,5 +312,6 @@ async fn third_party_operators_install_and_uninstall_as_documented() {
     // Its replicas end only now.
     assert!(terminate(operator).await.unwrap().unwrap().success());
     assert_eq!(site.registration().await, None);
-    eventually(async || create(&site.cluster, "shop", &plain("web")).await.stored()).await;
+    eventually("the pod is created", async || create(&site.cluster, "shop", &plain("web")).await.stored())
+        .await;
 }

@@ -6,16 +6,15 @@ use std::path::Path;
 
 use crate::common::{
     Auditors, GUARDRAILS, TOXICITY, annotate_namespace, assert_contains, assert_injected, chain, cluster,
-    config_map, create, create_object, decisions, deployment, env, eventually, expected, has_chain,
-    label_namespace, log, operator, pod, prepare, secured, secured_with, stored, unplanned, until,
-    until_injected, with_chain,
+    config_map, create, create_object, decisions, deployment, env, expected, has_chain, label_namespace, log,
+    operator, pod, prepare, secured, secured_with, stored, unplanned, until, until_injected, with_chain,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use lucid_testbed::Cluster;
 use lucid_testbed::page::root;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 /// Expected annotations, chain and warnings of a secured pod.
@@ -233,7 +232,7 @@ async fn a_dry_run_shows_the_chain(cluster: &Cluster, log: &Path) {
     let api: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     let dry_run = PostParams { dry_run: true, ..Default::default() };
     // The API server may hear of the registration only after the operator is ready.
-    eventually(async || {
+    eventually("the pod has its chain", async || {
         let pod = api.create(&dry_run, &serde_json::from_value(secured("web")).unwrap()).await.unwrap();
         if chain(&pod) == expected(GUARDRAILS) { Ok(()) } else { Err(chain(&pod)) }
     })
@@ -261,7 +260,7 @@ async fn pods_of_a_deployment_are_injected() {
     let _operator = operator(&cluster, |operator| operator).await;
     create_object::<Deployment>(&cluster, deployment("web", 3, &secured(""))).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
-    let items = eventually(async || {
+    let items = eventually("three pods of the Deployment", async || {
         let items = pods.list(&ListParams::default().labels("app=web")).await.unwrap().items;
         if items.len() == 3 { Ok(items) } else { Err(format!("{} pods of the Deployment", items.len())) }
     })

@@ -3,8 +3,8 @@
 use crate::auditor;
 use crate::cli::{apply, apply_manifest, kubeconfig_of, kubectl_until, run, run_with};
 use crate::common::{
-    GUARDRAILS, chain, create, create_object, eventually_holds, expected, has_chain, log, operator, prepare,
-    secured, stored, until,
+    GUARDRAILS, chain, create, create_object, expected, has_chain, log, operator, prepare, secured, stored,
+    until,
 };
 use crate::notices::events_about;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -16,7 +16,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::Patch;
 use kube::{Api, Resource};
 use lucid_e2e::{API_SERVER, Operator, OperatorBuilder};
-use lucid_testbed::{Cluster, can_use_namespaces};
+use lucid_testbed::{Cluster, can_use_namespaces, eventually};
 use serde_json::json;
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn permissions_of_the_manifests_are_sufficient() {
     operator.restart().await.unwrap();
     until(&cluster, "shop", secured, |answer| answer.status == 201).await;
     let events: Api<Event> = Api::namespaced(cluster.client(), "lucid-system");
-    eventually_holds("the replaced authority was not reported", async || {
+    eventually("the replaced authority is reported", async || {
         !events.list(&Default::default()).await.unwrap().items.is_empty()
     })
     .await;
@@ -70,7 +70,7 @@ async fn permissions_of_the_manifests_are_sufficient() {
     let wiped =
         json!({"webhooks": [{"name": "mutate.lucid.computing", "clientConfig": {"caBundle": "Cg=="}}]});
     let wiped = Patch::Strategic(wiped);
-    eventually_holds("changes of the registration are not reported", async || {
+    eventually("changes of the registration are reported", async || {
         registrations.patch("lucid-operator", &Default::default(), &wiped).await.unwrap();
         !events.list(&Default::default()).await.unwrap().items.is_empty()
     })
@@ -113,7 +113,7 @@ async fn permissions_are_sufficient_for_each_source_and_the_validator() {
     });
     let read = read.await;
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    eventually_holds("the previous registration is still there", async || {
+    eventually("the previous registration is removed", async || {
         validating.get_opt("lucid-operator").await.unwrap().is_none()
     })
     .await;
@@ -126,7 +126,7 @@ async fn permissions_are_sufficient_for_each_source_and_the_validator() {
     let conditions =
         |it: ValidatingWebhookConfiguration| it.webhooks.unwrap().remove(0).match_conditions.unwrap();
     let damaged = conditions(damaged);
-    eventually_holds("it is not put back", async || {
+    eventually("it is put back", async || {
         conditions(validating.get("lucid-validator").await.unwrap()).len() != damaged.len()
     })
     .await;

@@ -1,9 +1,9 @@
 //! Replicas, crashes, restarts, certificates.
 
 use crate::common::{
-    GUARDRAILS, assert_injected, ca_bundle, chain, cluster, config_map, create, delete_all_pods, eventually,
-    eventually_holds, get, log, mutating_webhooks, operator, pod, secured, served, until, until_injected,
-    until_ready_is, validating_webhooks,
+    GUARDRAILS, assert_injected, ca_bundle, chain, cluster, config_map, create, delete_all_pods, get, log,
+    mutating_webhooks, operator, pod, secured, served, until, until_injected, until_ready_is,
+    validating_webhooks,
 };
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -11,7 +11,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch};
 use lucid_e2e::Operator;
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::json;
 
 /// In one cluster, with the default settings.
@@ -113,7 +113,7 @@ async fn a_broken_authority_is_replaced_and_reported(cluster: &Cluster, operator
         if !break_while_running {
             operator.restart().await.unwrap();
         }
-        eventually_holds(reason, async || reported(cluster, reason).await).await;
+        eventually(reason, async || reported(cluster, reason).await).await;
         let log = log(operator);
         assert!(
             log.contains("WARN") && log.contains("tls.crt"),
@@ -146,7 +146,7 @@ async fn a_damaged_registration_is_restored(cluster: &Cluster, operator: &Operat
     until_injected(cluster, "shop", "patched", GUARDRAILS).await;
     api.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
     // The API server calls a deleted webhook for a moment, so an injected pod does not show that it is back.
-    eventually_holds("not restored", async || !mutating_webhooks(cluster, "lucid-operator").await.is_empty())
+    eventually("it is restored", async || !mutating_webhooks(cluster, "lucid-operator").await.is_empty())
         .await;
     until_injected(cluster, "shop", "deleted", GUARDRAILS).await;
     assert!(log(operator).contains("changed by another manager; restored"));
@@ -156,7 +156,7 @@ async fn a_terminating_operator_restores_nothing(cluster: &Cluster) {
     let mut operator = operator(cluster, |operator| operator.flag("--lame-duck-seconds", "5")).await;
     let ready = operator.admin_url("/readyz");
     let ended = tokio::task::spawn_blocking(move || operator.terminate());
-    let said = eventually(async || {
+    let said = eventually("it is not ready", async || {
         let answer = reqwest::get(&ready).await.unwrap();
         let status = answer.status();
         if status == 503 { Ok(answer.text().await.unwrap()) } else { Err(status) }

@@ -1,15 +1,15 @@
 //! Each mode of a chain in a pod, as stored by the API server.
 
 use crate::common::{
-    ENABLED, annotate_namespace, assert_contains, cluster, create, create_object, env, eventually,
-    label_namespace, operator, prepare, restricted, secured_with, template, unplanned, until,
+    ENABLED, annotate_namespace, assert_contains, cluster, create, create_object, env, label_namespace,
+    operator, prepare, restricted, secured_with, template, unplanned, until,
 };
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{ListParams, Patch};
 use kube::{Api, ResourceExt};
 use lucid_e2e::Answer;
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 /// Settings of a pod, and the expected result.
@@ -304,7 +304,7 @@ async fn auditors_of_jobs_end_with_them() {
     cron_jobs.patch_status("often", &Default::default(), &status).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     for app in ["once", "often"] {
-        let pod = eventually(async || {
+        let pod = eventually("a pod of the Deployment", async || {
             let found = pods.list(&ListParams::default().labels(&format!("app={app}"))).await.unwrap();
             found.items.into_iter().next().ok_or_else(|| format!("{app} has no pod"))
         })

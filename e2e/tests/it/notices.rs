@@ -2,8 +2,7 @@
 
 use crate::common::{
     ENABLED, GUARDRAILS, assert_injected, authenticated_cluster, chain, cluster, create, create_object,
-    deployment, eventually, expected, has_chain, metric, operator, prepare, secured, secured_with, template,
-    until,
+    deployment, expected, has_chain, metric, operator, prepare, secured, secured_with, template, until,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -12,7 +11,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::PostParams;
 use kube::{Api, Resource};
 use lucid_e2e::{API_SERVER, Operator, OperatorBuilder};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 /// Waits until `is_all` returns `true` for the operator's events about `kind` `name`.
@@ -23,7 +22,7 @@ pub(crate) async fn events_about(
     is_all: impl Fn(&[Event]) -> bool,
 ) -> Vec<Event> {
     let api: Api<Event> = Api::namespaced(cluster.client(), "shop");
-    eventually(async || {
+    eventually("events", async || {
         let mut found = api.list(&Default::default()).await.unwrap().items;
         found.retain(|event| {
             let regarding = event.regarding.clone().unwrap_or_default();

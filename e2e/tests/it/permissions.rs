@@ -9,14 +9,13 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use lucid_e2e::{Answer, OperatorBuilder, ask};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 use crate::check::check;
 use crate::common::{
     ENABLED, GUARDRAILS, authenticated_cluster, chain, config_map, create, decisions, deployment, dry_run,
-    eventually, has_chain, log, logged_in, metric, operator, patch_pod, secured, secured_with, until,
-    until_injected,
+    has_chain, log, logged_in, metric, operator, patch_pod, secured, secured_with, until, until_injected,
 };
 use crate::notices::events_about;
 
@@ -139,7 +138,7 @@ async fn a_pod_within_all_permissions_is_injected() {
     };
     let consent = json!({"canMutate": "mutate"});
     let wanted = pod("my-pod", "my-app", consent.clone());
-    eventually(async || {
+    eventually("the pod has its chain", async || {
         let answer = dry_run(&cluster, "my-namespace", &wanted).await;
         if has_chain(&answer, GUARDRAILS) { Ok(()) } else { Err(answer) }
     })
@@ -169,7 +168,7 @@ async fn failures_and_denials_under_permissions_are_recorded() {
     let outcome = async |webhook: &str, permissions: Value, holds: &dyn Fn(&Answer) -> bool| {
         let yaml = json!({"webhooks": {webhook: permissions}}).to_string();
         config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", &yaml).await;
-        eventually(async || {
+        eventually("a pod that meets the condition", async || {
             attempt.set(attempt.get() + 1);
             let name = format!("attempt-{}", attempt.get());
             let answer = create(&cluster, "shop", &secured(&name)).await;
@@ -222,7 +221,7 @@ async fn permissions_exclude_pods_and_workloads_from_validation() {
         for (namespace, warns) in [("elsewhere", false), ("shop", true)] {
             let yaml = json!({"webhooks": {webhook: {"selector": {"namespace": namespace}}}}).to_string();
             config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", &yaml).await;
-            eventually(async || {
+            eventually("the webhook follows its selector", async || {
                 let answer = ask(&cluster.client(), None, Method::POST, path, "application/json", &object)
                     .await
                     .unwrap();
@@ -255,7 +254,7 @@ async fn changes_of_labels_that_permissions_read_are_validated() {
     let yaml = json!({"webhooks": {"validate.lucid.computing": permissions}}).to_string();
     config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", &yaml).await;
     let mut team = 0;
-    eventually(async || {
+    eventually("changes are validated", async || {
         team += 1;
         let changes = validated_changes(team).await;
         if changes > 0 { Ok(()) } else { Err(changes) }

@@ -5,10 +5,10 @@ use std::path::Path;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use lucid_e2e::{Answer, Operator, OperatorBuilder};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::common::{chain, cluster, create, eventually_holds, expected, secured, stored, until};
+use crate::common::{chain, cluster, create, expected, secured, stored, until};
 
 const OLD: &[(&str, i32, &str)] = &[("lucid-injection-auditor", 8090, "http://localhost:5000")];
 
@@ -79,7 +79,7 @@ async fn previous_chains_pass_while_a_replica_has_their_settings() {
     let api: Api<ConfigMap> = Api::namespaced(cluster.client(), "lucid-system");
     api.delete("lucid-generations", &Default::default()).await.unwrap();
     let mut attempts = 0..;
-    eventually_holds("chains of a generation that is over still pass", async || {
+    eventually("chains of a generation that is over are refused", async || {
         let name = format!("over-{}", attempts.next().unwrap_or(0));
         let answer = create(&cluster, "shop", &copy(&name, |_| {})).await;
         answer.result.is_err_and(|refusal| refusal.contains("lucid-toxicity-auditor"))

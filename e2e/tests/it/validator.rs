@@ -3,11 +3,11 @@
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use lucid_e2e::{Answer, Operator, Verifier};
+use lucid_testbed::eventually;
 use serde_json::json;
 
 use crate::common::{
-    GUARDRAILS, cluster, create, eventually, eventually_holds, get, has_chain, operator, pod, secured, until,
-    validating_webhooks,
+    GUARDRAILS, cluster, create, get, has_chain, operator, pod, secured, until, validating_webhooks,
 };
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn operator_and_validator_admit_and_deny_pods() {
         .env("LUCID_STRICT_NOTARIZATION", "true");
     let mut validator = validator.start().await.unwrap();
     let _operator = operator(&cluster, |operator| operator.env("LUCID_VALIDATE", "false")).await;
-    eventually_holds("the operator's registration is still there", async || {
+    eventually("the operator's registration is removed", async || {
         registrations.get_opt("lucid-operator").await.unwrap().is_none()
     })
     .await;
@@ -66,7 +66,7 @@ async fn validators_take_certificates_from_cert_manager() {
     let validator = Operator::validator(&cluster).env("LUCID_CERTIFICATES", "cert-manager").spawn().unwrap();
     let registrations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
     // The registration is created before it is filled.
-    let found = eventually(async || {
+    let found = eventually("a registration", async || {
         let found = registrations.get_opt("lucid-validator").await.unwrap();
         found.filter(|found| found.webhooks.is_some()).ok_or("nothing is registered")
     })

@@ -5,12 +5,12 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::Api;
 use lucid_e2e::Operator;
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 
-use crate::common::{cluster, create, eventually, secured, validating_webhooks};
+use crate::common::{cluster, create, secured, validating_webhooks};
 
 async fn until_registered(cluster: &Cluster, configuration: &str, expected: &[&str]) {
-    eventually(async || {
+    eventually("these webhooks are registered", async || {
         let found = validating_webhooks(cluster, configuration).await.into_iter();
         let found: Vec<_> = found.map(|webhook| webhook.name).collect();
         if found == expected { Ok(()) } else { Err(found) }

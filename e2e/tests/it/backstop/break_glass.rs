@@ -1,10 +1,11 @@
 //! Break-glass tickets.
 
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 
 use super::{builtin, injected, install, printed, refused};
 use crate::cli::{apply, run};
-use crate::common::{ENABLED, cluster, create, dry_run, eventually, patch_pod, pod, secured};
+use crate::common::{ENABLED, cluster, create, dry_run, patch_pod, pod, secured};
 
 /// Without reachable webhooks, the API server accepts tickets by itself and records them in its audit log.
 #[tokio::test]
@@ -88,7 +89,7 @@ async fn tickets_are_accepted_and_in_the_audit_log() {
 
     for argument in ["--break-glass-pattern=", "--no-break-glass"] {
         apply(&cluster, &printed(&[argument]));
-        let answer = eventually(async || {
+        let answer = eventually("the ticket is refused", async || {
             let answer = dry_run(&cluster, "shop", &with("INC-4711", None)).await;
             if answer.status == 201 { Err(answer) } else { Ok(answer) }
         })
@@ -135,7 +136,7 @@ async fn access_reviews_restrict_tickets() {
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     // The authorizer learns of roles with a delay.
-    eventually(async || {
+    eventually("the pod is created", async || {
         let (is_created, said) = create_as("jane", "shop");
         if is_created { Ok(()) } else { Err(said) }
     })

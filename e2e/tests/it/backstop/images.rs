@@ -1,10 +1,11 @@
 //! Images of auditors: digests, and changes of running pods.
 
 use lucid_chain::{Catalogue, Configuration};
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 
 use super::{builtin, containers, injected, install, refused};
-use crate::common::{cluster, create, dry_run, eventually, patch_pod, pod, secured_with, with_chain};
+use crate::common::{cluster, create, dry_run, patch_pod, pod, secured_with, with_chain};
 
 #[tokio::test]
 async fn strict_notarization_needs_digests_of_known_images() {
@@ -87,7 +88,7 @@ async fn pods_with_a_former_image_of_lucid_egress_can_be_updated() {
         pod["metadata"]["name"] = json!("new");
         pod
     };
-    eventually(async || {
+    eventually("the pod is accepted", async || {
         let answer = dry_run(&cluster, "shop", &named(&current)).await;
         if answer.status == 201 { Ok(()) } else { Err(answer) }
     })

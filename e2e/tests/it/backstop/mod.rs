@@ -16,14 +16,13 @@ use kube::Api;
 use kube::api::ListParams;
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
 use lucid_e2e::{Answer, Operator, OperatorBuilder};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 use crate::cli::{apply, lucid, run};
 use crate::common::{
-    ENABLED, chain, cluster, config_map, create, create_object, deployment, dry_run, eventually,
-    eventually_holds, label_namespace, patch_pod, pod, prepare, restricted, secured, secured_with, unplanned,
-    until,
+    ENABLED, chain, cluster, config_map, create, create_object, deployment, dry_run, label_namespace,
+    patch_pod, pod, prepare, restricted, secured, secured_with, unplanned, until,
 };
 
 /// Policy and binding, as printed.
@@ -43,7 +42,7 @@ async fn in_force(cluster: &Cluster, namespace: &str) {
     let mut probe = secured("probe");
     // Admitted in any namespace.
     probe["spec"]["containers"][0]["securityContext"] = restricted();
-    eventually(async || {
+    eventually("the policy is in force", async || {
         let answer = dry_run(cluster, namespace, &probe).await;
         if answer.refusal().contains("lucid-backstop") { Ok(()) } else { Err(answer) }
     })
@@ -199,7 +198,7 @@ async fn pods_need_their_chain_while_every_webhook_is_down() {
     // A Deployment reports the denial and loses nothing: its pods are created when the operator is back.
     create_object::<Deployment>(&cluster, deployment("web", 1, &secured(""))).await;
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "shop");
-    eventually(async || {
+    eventually("a condition names the policy", async || {
         let status = deployments.get("web").await.unwrap().status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
         let names = |message: &String| message.contains("lucid-backstop");
@@ -213,7 +212,7 @@ async fn pods_need_their_chain_while_every_webhook_is_down() {
     operator.restart().await.unwrap();
     let is_injected = |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3);
     until(&cluster, "shop", |name| secured(&format!("up-{name}")), is_injected).await;
-    eventually_holds("the Deployment has no pod", async || {
+    eventually("a pod of the Deployment", async || {
         !pods.list(&ListParams::default().labels("app=web")).await.unwrap().items.is_empty()
     })
     .await;

@@ -1,13 +1,12 @@
 //! Client authentication.
 
 use lucid_e2e::Operator;
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 
 use super::{Authority, Pair, logged};
 use crate::check::check;
 use crate::common::{
-    GUARDRAILS, assert_injected, authenticated_cluster, cluster, create, eventually_holds, operator, secured,
-    until_injected,
+    GUARDRAILS, assert_injected, authenticated_cluster, cluster, create, operator, secured, until_injected,
 };
 
 /// HTTP status of a call with this client certificate, or `None` if the handshake fails.
@@ -62,8 +61,7 @@ async fn clients_need_a_certificate_of_the_authority(cluster: &Cluster) {
     // A replaced authority applies at once, and an unreadable file changes nothing.
     let new = second.issue("kube-apiserver", Vec::new());
     std::fs::write(&file, &second.certificate).unwrap();
-    eventually_holds("the new authority does not count", async || is_in(call(&operator, Some(&new)).await))
-        .await;
+    eventually("the new authority counts", async || is_in(call(&operator, Some(&new)).await)).await;
     assert_eq!(call(&operator, Some(&good)).await, None, "the authority before still counts");
     std::fs::write(&file, "no certificate").unwrap();
     logged(&operator, "clients.crt").await;

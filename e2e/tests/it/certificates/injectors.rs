@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::Method;
 use lucid_e2e::{Reply, ask};
-use lucid_testbed::{Builder, Cluster};
+use lucid_testbed::{Builder, Cluster, eventually};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
 
@@ -308,10 +308,11 @@ impl<'a> Site<'a> {
             let differs = |(key, value): &(_, _)| expected.get(key) != Some(value);
             found.into_iter().filter(differs).collect::<Found>()
         };
-        let begin = std::time::Instant::now();
-        while begin.elapsed() < Duration::from_secs(30) && !difference().await.is_empty() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        eventually("these bundles", async || {
+            let differing = difference().await;
+            if differing.is_empty() { Ok(()) } else { Err(differing) }
+        })
+        .await;
         // An unchanged object might still be about to change.
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(difference().await, Found::new());

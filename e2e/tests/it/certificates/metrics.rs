@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use lucid_e2e::Operator;
-use lucid_testbed::AtomicWriter;
+use lucid_testbed::{AtomicWriter, eventually};
 use serde_json::json;
 
 use super::{Authority, DAYS, SETTLE, write_bundles, write_secret};
 use crate::cli::{grant, kubeconfig_for};
-use crate::common::{GUARDRAILS, assert_injected, cluster, eventually_holds, get, operator};
+use crate::common::{GUARDRAILS, assert_injected, cluster, get, operator};
 
 /// Lines of /metrics about certificates, with their values.
 async fn metrics(operator: &Operator) -> BTreeMap<String, f64> {
@@ -130,7 +130,7 @@ async fn external_certificates_report_expiry_and_refusals() {
         write(bad).await;
         super::logged(&operator, "the certificate in service stays").await;
         let refused = reloads(r#"result="refused",reason="malformed""#);
-        eventually_holds(&refused, async || self::metrics(&operator).await[&refused] > 0.0).await;
+        eventually(&refused, async || self::metrics(&operator).await[&refused] > 0.0).await;
         assert_eq!(days_left(&self::metrics(&operator).await, "leaf", name), days, "{source}");
     }
 }
@@ -142,10 +142,8 @@ async fn missing_permissions_are_counted_and_retried() {
     let mut operator = Operator::builder(&cluster).kubeconfig(kubeconfig).spawn().unwrap();
     for target in TARGETS {
         let failed = format!(r#"lucid_trust_bundle_publications_total{{target="{target}",result="error"}}"#);
-        eventually_holds(&failed, async || {
-            metrics(&operator).await.get(&failed).is_some_and(|count| *count > 0.0)
-        })
-        .await;
+        eventually(&failed, async || metrics(&operator).await.get(&failed).is_some_and(|count| *count > 0.0))
+            .await;
     }
     super::logged(&operator, "is forbidden").await;
     assert_eq!(get(&operator, "/healthz").await.0, 200);
@@ -153,7 +151,7 @@ async fn missing_permissions_are_counted_and_retried() {
     assert!(status == 503 && text.contains("certificates"), "{status} {text}");
 
     grant(&cluster, "nobody", &json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]));
-    eventually_holds("it is not ready", async || get(&operator, "/readyz").await.0 == 200).await;
+    eventually("it is ready", async || get(&operator, "/readyz").await.0 == 200).await;
     operator.ready().await.unwrap();
     assert_injected(&cluster, "web", GUARDRAILS).await;
 }

@@ -19,11 +19,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use lucid_e2e::{Operator, program};
-use lucid_testbed::{Cluster, Process};
+use lucid_testbed::{Cluster, Process, eventually};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde_json::json;
 
-use crate::common::{eventually_holds, get, logged_in, served};
+use crate::common::{get, logged_in, served};
 
 /// Settle time of trust in these tests.
 const SETTLE: &str = "2s";
@@ -140,15 +140,14 @@ async fn annotation(cluster: &Cluster, key: &str) -> Option<String> {
     // The registration is created before it is filled.
     let is_filled =
         |found: Option<ValidatingWebhookConfiguration>| found.is_some_and(|it| it.webhooks.is_some());
-    eventually_holds("no registration", async || is_filled(api.get_opt("lucid-operator").await.unwrap()))
-        .await;
+    eventually("a registration", async || is_filled(api.get_opt("lucid-operator").await.unwrap())).await;
     let found = api.get("lucid-operator").await.unwrap();
     found.metadata.annotations.unwrap_or_default().remove(key)
 }
 
 /// Waits until /metrics has this line.
 async fn counted(operator: &Operator, line: &str) {
-    eventually_holds(line, async || get(operator, "/metrics").await.1.contains(line)).await;
+    eventually(line, async || get(operator, "/metrics").await.1.contains(line)).await;
 }
 
 /// Waits until the log has this.
@@ -158,7 +157,7 @@ async fn logged(operator: &Operator, text: &str) {
 
 /// Waits until the served certificate is issued by `authority`.
 async fn serves_under(operator: &Operator, authority: &Authority) {
-    eventually_holds("it does not serve the new certificate", async || {
+    eventually("it serves the new certificate", async || {
         served(operator, authority.certificate.as_bytes()).await.is_some()
     })
     .await;

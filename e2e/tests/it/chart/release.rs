@@ -6,11 +6,11 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use kube::Api;
 use lucid_e2e::Operator;
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 
 use super::{as_installed, helm, upgrade};
 use crate::cli::{kubectl, kubectl_until, lucid};
-use crate::common::{ENABLED, chain, create, eventually_holds, secured, stored};
+use crate::common::{ENABLED, chain, create, secured, stored};
 use crate::installation::is_never_forbidden;
 
 /// An API server with controllers, and a namespace for Lucid with Pod Security.
@@ -44,7 +44,7 @@ async fn cannot_come_back(cluster: &Cluster) {
     for verb in ["create", "patch"] {
         let query = [&["auth", "can-i", verb, BY_VALIDATOR][..], &validator].concat();
         // API servers apply a revoked permission with a delay.
-        eventually_holds(verb, async || cluster.kubectl(&query, "").unwrap().stdout == b"no\n").await;
+        eventually(verb, async || cluster.kubectl(&query, "").unwrap().stdout == b"no\n").await;
     }
     assert!(!is_there(cluster, BY_VALIDATOR));
 }

@@ -2,12 +2,11 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use lucid_testbed::{Cluster, Process};
+use lucid_testbed::{Cluster, Process, eventually};
 use serde_json::{Value, json};
 
 use super::upgrade;
 use crate::cli::{kubeconfig_of, kubectl, kubectl_until};
-use crate::common::eventually_holds;
 
 /// Runs kubectl as the ServiceAccount `account` in a dry run. Returns the denial of the API server.
 fn run_as(cluster: &Cluster, account: &str, arguments: &[&str], input: &str) -> Result<(), String> {
@@ -86,10 +85,7 @@ async fn registrations_are_of_their_own_service(cluster: &Cluster) {
         ] {
             let object = changed(&own, |it| it["clientConfig"] = client);
             // The policy takes effect some time after its creation.
-            eventually_holds("the policy is not in force", async || {
-                apply_as(cluster, account, &object).is_err()
-            })
-            .await;
+            eventually("the policy is in force", async || apply_as(cluster, account, &object).is_err()).await;
             is_refused(cluster, account, &object, "may only register its own Service");
         }
         for (group, resource) in [("", "secrets"), ("", "*"), ("*", "pods"), ("apps", "deployments/scale")] {
@@ -121,7 +117,7 @@ async fn secrets_are_no_tokens(cluster: &Cluster) {
         let own = format!("{account}-ca");
         let token = secret(&own, "kubernetes.io/service-account-token");
         let in_force = async || apply_as(cluster, account, &token).is_err();
-        eventually_holds("the policy is not in force", in_force).await;
+        eventually("the policy is in force", in_force).await;
         is_refused(cluster, account, &token, "may only write Secrets of type");
         apply_as(cluster, account, &secret(&own, "kubernetes.io/tls")).unwrap();
         is_refused(cluster, account, &secret("another", "kubernetes.io/tls"), "forbidden");
@@ -176,7 +172,7 @@ async fn the_injector_changes_ca_bundles_only(cluster: &Cluster) {
         "configmap/theirs",
     );
     let attack = ("replace", "/webhooks/1/clientConfig/service/name", json!("evil"));
-    eventually_holds("the policy is not in force", async || {
+    eventually("the policy is in force", async || {
         patch(validating, attack.0, attack.1, attack.2.clone()).is_err()
     })
     .await;

@@ -12,13 +12,13 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 use crate::cli::{Ran, grant, kubeconfig_for, lucid_with};
 use crate::common::{
-    cluster, config_map, create, create_object, deployment, eventually, eventually_holds, operator, pod,
-    prepare, secured, secured_with, with_chain,
+    cluster, config_map, create, create_object, deployment, operator, pod, prepare, secured, secured_with,
+    with_chain,
 };
 
 /// Output of the check, as parsed by automation.
@@ -182,7 +182,8 @@ async fn pods_without_their_chain_have_a_reason_and_an_action() {
         Api::all(cluster.client());
     validating.delete("lucid-operator", &DeleteParams::default()).await.unwrap();
     // The API server calls a deleted webhook until its cache follows.
-    eventually(async || create(&cluster, "shop", &secured("missed")).await.stored()).await;
+    eventually("the pod is created", async || create(&cluster, "shop", &secured("missed")).await.stored())
+        .await;
     let checked = check(&cluster).await;
     checked.assert("registration", "validate", "failed", &["is not registered"]);
     checked.assert("reachable", "", "failed", &["gets no chain", "Ignore"]);
@@ -202,7 +203,7 @@ async fn changed_catalogues_make_chains_stale_and_other_images_wrong() {
     let running = operator(&cluster, |it| it).await;
     create_object::<Deployment>(&cluster, deployment("web", 3, &with_chain("", "toxicity"))).await;
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
-    eventually_holds("the Deployment makes no pods", async || {
+    eventually("three pods of the Deployment", async || {
         pods.list(&ListParams::default()).await.unwrap().items.len() == 3
     })
     .await;
@@ -268,7 +269,10 @@ async fn changed_catalogues_make_chains_stale_and_other_images_wrong() {
     let name = pods.list(&ListParams::default()).await.unwrap().items[0].name_any();
     let evil = json!({"spec": {"containers": [{"name": "lucid-toxicity-auditor", "image": "r.test/evil"}]}});
     // The API server calls a deleted webhook until its cache follows.
-    eventually(async || pods.patch(&name, &PatchParams::default(), &Patch::Strategic(&evil)).await).await;
+    eventually("the pod is changed", async || {
+        pods.patch(&name, &PatchParams::default(), &Patch::Strategic(&evil)).await
+    })
+    .await;
     let checked = check(&cluster).await;
     checked.assert("wrong-chains", "", "failed", &["replaced: 1", "r.test/evil", "injected was ghcr.io"]);
     checked.assert("stale-chains", "", "ok", &[]);
@@ -439,7 +443,7 @@ async fn missing_permissions_are_unknown(cluster: &Cluster) {
     assert_ne!(fewer, rules);
     grant(cluster, "auditor", &fewer["rules"]);
     // The API server applies permissions with a delay.
-    let checked = eventually(async || {
+    let checked = eventually("the permissions are granted", async || {
         let checked = check_as(&path, &[]).await;
         let is_granted = checked.of("registration", "mutate").0 == "ok"
             && checked.report["checks"].to_string().contains("stale-chains");
@@ -449,7 +453,7 @@ async fn missing_permissions_are_unknown(cluster: &Cluster) {
     checked.assert("reachable", "", "unknown", &["create pods in namespace shop"]);
     checked.assert("pods-without-chain", "", "ok", &["1 have the current chain"]);
     grant(cluster, "auditor", &rules["rules"]);
-    let checked = eventually(async || {
+    let checked = eventually("the permissions are granted", async || {
         let checked = check_as(&path, &[]).await;
         let mut checks = checked.report["checks"].as_array().unwrap().iter();
         let is_granted = checks.all(|it| it["missingPermission"].is_null());

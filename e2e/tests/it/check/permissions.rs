@@ -4,12 +4,11 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 use super::{check, run};
 use crate::cli::{apply_manifest, grant, kubeconfig_for};
-use crate::common::eventually;
 use crate::uninstall::validator::make_stateful;
 
 const OPERATOR: &str = "ServiceAccount lucid-system/lucid-operator";
@@ -56,7 +55,7 @@ async fn missing_permissions_are_named_with_their_effect() {
     }
     let without = Patch::Merge(json!({"rules": rules}));
     roles.patch("lucid-validator", &PatchParams::default(), &without).await.unwrap();
-    let checked = eventually(async || {
+    let checked = eventually("the permissions are revoked", async || {
         let checked = check(&cluster).await;
         let is_ok = |account| checked.of("permissions", account).0 == "ok";
         if is_ok(OPERATOR) || is_ok(VALIDATOR) { Err(checked.report) } else { Ok(checked) }
@@ -96,7 +95,7 @@ async fn missing_permissions_are_named_with_their_effect() {
     let read =
         json!([{"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": ["get"]}]);
     grant(&cluster, "auditor", &read);
-    eventually(async || {
+    eventually("the missing permission is named", async || {
         let ran = run(&path, &["-o", "json"]).await;
         let is_named = ran.stdout.contains("\"missingPermission\": \"create subjectaccessreviews\"");
         if is_named { Ok(()) } else { Err(ran) }

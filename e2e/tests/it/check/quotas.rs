@@ -3,11 +3,11 @@
 use k8s_openapi::api::core::v1::{LimitRange, ResourceQuota};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 use super::check;
-use crate::common::{cluster, config_map, dry_run, eventually, eventually_holds, operator, secured};
+use crate::common::{cluster, config_map, dry_run, operator, secured};
 
 /// Creates the object in the namespace shop. The quota controller, which writes the status, does not run.
 async fn set(cluster: &Cluster, kind: &str, spec: &Value) {
@@ -137,7 +137,7 @@ async fn quotas_that_refuse_every_pod_with_auditors_are_named() {
         config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", catalogue).await;
         set(&cluster, kind, &spec).await;
         // Informers of the API server and the operator are late.
-        eventually(async || {
+        eventually("the object is applied", async || {
             let found = answer().await;
             let is_expected = match (&found, expected) {
                 (Ok(found), Ok(text)) | (Err(found), Err(text)) => found.contains(text),
@@ -149,7 +149,7 @@ async fn quotas_that_refuse_every_pod_with_auditors_are_named() {
         let object = if status == "ok" { "" } else { "shop/sizes" };
         check(&cluster).await.assert("quotas", object, status, texts);
         unset(&cluster).await;
-        eventually_holds("the object is still applied", async || answer().await.is_ok()).await;
+        eventually("the object no longer applies", async || answer().await.is_ok()).await;
     }
     drop(running);
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use http::StatusCode;
 use lucid_e2e::{INJECTION, Installation, TOXICITY, call, program};
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
     processes, stored, wait, wget,
 };
 use crate::cli::kubectl;
-use crate::common::{ENABLED, PATIENCE, eventually};
+use crate::common::{ENABLED, PATIENCE};
 
 /// In one cluster, since a node takes long to start.
 #[tokio::test]
@@ -168,7 +169,7 @@ async fn each_host_that_an_application_calls(site: &Installation) {
     wait(site, "shop", "pod/caller", "condition=Ready");
     for name in ["one", "two"] {
         let host = format!("{name}.models.svc.cluster.local");
-        eventually(async || {
+        eventually("an answer through the chain", async || {
             let out = wget(site, "shop", "caller", "app", &format!("http://{host}:8000/v1"));
             if out["headers"].is_null() {
                 return Err(out);
@@ -207,7 +208,7 @@ async fn a_service_and_its_name(site: &Installation) {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "model", "namespace": "shop"},
         "spec": {"selector": {"app": "model"}, "ports": [{"port": 80, "targetPort": 5000}]}});
     kubectl(&site.cluster, &["create", "-f", "-"], &service.to_string());
-    eventually(async || {
+    eventually("an answer by the Service's name", async || {
         let answer = wget(site, "shop", "outbound", "app", "http://model.shop.svc.cluster.local/");
         if answer["headers"].is_null() {
             return Err(answer);
@@ -308,7 +309,7 @@ async fn an_upstream_by_tls(site: &Installation) {
         busybox(site, "shop", "client", "app", &["sh", "-c", &line])
     };
     // Without a readiness probe the pod is ready before its auditors listen.
-    eventually(async || {
+    eventually("the user of the pod in the answer", async || {
         let answer = review("hello");
         if answer.contains("system:serviceaccount:shop:default") { Ok(()) } else { Err(answer) }
     })

@@ -1,10 +1,11 @@
 //! Operator and validator with `hostNetwork`, for control planes that cannot reach pods.
 
 use lucid_e2e::{Installation, create_pod};
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 
 use super::{pod, stored, values};
-use crate::common::{ENABLED, eventually};
+use crate::common::ENABLED;
 
 const NAMESPACE: &str = "lucid-system";
 
@@ -39,7 +40,7 @@ async fn host_network_serves_and_is_updated() {
 async fn names(site: &Installation) -> Vec<String> {
     let selector = "app.kubernetes.io/name in (lucid-operator, lucid-validator)";
     // A terminating pod may be listed for a while.
-    let pods = eventually(async || {
+    let pods = eventually("two pods", async || {
         let pods = site.kubectl(&["get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json"]).unwrap();
         let pods: Value = serde_json::from_str(&pods).unwrap();
         let pods = pods["items"].as_array().unwrap().clone();

@@ -9,15 +9,15 @@ mod validator;
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
 use lucid_e2e::{Installation, Reaction, call, image, notarized_auditors};
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 
-use crate::common::{ENABLED, PATIENCE, restricted};
+use crate::common::{ENABLED, restricted};
 
 /// Values of [`notarized_auditors`], with the Verifier on the first node.
 fn values() -> Value {
@@ -110,15 +110,9 @@ async fn addresses(site: &Installation, namespace: &str, name: &str) -> Vec<IpAd
 async fn ask(site: &Installation, address: impl Into<SocketAddr>, prompt: &str) -> Reaction {
     let address = address.into();
     let body = json!({"prompt": prompt}).to_string();
-    let begin = Instant::now();
-    loop {
-        match call(&site.cluster, address, "/v1/chat", Some(&body)).await {
-            Ok(reaction) => return reaction,
-            // Without a readiness probe a pod is ready before its auditors listen.
-            Err(error) => assert!(begin.elapsed() < PATIENCE, "{address}: {error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    // Without a readiness probe a pod is ready before its auditors listen.
+    let what = format!("a response from {address}");
+    eventually(&what, async || call(&site.cluster, address, "/v1/chat", Some(&body)).await).await
 }
 
 /// Asserts that the request has passed both auditors in order, and no hop but lucid-egress otherwise.

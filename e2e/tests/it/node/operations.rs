@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use lucid_e2e::{Answer, Installation, create_pod};
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{container, create, installed, kill, pod, stored, values, wait};
-use crate::common::eventually;
 
 const NAMESPACE: &str = "lucid-system";
 
@@ -129,7 +129,7 @@ async fn operators(site: &Installation, count: usize) -> Vec<Pod> {
         .unwrap();
     let pods = Api::<Pod>::namespaced(site.cluster.client(), NAMESPACE);
     let those = ListParams::default().labels("app.kubernetes.io/name=lucid-operator");
-    eventually(async || {
+    eventually("the pods are complete", async || {
         let pods = pods.list(&those).await.unwrap().items;
         let stay = pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none());
         if stay && pods.len() == count {
@@ -149,7 +149,7 @@ async fn a_replica_that_is_killed_lets_nothing_through(site: &Installation) {
     kill(site, &before, "lucid-operator");
     // The kubelet reports the replica as ready until it has noticed the end.
     let restarts = &container(&before, "lucid-operator")["restartCount"];
-    eventually(async || {
+    eventually("the container restarts", async || {
         let now = container(&stored(site, NAMESPACE, &victim).await, "lucid-operator");
         if now["restartCount"] != *restarts && now["ready"] == true { Ok(()) } else { Err(now) }
     })
@@ -247,7 +247,7 @@ async fn nothing_is_left(site: &Installation) {
     site.kubectl(&["-n", "lucid-system", "delete", "configmap", "lucid-client-ca"]).unwrap();
 
     // Kubernetes removes the pods of the lost node with its next garbage collection.
-    eventually(async || {
+    eventually("nothing of Lucid remains", async || {
         let kinds =
             site.kubectl(&["api-resources", "--verbs=list", "-o", "name"]).map_err(|it| it.to_string())?;
         // Events describe the past.

@@ -6,10 +6,11 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::PostParams;
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 
 use super::{document, documents, path};
-use crate::common::{cluster, eventually, operator};
+use crate::common::{cluster, operator};
 
 const VERSION: &str = "deploy/olm/manifests/lucid-operator.clusterserviceversion.yaml";
 const DEFINITION: &str = "deploy/olm/manifests/auditors.lucid.computing.crd.yaml";
@@ -162,7 +163,7 @@ async fn olm_registers_the_webhooks_of_the_operator() {
     let examples: Vec<Value> = serde_json::from_str(examples).unwrap();
     for example in examples {
         // Until the API server serves the definition.
-        eventually(async || {
+        eventually("the example is applied", async || {
             let applied = cluster.kubectl(&["apply", "-f", "-"], &example.to_string()).unwrap();
             if applied.status.success() { Ok(()) } else { Err(applied) }
         })

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use lucid_e2e::Operator;
-use lucid_testbed::Disk;
+use lucid_testbed::{Disk, eventually};
 
 use super::{key, read, sealed};
-use crate::common::{cluster, create, eventually, operator, secured, until, until_ready_is};
+use crate::common::{cluster, create, operator, secured, until, until_ready_is};
 use crate::correlation::audit;
 
 const ORIGIN: &str = "lucid.computing/test/0";
@@ -54,7 +54,7 @@ async fn a_replica_without_its_log_denies_and_is_not_ready() {
     let mut operator = operator(&cluster, |operator| sealed(operator, &log, ORIGIN)).await;
     create(&cluster, "shop", &secured("before")).await.stored().unwrap();
     // All records are sealed, so that nothing more is written.
-    eventually(async || {
+    eventually("a checkpoint of two records", async || {
         let checkpoint = read(&log.join("checkpoint"));
         if checkpoint.lines().nth(1) == Some("2") { Ok(()) } else { Err(checkpoint) }
     })

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use http::Method;
 use lucid_e2e::{Operator, send};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::Value;
 
 use super::{authorities, key, read, sealed, start, status};
-use crate::common::{PATIENCE, eventually, pod, prepare};
+use crate::common::{PATIENCE, pod, prepare};
 use crate::correlation::segments;
 
 /// Creates pods with long URIs, so that the events fill the API server's audit log.
@@ -64,7 +64,7 @@ fn metric(text: &str, series: &str) -> Option<u64> {
 
 /// Waits until each anchor in the API server's log was found in a decision log, at least `least` of them.
 async fn caught_up(metrics: &Path, least: u64) {
-    eventually(async || {
+    eventually("all anchors match", async || {
         let text = read(metrics);
         let of = |series| metric(&text, &format!("lucid_audit_correlate_{series}"));
         let (anchors, matched) = (of("anchors_total"), of("matched_total"));
@@ -141,7 +141,7 @@ async fn followers_alert_on_drift_only() {
     assert!(read(&quiet).starts_with("no drift: "), "{}", read(&quiet));
 
     edit(&other);
-    eventually(async || {
+    eventually("the alert is reported", async || {
         let alerts = status(&validator, &ca).await["alerts"].clone();
         let is_reported = alerts[0]["class"] == "rewritten" && posted.lock().unwrap().contains("rewritten");
         if is_reported { Ok(()) } else { Err(format!("{alerts}; {}", read(&said))) }

@@ -1,9 +1,10 @@
 //! `audit tail` of a running process.
 
+use lucid_testbed::eventually;
 use serde_json::Value;
 
 use super::{authorities, decide, key, read, sealed, start};
-use crate::common::{PATIENCE, cluster, eventually, operator};
+use crate::common::{PATIENCE, cluster, operator};
 use crate::correlation::audit;
 
 /// Names in the output so far, from decisions of the validating webhook.
@@ -49,7 +50,7 @@ async fn decisions_are_printed_once_and_across_restarts() {
     let come = |expected: Vec<String>| {
         let printed = printed.clone();
         async move {
-            eventually(async || {
+            eventually("all decisions are printed", async || {
                 let found = names(&read(&printed));
                 if found == expected { Ok(()) } else { Err(format!("{found:?}, not {expected:?}")) }
             })

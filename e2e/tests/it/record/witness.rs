@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::Signer;
+use lucid_testbed::eventually;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use signed_note::{StandardVerifier, VerifierList};
 
 use super::{authorities, decide, key, sealed, status};
-use crate::common::{cluster, eventually, metric, operator};
+use crate::common::{cluster, metric, operator};
 use crate::correlation::audit;
 
 const ORIGIN: &str = "lucid.computing/test/0";
@@ -151,7 +152,7 @@ async fn logs_are_cosigned_and_rollbacks_are_detected() {
     decide(&cluster, (0..3).map(|number| format!("web-{number}"))).await;
     let sealed = |size: u64| {
         let (operator, ca) = (&operator, &ca);
-        eventually(async move || {
+        eventually("all records are sealed", async move || {
             let log = status(operator, ca).await["log"].clone();
             if log["sealed"] == size { Ok(()) } else { Err(format!("{log}, not {size}")) }
         })

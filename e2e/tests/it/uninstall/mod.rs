@@ -15,14 +15,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use lucid_e2e::Operator;
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::json;
 
 use crate::backstop;
 use crate::cli::{apply, grant, kubeconfig_for, lucid, lucid_as};
-use crate::common::{
-    assert_contains, cluster, create, eventually_holds, operator, prepare, restricted, secured, until,
-};
+use crate::common::{assert_contains, cluster, create, operator, prepare, restricted, secured, until};
 use crate::manifests::install;
 use crate::traffic::Traffic;
 
@@ -259,7 +257,7 @@ async fn auditors_stay_unless_their_definition_is_deleted() {
         said.contains("deleted CustomResourceDefinition auditors.lucid.computing and all Auditors"),
         "{said}"
     );
-    eventually_holds("the definition is still there", async || {
+    eventually("the definition is removed", async || {
         definitions.get_opt("auditors.lucid.computing").await.unwrap().is_none()
     })
     .await;

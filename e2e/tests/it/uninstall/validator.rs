@@ -10,14 +10,12 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use lucid_e2e::{Operator, program};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
 use super::{registered, uninstall, uninstall_as};
 use crate::cli::{apply_manifest, grant, kubeconfig_for};
-use crate::common::{
-    assert_contains, cluster, create, eventually, operator, prepare, restricted, secured, until,
-};
+use crate::common::{assert_contains, cluster, create, operator, prepare, restricted, secured, until};
 use crate::manifests::install;
 use crate::traffic::Traffic;
 
@@ -302,7 +300,7 @@ async fn missing_permissions_for_the_validator_are_named_first() {
     ] {
         grant(&cluster, "some", &rules);
         // Permissions take effect with a delay.
-        eventually(async || {
+        eventually("the missing permission is named", async || {
             let said = uninstall_as(&some, &["--yes"], 2).await;
             let message = format!("nothing was removed: missing permissions: {missing}\n");
             if said.contains(&message) { Ok(()) } else { Err(said) }
