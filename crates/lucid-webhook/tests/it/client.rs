@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{
     SelfSubjectAccessReview, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -12,7 +11,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use lucid_webhook::client::ClusterClient;
 use lucid_webhook::{AdmissionResponse, Router, Webhook};
 use serde::de::DeserializeOwned;
@@ -234,9 +233,7 @@ async fn the_webhook_acts_within_the_rbac_of_its_service_account() {
     let groups = json!(["system:serviceaccounts", "system:serviceaccounts:policies"]);
     for (resource, name) in [("pods", "web"), ("configmaps", "settings")] {
         let access = access(user.clone(), groups.clone(), "update", resource, name);
-        while !is_allowed(&client, &access).await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        eventually("the access is granted", async || is_allowed(&client, &access).await).await;
     }
     for round in 0..2 {
         for (path, request, inside) in [

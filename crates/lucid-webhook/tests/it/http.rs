@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::time::Duration;
 
+use lucid_testbed::eventually;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, Router, Webhook};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -311,22 +312,18 @@ async fn calls_in_flight_are_counted_while_they_last() {
         exposed(&registry).contains(&line)
     };
     let becomes = async |calls| {
-        let counted = async {
-            while !in_flight(calls) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(5), counted).await.is_ok()
+        let counted = async || if in_flight(calls) { Ok(()) } else { Err(exposed(&registry)) };
+        eventually(&format!("{calls} calls in flight"), counted).await;
     };
     assert!(in_flight(0));
     let calls: Vec<_> = (0..CALLS)
         .map(|_| tokio::spawn(server.client().post(server.url("/hang?timeout=4s")).json(&create()).send()))
         .collect();
-    assert!(becomes(CALLS).await, "{}", exposed(&registry));
+    becomes(CALLS).await;
     for call in calls {
         assert_eq!(call.await.unwrap().unwrap().status(), 200);
     }
-    assert!(becomes(0).await, "{}", exposed(&registry));
+    becomes(0).await;
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use kube::core::ClusterResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use lucid_certs::source::Files;
 use lucid_certs::{Certificates, ServingNames, Timing};
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use lucid_webhook::operator::{Operator, Registration};
 use lucid_webhook::registration::{Configurations, Endpoint, FailurePolicy, Rule};
 use lucid_webhook::{AdmissionResponse, JsonPatch, Operation, Readiness, Router, Webhook};
@@ -67,19 +67,6 @@ async fn define(client: &Client) {
     let mut definition = cron_tab::definition();
     definition.spec.conversion = None;
     Api::all(client.clone()).create(&PostParams::default(), &definition).await.unwrap();
-}
-
-/// Waits until `holds` returns something.
-async fn eventually<T>(what: &str, holds: impl AsyncFn() -> Option<T>) -> T {
-    let waiting = async {
-        loop {
-            if let Some(held) = holds().await {
-                return held;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(120), waiting).await.unwrap_or_else(|_| panic!("not {what}"))
 }
 
 /// The part of an object that a registration writes, if it exists and is not empty.
@@ -155,7 +142,7 @@ impl Replicas {
 
     async fn until_ready(&self) {
         let is_ready = |readiness: &Readiness| readiness.missing().is_empty();
-        eventually("ready", async || self.readiness.iter().all(is_ready).then_some(())).await;
+        eventually("ready", async || self.readiness.iter().all(is_ready)).await;
     }
 }
 
@@ -182,7 +169,7 @@ async fn an_operator_outside_of_the_cluster_is_called_by_url() {
     tokio::spawn(operator.run(client.clone(), shutdown));
     let webhooks = eventually("registered", async || mutating(&client).await).await;
     assert_eq!(webhooks[0]["clientConfig"]["url"], format!("https://{listen}/mutate"));
-    eventually("ready", async || readiness.missing().is_empty().then_some(())).await;
+    eventually("ready", async || readiness.missing().is_empty()).await;
     let called = async || {
         let map = serde_json::from_value(json!({"metadata": {"generateName": "a-"}})).unwrap();
         let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
@@ -301,7 +288,7 @@ async fn an_external_bundle_is_kept() {
     let present = registration.present();
     assert!(!*present.borrow());
     let first = External::start(&registration);
-    eventually("present", async || present.borrow().then_some(())).await;
+    eventually("present", async || *present.borrow()).await;
     let api = Api::<MutatingWebhookConfiguration>::all(client.clone());
     let bundle = |found: &MutatingWebhookConfiguration| {
         found.webhooks.as_ref().unwrap()[0].client_config.ca_bundle.clone()
@@ -345,12 +332,12 @@ async fn only_an_own_validating_configuration_is_removed() {
     let registration = Registration::new(client.clone(), configurations(), &router()).unwrap();
     let present = registration.present();
     let first = External::start(&registration);
-    eventually("present", async || present.borrow().then_some(())).await;
+    eventually("present", async || *present.borrow()).await;
     drop(first);
 
     let registration = registration.without_validating();
     let second = External::start(&registration);
-    eventually("removed", async || api.get_opt(NAME).await.unwrap().is_none().then_some(())).await;
+    eventually("removed", async || api.get_opt(NAME).await.unwrap().is_none()).await;
     let foreign = ValidatingWebhookConfiguration {
         metadata: kube::api::ObjectMeta { name: Some(NAME.to_owned()), ..Default::default() },
         webhooks: None,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lucid_certs::source::Files;
 use lucid_certs::{Certificates, ServerTls, ServingNames};
+use lucid_testbed::eventually;
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
@@ -46,12 +47,8 @@ async fn renewed_certificates_apply_to_new_connections() {
     for _ in 0..2 {
         assert_eq!(shown(&echo, &authority).await, certificate);
         certificate = renew(&authority, folder.path());
-        let becomes = async {
-            while shown(&echo, &authority).await != certificate {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        timeout(PATIENCE, becomes).await.expect("the new certificate is not shown");
+        let is_shown = async || shown(&echo, &authority).await == certificate;
+        eventually("the new certificate is shown", is_shown).await;
         let answer = http1.post("/", "1").await.unwrap();
         assert!(answer.status == 200 && !answer.closes(), "{answer:?}");
         assert_eq!(http2.post("/", "2").await.unwrap().0, 200);

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::PostParams;
+use lucid_testbed::eventually;
 use lucid_webhook::client::ClusterClient;
 use lucid_webhook::guard::Permissions;
 use lucid_webhook::registration::{Configurations, Endpoint, Rule, WebhookRegistration, parse_selector};
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::servers::{CA_BUNDLE, serve};
-use super::{Answer, Scene, in_namespace, rule, until};
+use super::{Answer, Scene, in_namespace, rule};
 use crate::common::{apply, exposed};
 
 const JSON: &str = "application/json";
@@ -58,7 +59,7 @@ async fn register(scene: &Scene, router: Router) {
     apply(scene.client(), &validating, "tests").await.unwrap();
     for kind in ["Mutating", "Validating"] {
         let marked = json!({"metadata": {"generateName": "marker-", "labels": {"marker": format!("{}-{kind}", scene.namespace)}}});
-        until(async || {
+        eventually("the registration is in effect", async || {
             let answer = scene.create("configmaps?dryRun=All", &marked).await;
             answer.message().contains("in effect").then_some(()).ok_or(answer)
         })
@@ -84,7 +85,7 @@ async fn grant(scene: &Scene, name: &str, verb: &str) {
         "user": format!("system:serviceaccount:{namespace}:{name}"),
         "resourceAttributes": {"namespace": namespace, "resource": "configmaps", "verb": verb},
     }});
-    until(async || {
+    eventually("the access is granted", async || {
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         let answer = scene.send(Method::POST, path, JSON, &review).await.stored();
         (answer["status"]["allowed"] == true).then_some(()).ok_or(answer)

@@ -9,12 +9,13 @@ use http::Method;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, WatchEvent, WatchParams};
+use lucid_testbed::eventually;
 use lucid_webhook::{BoxError, Converter, Router};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
 use super::servers::{CA_BUNDLE, serve};
-use super::{Answer, Scene, in_namespace, until};
+use super::{Answer, Scene, in_namespace};
 use crate::common::exposed;
 use crate::cron_tab::{definition, v1_to_v2, v2_to_v1};
 use crate::widget;
@@ -189,7 +190,7 @@ async fn define(scene: &Scene, crd: &Value) {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     scene.send(Method::POST, path, "application/json", crd).await.stored();
     let (group, namespace) = (crd["spec"]["group"].as_str().unwrap(), scene.namespace);
-    until(async || {
+    eventually("both versions are served", async || {
         for version in ["v1", "v2"] {
             let list = format!("/apis/{group}/{version}/namespaces/{namespace}/crontabs");
             let answer = scene.send(Method::GET, &list, "application/json", &Value::Null).await;
@@ -430,7 +431,7 @@ async fn apply_widgets(scene: &Scene, converter: Converter, size: u32) {
     let mut definition = serde_json::to_value(widget::definition()).unwrap();
     definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
         "conversionReviewVersions": ["v1"], "clientConfig": {"url": url, "caBundle": *CA_BUNDLE}}});
-    until(async || {
+    eventually("the definition is created", async || {
         let answer = scene.send(Method::POST, definitions, JSON, &definition).await;
         if answer.code == 201 { Ok(()) } else { Err(answer) }
     })
@@ -446,7 +447,7 @@ async fn apply_widgets(scene: &Scene, converter: Converter, size: u32) {
     };
     let owned = |spec: Value| json!({"spec": spec});
     let labelled = |team: &str| json!({"metadata": {"name": "a", "labels": {"team": team}}});
-    until(async || {
+    eventually("the object is applied", async || {
         let answer = apply("owner", "v1", owned(json!({"image": "app:1", "size": 5}))).await;
         if matches!(answer.code, 200 | 201) { Ok(()) } else { Err(answer) }
     })

@@ -8,13 +8,13 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use lucid_testbed::page::{Page, Shell, commands};
-use lucid_testbed::{Binaries, Component};
+use lucid_testbed::{Binaries, Component, eventually};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::{Scene, in_namespace, pod, until};
+use super::{Scene, in_namespace, pod};
 use crate::wire::Authority;
 
 const TUTORIAL: &str = "crates/lucid-webhook/examples/README.md";
@@ -115,7 +115,7 @@ async fn check_session(scene: &Scene, shell: &Shell, session: &str) {
 async fn in_effect(scene: &Scene) {
     for (namespace, code) in [("validated", 403), ("mutated", 201)] {
         let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
-        until(async || {
+        eventually("the webhook is called", async || {
             let answer =
                 scene.send(http::Method::POST, &path, "application/json", &pod("probe", json!(null))).await;
             let mutated = answer.body["metadata"]["labels"] == json!({"example-mutated": "true"});

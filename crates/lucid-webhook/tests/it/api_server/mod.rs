@@ -14,14 +14,13 @@ mod servers;
 
 use std::future::pending;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Method, Request, header};
 use kube::Client;
 use kube::client::Body;
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, eventually};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Webhook, WebhookKind};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -31,8 +30,6 @@ use servers::{CA_BUNDLE, serve};
 /// Connections to the cluster outlive a test.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 static CLUSTER: tokio::sync::Mutex<Weak<Cluster>> = tokio::sync::Mutex::const_new(Weak::new());
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs a test that owns `namespace`.
 fn in_namespace(namespace: &'static str, test: impl AsyncFnOnce(&Scene)) {
@@ -164,7 +161,7 @@ impl Scene {
         self.send(Method::POST, &path, "application/json", &configuration).await.stored();
 
         let marked = json!({"metadata": {"generateName": "marker-", "labels": {"marker": name}}});
-        until(async || {
+        eventually("the registration is in effect", async || {
             let answer = self.create("configmaps?dryRun=All", &marked).await;
             answer.message().contains("in effect").then_some(()).ok_or(answer)
         })
@@ -226,18 +223,6 @@ fn pod(name: &str, labels: Value) -> Value {
         "metadata": {"name": name, "labels": labels},
         "spec": {"containers": [{"name": "app", "image": "example.com/app:1"}], "terminationGracePeriodSeconds": 0},
     })
-}
-
-/// Retries until success. Panics with the last error after `PATIENCE`.
-async fn until<T, E: std::fmt::Debug>(mut attempt: impl AsyncFnMut() -> Result<T, E>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match attempt().await {
-            Ok(value) => return value,
-            Err(error) => assert!(Instant::now() < deadline, "still not after {PATIENCE:?}: {error:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// The text of a header such as `299 - "it said \"no\""` (RFC 7234, section 5.5).

@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
+use lucid_testbed::eventually;
 use lucid_webhook::registration::{
     Configurations, Endpoint, Rule, RuleScope, WebhookRegistration, parse_selector,
 };
@@ -15,7 +16,7 @@ use lucid_webhook_test::{ApiServer, Outcome, Review};
 use serde_json::{Value, json};
 
 use super::servers::{CA_BUNDLE, serve};
-use super::{Answer, Scene, in_namespace, pod, until};
+use super::{Answer, Scene, in_namespace, pod};
 
 const OTHER: &str = "registrations-other";
 
@@ -194,7 +195,7 @@ fn the_kit_calls_the_webhooks_that_the_api_server_calls() {
         let namespace = format!("/api/v1/namespaces/{}", scene.namespace);
         scene.send(Method::PATCH, &namespace, "application/merge-patch+json", &labels).await.stored();
         register(scene, &router).await;
-        until(async || {
+        eventually("the webhooks are called", async || {
             scene.create("pods?dryRun=All", &pod("ready", json!({"deny": "1"}))).await;
             let all = called.take();
             if all == READY { Ok(()) } else { Err(all) }
