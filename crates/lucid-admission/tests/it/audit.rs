@@ -11,6 +11,7 @@ use lucid_admission::Audit;
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Decision, Log, Recorder};
+use lucid_testbed::eventually;
 use lucid_webhook::{Router, TokenFile};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -326,16 +327,12 @@ async fn the_status_describes_the_log_and_decisions_have_anchors() {
     let anchor = &page["decisions"][0]["anchor"];
     assert_eq!(anchor["seq"], 2);
     assert_eq!(anchor["leaf"].as_str().unwrap().len(), 64);
-    let begin = std::time::Instant::now();
-    loop {
+    eventually("all records are sealed", async || {
         let log = &ring.get("/audit/status").await.json()["log"];
         assert_eq!((&log["origin"], &log["size"]), (&json!("lucid.computing/test/0"), &json!(3)));
-        if log["sealed"] == 3 {
-            break;
-        }
-        assert!(begin.elapsed() < std::time::Duration::from_secs(30), "it is never sealed: {log}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+        log["sealed"] == 3
+    })
+    .await;
     // The key is public.
     let vkey = ask(&ring.router, Method::GET, "/audit/vkey", None, "").await;
     assert_eq!(vkey.status, StatusCode::OK);

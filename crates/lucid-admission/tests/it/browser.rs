@@ -2,16 +2,16 @@
 //! workspace, or add second versions of its dependencies.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lucid_testbed::{Process, has_program};
+use lucid_testbed::{Process, eventually, has_program};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 /// Maximum time that a test waits for a condition.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Key of an element's reference in JSON (WebDriver, "web element identifier").
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -138,14 +138,11 @@ impl Element<'_> {
 
 /// Returns the port of the driver that writes this log.
 async fn started_on(log: &Path) -> u16 {
-    let started = Instant::now();
-    loop {
+    eventually("chromedriver starts", async || {
         let written = std::fs::read_to_string(log).unwrap_or_default();
         let rest = written.split_once("started successfully on port ").map(|(_, rest)| rest);
-        if let Some((port, _)) = rest.and_then(|rest| rest.split_once('.')) {
-            return port.parse().unwrap();
-        }
-        assert!(started.elapsed() < PATIENCE, "chromedriver does not start: {written}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        let port = rest.and_then(|rest| rest.split_once('.')).map(|(port, _)| port.parse().unwrap());
+        port.ok_or(written)
+    })
+    .await
 }

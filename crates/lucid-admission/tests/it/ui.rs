@@ -2,18 +2,19 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use lucid_admission::Audit;
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Decision, ImageVerdict, Log, Recorder};
 use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificateResolver, ServingNames};
+use lucid_testbed::eventually;
 use lucid_webhook::{Router, Server, TokenFile};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::browser::{Browser, PATIENCE, has_browser, key};
+use crate::browser::{Browser, has_browser, key};
 
 const TOKEN: &str = "a-token-of-tests";
 const ALERT_TOKEN: &str = "a-token-of-alerts";
@@ -78,15 +79,11 @@ impl Site {
     }
 
     async fn becomes(&self, expression: &str, expected: Value) {
-        let started = Instant::now();
-        loop {
+        eventually(&format!("{expression} is {expected}"), async || {
             let value = self.value(expression).await;
-            if value == expected {
-                return;
-            }
-            assert!(started.elapsed() < PATIENCE, "{expression} is {value} and not {expected}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            if value == expected { Ok(()) } else { Err(value) }
+        })
+        .await;
     }
 
     async fn raise(&self, alert: Value) {
