@@ -6,13 +6,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use lucid_testbed::{Cluster, Process};
+use lucid_testbed::{Cluster, Process, eventually};
 use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -42,15 +42,11 @@ impl Cainjector {
 
     /// Waits until what it logged says so, and returns what `find` finds in it.
     async fn logs<T>(&self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
-        let begin = Instant::now();
-        loop {
+        eventually(what, async || {
             let log = self.log();
-            if let Some(found) = find(&log) {
-                return found;
-            }
-            assert!(begin.elapsed() < PATIENCE, "no {what} in:\n{log}");
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
+            find(&log).ok_or(log)
+        })
+        .await
     }
 
     async fn get(&self, path: &str) -> String {
@@ -71,11 +67,11 @@ impl Cainjector {
 async fn injection_ends_at_sigterm_and_beside_cert_manager() {
     let cluster = Cluster::builder().start().await.unwrap();
     let running = Cainjector::start(&cluster, &[]);
-    let begin = Instant::now();
-    while !running.get("/readyz").await.starts_with("HTTP/1.1 200") {
-        assert!(begin.elapsed() < PATIENCE, "{}", running.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually("it is ready", async || {
+        let answer = running.get("/readyz").await;
+        if answer.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(running.log()) }
+    })
+    .await;
     // The default in place of OpenShift's is the certificate authority of `lucid-operator run`.
     let annotations = json!({ "service.beta.openshift.io/inject-cabundle": "true" });
     let config_map = json!({ "metadata": { "name": "trust", "annotations": annotations } });

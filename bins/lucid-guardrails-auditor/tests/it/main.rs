@@ -8,9 +8,9 @@ use std::{
     fs,
     net::{SocketAddr, TcpListener},
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
+use lucid_testbed::eventually;
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lucid-guardrails-auditor");
@@ -32,16 +32,6 @@ fn client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
-/// Waits until `holds` returns `true`.
-async fn until(mut holds: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.expect("nothing came");
-}
-
 /// Starts the auditor in front of the example model, and returns its URL and that of its metrics.
 async fn start(variables: &[(&str, &str)]) -> (Running, String, String) {
     start_before(example_model::router(), variables).await
@@ -60,7 +50,8 @@ async fn start_before(model: axum::Router, variables: &[(&str, &str)]) -> (Runni
     program.env("LUCID_METRICS_PORT", metrics.to_string());
     let running = Running(program.spawn().unwrap());
     let url = format!("http://127.0.0.1:{port}");
-    until(async || client().get(format!("{url}/health")).send().await.is_ok()).await;
+    eventually("the auditor listens", async || client().get(format!("{url}/health")).send().await.is_ok())
+        .await;
     (running, url, format!("http://127.0.0.1:{metrics}/metrics"))
 }
 
@@ -151,7 +142,10 @@ async fn a_judge_in_python_is_asked() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    until(async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await;
+    eventually("the judge listens", async || {
+        tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
+    })
+    .await;
     let config = format!("judges: [{{name: python, http: {{url: 'http://127.0.0.1:{port}/'}}}}]");
     let (_running, url, _) = start(&[("LUCID_GUARDRAILS_CONFIG", &config)]).await;
     let (status, error) = chat(&url, "Is Initech better?", false).await;
@@ -175,12 +169,12 @@ async fn a_changed_file_is_reloaded_and_an_invalid_one_is_not() {
     let status = async |text| chat(&url, text, false).await.0;
     assert_eq!((status("bluebird").await, status("redbird").await), (403, 200));
     fs::write(&phrases, "redbird\n").unwrap();
-    until(async || status("redbird").await == 403).await;
+    eventually("the new phrase counts", async || status("redbird").await == 403).await;
     assert_eq!(status("bluebird").await, 200);
     fs::write(&file, "judges: [{phrases: {phrase: x}}]").unwrap();
     fs::write(&phrases, "").unwrap();
     fs::write(&file, "judges: [{phrases: {phrases: [greenbird]}}]").unwrap();
-    until(async || status("greenbird").await == 403).await;
+    eventually("the new configuration counts", async || status("greenbird").await == 403).await;
     assert_eq!(status("redbird").await, 200);
 }
 
