@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use lucid_testbed::eventually;
 use reqwest::{Certificate, Client, Response, StatusCode};
 
-use crate::server::{PATIENCE, Verifier, command, folder_with, sha256, until};
+use crate::server::{PATIENCE, Verifier, command, folder_with, sha256};
 
 /// Writes a certificate for this machine and its key. Returns the certificate.
 fn certify(folder: &Path) -> String {
@@ -52,8 +53,7 @@ async fn a_changed_certificate_is_reloaded() {
     fs::write(folder.path().join("tls.key"), key).unwrap();
 
     let second = client_of(&certify(folder.path()));
-    let never = || "the new certificate is never served".to_owned();
-    until(async || second.get(&url).send().await.is_ok(), never).await;
+    eventually("the new certificate is served", async || second.get(&url).send().await).await;
     assert!(client_of(&first_pem).get(&url).send().await.is_err());
 }
 

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use lucid_testbed::eventually;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -66,26 +67,15 @@ impl Verifier {
     }
 
     pub(crate) async fn notarizes_soon(&self, digest: &str) {
-        let never = || format!("{digest} is never notarized; log:\n{}", self.log());
-        until(async || self.is_notarized(digest).await, never).await;
+        eventually(digest, async || self.is_notarized(digest).await.then_some(()).ok_or(self.log())).await;
     }
 
     pub(crate) async fn logs_soon(&self, text: &str) {
-        let never = || format!("{text:?} is never logged; log:\n{}", self.log());
-        until(async || self.log().contains(text), never).await;
+        eventually(text, async || self.log().contains(text).then_some(()).ok_or(self.log())).await;
     }
 
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
-    }
-}
-
-/// Waits until `holds` returns `true`.
-pub(crate) async fn until(holds: impl AsyncFn() -> bool, never: impl Fn() -> String) {
-    let started = Instant::now();
-    while !holds().await {
-        assert!(started.elapsed() < PATIENCE, "{}", never());
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
