@@ -19,7 +19,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
     network::Namespace,
-    pod::{APP, PATIENCE, Pod, SETTINGS, Tool, get, request, serve, server},
+    pod::{APP, PATIENCE, Pod, SETTINGS, Tool, get, request, server},
     traffic::ok,
 };
 
@@ -35,7 +35,7 @@ fn connections_without_a_request_are_closed() {
     let Some(pod) = Pod::start(Tool::Nft, SETTINGS, &[]) else { return };
     let (closed, are_closed) = mpsc::channel();
     let are_closed = Mutex::new(are_closed);
-    serve(&pod.network.node, APP, "10.0.0.1:8000", move |mut stream: TcpStream| {
+    pod.network.node.serve(APP, "10.0.0.1:8000", move |mut stream: TcpStream| {
         let (first, _) = request(&stream);
         if first.contains("slow") {
             are_closed.lock().unwrap().recv().unwrap();
@@ -114,7 +114,7 @@ fn concurrent_requests(others: usize, arrive: usize, refused: usize) -> Option<(
     let arrivals = Arc::clone(&arrived);
     let (release, released) = mpsc::channel::<()>();
     let released = Mutex::new(released);
-    serve(&pod.network.node, APP, "10.0.0.1:8000", move |mut stream: TcpStream| {
+    pod.network.node.serve(APP, "10.0.0.1:8000", move |mut stream: TcpStream| {
         let (first, _) = request(&stream);
         if first.contains("slow") {
             arrivals.fetch_add(1, Relaxed);

@@ -4,9 +4,9 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{self, BufRead as _, BufReader, Read as _, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     process::{Child, Stdio},
-    sync::{Arc, LazyLock, mpsc},
+    sync::LazyLock,
     thread,
     time::{Duration, Instant},
 };
@@ -128,28 +128,6 @@ pub(crate) fn get(inside: &Namespace, uid: u32, address: &str, head: &str) -> Re
     inside.as_user(uid, || exchange().map_err(|error| error.to_string()))
 }
 
-/// Serves every connection on a thread of its own, in the namespace and with the uid.
-pub(crate) fn serve(
-    inside: &Namespace,
-    uid: u32,
-    address: &str,
-    handle: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static,
-) {
-    let (inside, address) = (inside.clone(), address.to_owned());
-    let handle = Arc::new(handle);
-    let (ready, is_ready) = mpsc::channel();
-    thread::spawn(move || {
-        inside.enter(uid).unwrap();
-        let listener = TcpListener::bind(address).unwrap();
-        ready.send(()).unwrap();
-        for stream in listener.incoming().flatten() {
-            let handle = Arc::clone(&handle);
-            thread::spawn(move || drop(handle(stream)));
-        }
-    });
-    is_ready.recv().unwrap();
-}
-
 /// Reads a request without body: its first line, and the headers by lower-case name.
 pub(crate) fn request(stream: impl io::Read) -> (String, BTreeMap<String, String>) {
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
@@ -164,7 +142,7 @@ pub(crate) fn request(stream: impl io::Read) -> (String, BTreeMap<String, String
 /// Starts an auditor, which rewrites `Host` as many HTTP libraries do. It drops all other headers of requests with
 /// `x-forget`.
 fn auditor(inside: &Namespace, uid: u32, port: u16, name: &'static str, next: &'static str) {
-    serve(inside, uid, &format!("[::]:{port}"), move |mut stream: TcpStream| {
+    inside.serve(uid, ("::", port), move |mut stream: TcpStream| {
         let (first, mut headers) = request(&stream);
         if headers.contains_key("x-forget") {
             headers.clear();
@@ -184,7 +162,7 @@ fn auditor(inside: &Namespace, uid: u32, port: u16, name: &'static str, next: &'
 /// Starts a server of another host, or the model. It answers with its name, what it received, and the header that
 /// `X-Echo` names.
 pub(crate) fn server(inside: &Namespace, address: &str, name: &'static str) {
-    serve(inside, APP, address, move |mut stream: TcpStream| {
+    inside.serve(APP, address.to_owned(), move |mut stream: TcpStream| {
         let (first, headers) = request(&stream);
         respond(&mut stream, name, &first, &headers)
     });

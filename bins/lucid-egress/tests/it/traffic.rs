@@ -11,7 +11,7 @@ use rustls::{
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
 };
 
-use super::pod::{APP, PATIENCE, Pod, SETTINGS, Tool, get, request, respond, serve, server};
+use super::pod::{APP, PATIENCE, Pod, SETTINGS, Tool, get, request, respond, server};
 
 /// Settings of `lucid-egress` with further members.
 pub(crate) fn with(members: &str) -> String {
@@ -122,7 +122,7 @@ fn a_request_that_comes_back_through_another_host_is_refused() {
         };
         let Some(pod) = Pod::start(tool, &settings, &[]) else { return };
         // A load balancer.
-        serve(&pod.network.node, APP, "10.0.0.1:9000", |mut stream: TcpStream| {
+        pod.network.node.serve(APP, "10.0.0.1:9000", |mut stream: TcpStream| {
             let mut forward = TcpStream::connect("10.0.0.2:8081")?;
             let (mut from, mut to) = (stream.try_clone()?, forward.try_clone()?);
             std::thread::spawn(move || std::io::copy(&mut from, &mut to));
@@ -191,7 +191,7 @@ fn calls_to_the_first_auditor_reach_the_upstream_by_tls() {
     ] {
         let Some(pod) = Pod::start(Tool::Nft, &settings, variables) else { return };
         let config = Arc::clone(&config);
-        serve(&pod.network.node, APP, "10.0.0.1:8443", move |stream: TcpStream| {
+        pod.network.node.serve(APP, "10.0.0.1:8443", move |stream: TcpStream| {
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut stream = StreamOwned::new(connection, stream);
             let (first, headers) = request(&mut stream);
@@ -222,7 +222,7 @@ fn responses_are_streamed() {
     let Some(pod) = Pod::start(Tool::Nft, SETTINGS, &[]) else { return };
     let (seen, is_seen) = mpsc::channel();
     let is_seen = Mutex::new(is_seen);
-    serve(&pod.network.node, APP, "10.0.0.1:8000", move |mut stream: TcpStream| {
+    pod.network.node.serve(APP, "10.0.0.1:8000", move |mut stream: TcpStream| {
         request(&stream);
         write!(stream, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")?;
         // The second piece is sent when the caller has the first one.

@@ -2,9 +2,7 @@
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::mpsc,
-    thread,
+    net::{SocketAddr, TcpStream},
     time::Duration,
 };
 
@@ -33,19 +31,8 @@ pub(crate) fn start_auditors(network: &Network) {
 
 /// Starts a server named `name` that forwards requests to `next`. It runs as long as the tests.
 pub(crate) fn serve(inside: &Namespace, uid: u32, port: u16, name: &'static str, next: Option<&'static str>) {
-    let inside = inside.clone();
-    let (ready, is_ready) = mpsc::channel();
-    thread::spawn(move || {
-        inside.enter(uid).unwrap();
-        // Dual-stack.
-        let listener = TcpListener::bind(("::", port)).unwrap();
-        ready.send(()).unwrap();
-        for stream in listener.incoming().flatten() {
-            // A new thread inherits the namespace and UID of its creator.
-            thread::spawn(move || drop(answer(stream, name, next)));
-        }
-    });
-    is_ready.recv().unwrap();
+    // Dual-stack.
+    inside.serve(uid, ("::", port), move |stream| answer(stream, name, next));
 }
 
 fn answer(mut stream: TcpStream, name: &str, next: Option<&str>) -> io::Result<()> {

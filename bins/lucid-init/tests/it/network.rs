@@ -3,9 +3,10 @@
 use std::{
     fs::File,
     io::{self, Read as _},
+    net::{TcpListener, TcpStream, ToSocketAddrs},
     os::fd::{AsFd as _, AsRawFd as _},
     process::{Command, Stdio},
-    sync::Arc,
+    sync::{Arc, mpsc},
     thread,
 };
 
@@ -60,6 +61,29 @@ impl Namespace {
             });
             thread.join().unwrap()
         })
+    }
+
+    /// Handles every connection to `address` on a thread of its own, inside the namespace with the UID `uid`, until the
+    /// process ends.
+    pub(crate) fn serve(
+        &self,
+        uid: u32,
+        address: impl ToSocketAddrs + Send + 'static,
+        handle: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static,
+    ) {
+        let (inside, handle) = (self.clone(), Arc::new(handle));
+        let (ready, is_ready) = mpsc::channel();
+        thread::spawn(move || {
+            inside.enter(uid).unwrap();
+            let listener = TcpListener::bind(address).unwrap();
+            ready.send(()).unwrap();
+            for stream in listener.incoming().flatten() {
+                let handle = Arc::clone(&handle);
+                // A new thread inherits the namespace and UID of its creator.
+                thread::spawn(move || drop(handle(stream)));
+            }
+        });
+        is_ready.recv().unwrap();
     }
 
     /// Moves only this thread into the namespace and sets its UID.
