@@ -22,37 +22,37 @@ use lucid_text::Excerpt;
 #[non_exhaustive]
 pub struct Annotations<'c> {
     /// [`keys::AUDITOR_CHAIN`], resolved.
-    pub auditor_chain: Option<Vec<&'c Auditor>>,
+    pub(crate) auditor_chain: Option<Vec<&'c Auditor>>,
     /// [`keys::AUDITORS`], resolved.
-    pub auditors: Option<Vec<&'c Auditor>>,
+    pub(crate) auditors: Option<Vec<&'c Auditor>>,
     /// [`keys::AUDIT_MODE`].
-    pub audit_mode: Option<AuditMode>,
+    pub(crate) audit_mode: Option<AuditMode>,
     /// [`keys::SKIP_AUDIT`].
-    pub skip_audit: bool,
+    pub(crate) skip_audit: bool,
     /// [`keys::TARGET_PORT`].
-    pub target_port: Option<PortList>,
+    pub(crate) target_port: Option<PortList>,
     /// [`keys::DIRECTION`].
-    pub direction: Option<Direction>,
+    pub(crate) direction: Option<Direction>,
     /// [`keys::SIDECAR_MODE`].
-    pub sidecar_mode: Option<SidecarMode>,
+    pub(crate) sidecar_mode: Option<SidecarMode>,
     /// [`keys::INTERCEPT`].
-    pub intercept: Option<Intercept>,
+    pub(crate) intercept: Option<Intercept>,
     /// [`keys::UPSTREAM`].
-    pub upstream: Option<Upstream>,
+    pub(crate) upstream: Option<Upstream>,
     /// [`keys::ALLOWED_HOSTS`].
-    pub allowed_hosts: Option<AllowedHosts>,
+    pub(crate) allowed_hosts: Option<AllowedHosts>,
     /// [`keys::OTHER_PORTS`].
-    pub other_ports: Option<OtherPorts>,
+    pub(crate) other_ports: Option<OtherPorts>,
     /// [`keys::OPEN_PORTS`].
-    pub open_ports: Option<PortList>,
+    pub(crate) open_ports: Option<PortList>,
     /// [`keys::KEEP_PRIVILEGES`].
-    pub keep_privileges: bool,
+    pub(crate) keep_privileges: bool,
 }
 
 impl<'c> Annotations<'c> {
     /// Parses the annotations of `pod`, resolving auditors in `catalogue`. Pushes a warning for every annotation that
     /// is ignored.
-    pub fn read(
+    pub(crate) fn read(
         pod: &PodView<'_>,
         catalogue: &'c Catalogue,
         choices: PodChoices,

@@ -43,7 +43,7 @@ impl Egress {
     }
 
     /// Returns the JSON form, on one line.
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         // Numbers and strings cannot fail to serialize.
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -155,7 +155,7 @@ enum Pattern {
 
 impl AllowedHosts {
     /// Accepted values, for messages.
-    pub const ACCEPTED: &'static str =
+    pub(crate) const ACCEPTED: &'static str =
         "hosts separated by commas, such as llm.models.svc, *.example.com:8000, 10.0.0.0/8";
 
     /// Returns `true` if an entry matches this name and port. Names are case-insensitive, and a dot at their end is
@@ -188,7 +188,7 @@ impl AllowedHosts {
     }
 
     /// Returns `true` if the host of `upstream` is allowed.
-    pub fn allow_upstream(&self, upstream: &Upstream) -> bool {
+    pub(crate) fn allow_upstream(&self, upstream: &Upstream) -> bool {
         let (host, port) = upstream.host_and_port();
         host.parse().map_or_else(|_| self.allow_name(host, port), |address| self.allow_address(address))
     }

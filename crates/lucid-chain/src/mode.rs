@@ -144,7 +144,7 @@ impl PodChoices {
 
     /// Returns `true` if the pod annotation `key` takes effect. [`keys::OTHER_PORTS`] always does, because a pod can only be
     /// stricter than its namespace.
-    pub fn allows(self, key: &str) -> bool {
+    pub(crate) fn allows(self, key: &str) -> bool {
         match self {
             _ if key == keys::OTHER_PORTS => true,
             Self::None => false,

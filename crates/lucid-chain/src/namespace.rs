@@ -52,7 +52,7 @@ impl AuditorImages {
     }
 
     /// Returns `true` if the namespace's auditors may use `image`.
-    pub fn allow(&self, image: &ImageReference) -> bool {
+    pub(crate) fn allow(&self, image: &ImageReference) -> bool {
         self.0.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(image)))
     }
 }

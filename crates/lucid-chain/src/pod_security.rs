@@ -38,7 +38,7 @@ impl PodSecurity {
     }
 
     /// Returns the value of the label.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Privileged => "privileged",
             Self::Baseline => "baseline",

@@ -32,12 +32,12 @@ pub struct PortListError {
 
 impl PortList {
     /// Maximum number of ports. Auditors have a listener for each port of a model.
-    pub const MAX: usize = MAX_ROUTES;
+    pub(crate) const MAX: usize = MAX_ROUTES;
 
     pub(crate) const EXPECTED: &str = "a port from 1 to 65535, or up to 8 such as 8080,8085";
 
     /// Iterates over the ports; there is at least one.
-    pub fn iter(&self) -> impl Iterator<Item = NonZeroU16> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = NonZeroU16> {
         let (first, further) = self.split_first();
         std::iter::once(first).chain(further)
     }

@@ -7,13 +7,13 @@ use std::fmt;
 #[non_exhaustive]
 pub struct Shortage {
     /// `requests` or `limits`.
-    pub list: &'static str,
+    pub(crate) list: &'static str,
     /// Name of the resource.
-    pub resource: String,
+    pub(crate) resource: String,
     /// Quantity in the pod.
-    pub found: String,
+    pub(crate) found: String,
     /// Quantity that the containers of the pod need, as `at least 1` or `more than 1`.
-    pub expected: String,
+    pub(crate) expected: String,
 }
 
 impl fmt::Display for Shortage {

@@ -23,7 +23,7 @@ pub enum SkipPolicy {
 
 impl SkipPolicy {
     /// Returns `true` if a pod of `namespace` that runs under `service_account` may opt out of injection.
-    pub fn allows(&self, namespace: &str, service_account: &str) -> bool {
+    pub(crate) fn allows(&self, namespace: &str, service_account: &str) -> bool {
         match self {
             Self::Never => false,
             Self::Always => true,

@@ -27,7 +27,7 @@ pub struct UidRangeError {
 
 impl UidRange {
     /// Accepted values, for messages.
-    pub const ACCEPTED: &'static str = "<first>/<size> or <first>-<last>, such as 1000650000/10000";
+    pub(crate) const ACCEPTED: &'static str = "<first>/<size> or <first>-<last>, such as 1000650000/10000";
 
     /// Parses the namespace annotation [`keys::SCC_UID_RANGE`]. An invalid one is ignored, and the problem is returned.
     pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Option<Self>, Option<String>) {

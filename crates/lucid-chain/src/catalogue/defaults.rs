@@ -43,13 +43,13 @@ pub struct Defaults {
     /// `allowed-hosts`: hosts that outbound calls may reach.
     pub allowed_hosts: Option<AllowedHosts>,
     /// `resources`: resources of every injected container whose entry has none of its own.
-    pub resources: Option<Resources>,
+    pub(crate) resources: Option<Resources>,
 }
 
 impl Defaults {
     /// Returns these defaults, overridden by the settings of `other`.
     #[must_use]
-    pub fn overlay(self, other: Self) -> Self {
+    pub(crate) fn overlay(self, other: Self) -> Self {
         Self {
             audit_mode: other.audit_mode.or(self.audit_mode),
             direction: other.direction.or(self.direction),

@@ -30,9 +30,9 @@ const PATH_ACCEPTED: &str =
 #[non_exhaustive]
 pub struct Files {
     /// Absolute path of the directory.
-    pub mount_path: String,
+    pub(crate) mount_path: String,
     /// Source of the files.
-    pub source: FileSource,
+    pub(crate) source: FileSource,
     volume_name: String,
     /// JSON of the volume.
     volume: String,

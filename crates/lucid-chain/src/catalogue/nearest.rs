@@ -18,7 +18,7 @@ const LISTED: usize = 60;
 #[non_exhaustive]
 pub struct UnknownAuditor {
     /// The requested name.
-    pub name: String,
+    pub(crate) name: String,
     /// The most similar known name, if any is similar enough.
     pub nearest: Option<String>,
     /// All known names, in catalogue order.

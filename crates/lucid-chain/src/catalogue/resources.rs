@@ -31,10 +31,10 @@ pub struct Resources {
     pub limits: BTreeMap<String, String>,
     /// Smallest accepted request or limit; half of the request by default.
     #[serde(default)]
-    pub min: BTreeMap<String, String>,
+    pub(crate) min: BTreeMap<String, String>,
     /// Largest accepted request or limit; twice the limit by default.
     #[serde(default)]
-    pub max: BTreeMap<String, String>,
+    pub(crate) max: BTreeMap<String, String>,
 }
 
 impl Default for Resources {

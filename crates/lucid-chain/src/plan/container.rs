@@ -42,7 +42,7 @@ pub struct PlannedContainer {
     pub next_port: NonZeroU16,
     /// Further ports that the auditor listens on, each with the port that it forwards to: one for each further port of the
     /// model.
-    pub further_routes: Vec<(NonZeroU16, NonZeroU16)>,
+    pub(crate) further_routes: Vec<(NonZeroU16, NonZeroU16)>,
     /// Reaction to a finding.
     pub audit_mode: AuditMode,
     /// `true` for a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
@@ -69,7 +69,7 @@ impl PlannedContainer {
     }
 
     /// Iterates over the ports that the auditor listens on, each with the port that it forwards to.
-    pub fn routes(&self) -> impl Iterator<Item = (NonZeroU16, NonZeroU16)> {
+    pub(crate) fn routes(&self) -> impl Iterator<Item = (NonZeroU16, NonZeroU16)> {
         std::iter::once((self.port, self.next_port)).chain(self.further_routes.iter().copied())
     }
 
@@ -117,7 +117,7 @@ impl PlannedContainer {
     ///
     /// In [`AuditMode::Observe`] nothing waits for the auditor: it has no readiness and no startup probe. Its
     /// liveness probe starts after the time that the startup probe would have allowed.
-    pub fn probes(&self) -> Probes {
+    pub(crate) fn probes(&self) -> Probes {
         let mut probes = self.auditor.probes().clone();
         if self.native {
             probes.startup.get_or_insert_with(Probe::default_startup);

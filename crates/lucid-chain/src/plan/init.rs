@@ -25,7 +25,7 @@ pub struct PlannedInit {
     /// Image reference.
     pub image: String,
     /// `imagePullPolicy`, as the API server derives it from the image.
-    pub image_pull_policy: &'static str,
+    pub(crate) image_pull_policy: &'static str,
     /// Installed network rules.
     pub redirect: Redirect,
     /// Resources of the container.

@@ -18,28 +18,28 @@ pub struct Inputs<'a> {
     /// Configuration of the operator.
     pub configuration: &'a Configuration,
     /// Namespace of the pod. The JSON of a pod that is being created may omit it.
-    pub namespace: Option<&'a str>,
+    pub(crate) namespace: Option<&'a str>,
     /// Chain of the pod's namespace, if it configures one.
-    pub namespace_chain: Option<&'a NamespaceChain>,
+    pub(crate) namespace_chain: Option<&'a NamespaceChain>,
     /// Reason why the namespace's chain is invalid. If set, no chain is planned and a pod that needs one is
     /// [`Decision::Impossible`](crate::Decision::Impossible).
-    pub invalid_namespace_chain: Option<&'a str>,
+    pub(crate) invalid_namespace_chain: Option<&'a str>,
     /// Level that Pod Security admission enforces in the pod's namespace.
-    pub pod_security: PodSecurity,
+    pub(crate) pod_security: PodSecurity,
     /// User IDs that OpenShift allows in the pod's namespace; `None` if it sets no range.
     pub uid_range: Option<UidRange>,
     /// `automountServiceAccountToken` of the pod's ServiceAccount; `None` if it is not set or not known.
-    pub automounts_token: Option<bool>,
+    pub(crate) automounts_token: Option<bool>,
     /// Pod annotations that take effect.
     pub pod_choices: PodChoices,
     /// Upstream of pods without the annotation, from the annotation of the namespace.
-    pub upstream: Option<&'a Upstream>,
+    pub(crate) upstream: Option<&'a Upstream>,
     /// Minimum for the pods of the namespace.
-    pub other_ports: OtherPorts,
+    pub(crate) other_ports: OtherPorts,
     /// Images whose containers keep their privileges, written as in the pod.
-    pub exempt_images: Option<&'a BTreeSet<String>>,
+    pub(crate) exempt_images: Option<&'a BTreeSet<String>>,
     /// `true` if the pod gets a chain without a trigger.
-    pub forced: bool,
+    pub(crate) forced: bool,
 }
 
 impl<'a> Inputs<'a> {

@@ -65,7 +65,7 @@ pub struct ModelPort {
     /// The port, or the first of several.
     pub port: NonZeroU16,
     /// Further ports.
-    pub further: Vec<NonZeroU16>,
+    pub(crate) further: Vec<NonZeroU16>,
     /// Source of the ports.
     pub source: ModelPortSource,
 }

@@ -91,7 +91,7 @@ impl<'a> PodView<'a> {
     }
 
     /// `spec.restartPolicy`; `Always` if absent.
-    pub fn restart_policy(&self) -> &str {
+    pub(crate) fn restart_policy(&self) -> &str {
         self.spec.restart_policy.as_deref().filter(|policy| !policy.is_empty()).unwrap_or("Always")
     }
 
@@ -102,7 +102,7 @@ impl<'a> PodView<'a> {
     }
 
     /// `spec.automountServiceAccountToken`; if absent, the value of the ServiceAccount applies.
-    pub fn automounts_token(&self) -> Option<bool> {
+    pub(crate) fn automounts_token(&self) -> Option<bool> {
         self.spec.automounts_token
     }
 

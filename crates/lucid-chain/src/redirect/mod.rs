@@ -70,7 +70,7 @@ pub struct Hop {
     /// The uid that only this auditor runs as.
     pub uid: u32,
     /// The TCP port that it listens on.
-    pub port: NonZeroU16,
+    pub(crate) port: NonZeroU16,
 }
 
 impl Hop {
@@ -274,7 +274,7 @@ impl Redirect {
     }
 
     /// Returns the model's port on the first route.
-    pub fn model(&self) -> NonZeroU16 {
+    pub(crate) fn model(&self) -> NonZeroU16 {
         self.route.model
     }
 
