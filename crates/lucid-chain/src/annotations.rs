@@ -19,8 +19,7 @@ use lucid_text::Excerpt;
 /// An annotation that has an invalid value or is excluded by the namespace's [`PodChoices`] counts as absent and
 /// produces a [`Warning`]. White space around values is ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Annotations<'c> {
+pub(crate) struct Annotations<'c> {
     /// [`keys::AUDITOR_CHAIN`], resolved.
     pub(crate) auditor_chain: Option<Vec<&'c Auditor>>,
     /// [`keys::AUDITORS`], resolved.

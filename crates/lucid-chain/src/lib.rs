@@ -78,8 +78,8 @@
 //! ## Containers
 //!
 //! - Container names are unique in the pod, even if an auditor occurs several times in the chain. An existing
-//!   container with a planned name stays if it equals the planned one ([`PlannedContainer::difference`]). Otherwise it
-//!   is replaced, with a warning.
+//!   container with a planned name stays if it equals the planned one, apart from additions by the API
+//!   server and admission plugins. Otherwise it is replaced, with a warning.
 //! - Auditors that are in the pod but not part of the chain, as in a copy of an injected pod, stay. They do not count as
 //!   applications, their ports are taken, and a warning is produced.
 //! - Ports are unique in the pod. An auditor uses the port of its catalogue entry unless a container, the model or an
@@ -136,7 +136,6 @@ mod chain;
 mod configuration;
 mod egress;
 pub mod keys;
-mod loopback;
 mod mode;
 mod namespace;
 mod patch;
@@ -158,16 +157,14 @@ mod uninject;
 mod volume;
 mod warning;
 
-pub use annotations::Annotations;
 pub use catalogue::{
     Auditor, Catalogue, CatalogueError, DEFAULT_INIT_IMAGE, DEFAULT_PORT, Defaults, EnvSource, EnvValue,
     FileSource, Files, KeyRef, Probe, Probes, Profile, RESERVED_ENV, Resources, SecurityContext,
-    UnknownAuditor, nearest, stem as short_name,
+    UnknownAuditor, stem as short_name,
 };
 pub use chain::{ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, Overrides};
 pub use egress::{AllowedHosts, DestinationError, Egress, Upstream};
-pub use loopback::is_loopback_name;
 pub use mode::{
     AuditMode, Direction, Intercept, ModeError, OtherPorts, PodChoices, SidecarMode, requires_chain,
 };

@@ -118,11 +118,6 @@ pub enum PodChoices {
 }
 
 impl PodChoices {
-    /// Returns the value for a namespace that does not set one.
-    pub const fn default_for(requires_chain: bool) -> Self {
-        if requires_chain { Self::None } else { Self::Unset }
-    }
-
     /// Returns the value for a namespace with these labels and annotations, and a problem if it is invalid.
     ///
     /// An invalid value counts as [`None`](Self::None). If label and annotation differ, the stricter value applies.
@@ -138,8 +133,8 @@ impl PodChoices {
                 Self::None
             })
         });
-        let choices = choices.min();
-        (choices.unwrap_or_else(|| Self::default_for(requires_chain(labels, annotations))), problem)
+        let default = if requires_chain(labels, annotations) { Self::None } else { Self::Unset };
+        (choices.min().unwrap_or(default), problem)
     }
 
     /// Returns `true` if the pod annotation `key` takes effect. [`keys::OTHER_PORTS`] always does, because a pod can only be

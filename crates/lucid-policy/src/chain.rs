@@ -165,7 +165,7 @@ impl Case<'_> {
             findings.add(&site, problem.warn_if(!self.is_created()));
         }
 
-        let patch = plan.difference(pod);
+        let patch = plan.chain_patch(pod);
         let planned: BTreeMap<_, _> = planned.into_iter().collect();
         for warning in &patch.warnings {
             let (name, problem) = match warning {

@@ -1,4 +1,12 @@
-//! Validation of names as in Kubernetes (`k8s.io/apimachinery/pkg/util/validation`).
+//! Validation of names as in Kubernetes (`k8s.io/apimachinery/pkg/util/validation`), names of the local host, and
+//! suggestions for misspelled names.
+
+use std::net::IpAddr;
+
+use strsim::osa_distance;
+
+/// Maximum length of names that [`nearest`] compares: that of container names.
+const LONGEST: usize = 63;
 
 /// Returns `true` for up to 63 of `[A-Za-z0-9._-]`, alphanumeric at both ends: the name part of a
 /// [qualified name](is_qualified_name), such as the key of an audit annotation.
@@ -51,6 +59,38 @@ pub fn is_fully_qualified_name(text: &str) -> bool {
     is_dns_subdomain(text) && text.split('.').count() >= 3
 }
 
+/// Returns `true` if the name commonly refers to the local host: `localhost` and its subdomains,
+/// loopback addresses, and names that distributions write to the hosts file.
+#[must_use]
+pub fn is_loopback_name(name: &str) -> bool {
+    let name = name.trim_end_matches('.');
+    // RFC 6761, section 6.3. The other names are written to the hosts file by the kubelet or by distributions.
+    let last = name.rsplit('.').next().unwrap_or_default();
+    last.eq_ignore_ascii_case("localhost")
+        || ["localhost.localdomain", "localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"]
+            .iter()
+            .any(|known| name.eq_ignore_ascii_case(known))
+        || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// Returns the closest of `known` that is at most `edits` edits away from `word`; the first of several. An edit
+/// inserts, removes or replaces a character, or swaps two neighbors.
+///
+/// ```
+/// let known = ["secured", "auditors"];
+/// assert_eq!(lucid_text::names::nearest("secure", known, 2), Some("secured"));
+/// assert_eq!(lucid_text::names::nearest("name", known, 2), None);
+/// ```
+#[must_use]
+pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>, edits: usize) -> Option<&'k str> {
+    let alike = |known: &&str| word.len() <= LONGEST && word.len().abs_diff(known.len()) <= edits;
+    let known = known.into_iter().filter(alike).map(|known| (osa_distance(word, known), known));
+    known
+        .filter(|(distance, _)| *distance <= edits)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
 fn is_dns_text(text: &str) -> bool {
     let is_end = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     has_ends(text, is_end) && text.bytes().all(|byte| is_end(byte) || byte == b'-')
@@ -92,6 +132,19 @@ mod tests {
         }
         assert!(!is_qualified_name(&longer) && !is_qualified_name(&longer_prefix));
         assert!(is_annotation_key("Example.com/a") && !is_annotation_key("a_b/c"));
+    }
+
+    #[test]
+    fn recognizes_loopback_names() {
+        for name in
+            ["localhost", "LOCALHOST", "localhost.", "a.localhost", "ip6-loopback", "127.0.0.1", "127.0.0.2"]
+        {
+            assert!(is_loopback_name(name), "{name}");
+        }
+        for name in ["", "localhosts", "mylocalhost", "localhost.example.com", "ledger.internal", "10.0.0.1"]
+        {
+            assert!(!is_loopback_name(name), "{name}");
+        }
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Evaluator {
         let all = catalogues.iter().skip(1).fold(Catalogue::builtin(), |all, own| all.overlay(own));
         let configuration = args.injection.settings().configuration(all)?;
         let requires_chain = args.require_chain;
-        let by_requirement = requires_chain.then(|| PodChoices::default_for(true));
+        let by_requirement = requires_chain.then_some(PodChoices::None);
         let pod_choices = args.pod_choices.or(by_requirement);
         let namespaces = Namespaces::new(&args.namespaces, configuration.catalogue(), inputs)?;
         Ok(Self { verifier, policy, catalogues, configuration, namespaces, requires_chain, pod_choices })

@@ -34,7 +34,7 @@ pub use auditor::Auditor;
 pub use defaults::Defaults;
 pub use env::{EnvSource, EnvValue, KeyRef};
 pub use files::{FileSource, Files};
-pub use nearest::{UnknownAuditor, nearest};
+pub use nearest::UnknownAuditor;
 pub use probes::{Probe, Probes};
 pub use resources::Resources;
 pub use security_context::{Profile, SecurityContext};

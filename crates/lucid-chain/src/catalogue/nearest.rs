@@ -2,13 +2,8 @@
 
 use std::fmt;
 
-use strsim::osa_distance;
-
 use super::{Auditor, stem};
-use lucid_text::Excerpt;
-
-/// Maximum length of names that are compared: that of container names.
-const LONGEST: usize = 63;
+use lucid_text::{Excerpt, names::nearest};
 
 /// Maximum number of characters for the known names in a message, which lists at least one.
 const LISTED: usize = 60;
@@ -61,20 +56,3 @@ impl fmt::Display for UnknownAuditor {
 }
 
 impl std::error::Error for UnknownAuditor {}
-
-/// Returns the closest of `known` that is at most `edits` edits away from `word`; the first of several. An edit
-/// inserts, removes or replaces a character, or swaps two neighbors.
-///
-/// ```
-/// let known = ["secured", "auditors"];
-/// assert_eq!(lucid_chain::nearest("secure", known, 2), Some("secured"));
-/// assert_eq!(lucid_chain::nearest("name", known, 2), None);
-/// ```
-pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>, edits: usize) -> Option<&'k str> {
-    let alike = |known: &&str| word.len() <= LONGEST && word.len().abs_diff(known.len()) <= edits;
-    let known = known.into_iter().filter(alike).map(|known| (osa_distance(word, known), known));
-    known
-        .filter(|(distance, _)| *distance <= edits)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, known)| known)
-}

@@ -9,7 +9,7 @@ use std::{
     fmt,
 };
 
-use lucid_text::Excerpt;
+use lucid_text::{Excerpt, names::nearest};
 use serde::{
     Deserializer,
     de::{
@@ -19,7 +19,7 @@ use serde::{
 use serde_json::{Map, Value};
 
 use super::{
-    Catalogue, nearest,
+    Catalogue,
     preceding::Preceding,
     scalars::{self, is_null},
 };

@@ -28,31 +28,7 @@ const DEFAULTED: [(&str, &str); 3] = [("cpu", "100m"), ("memory", "128Mi"), ("ep
 const LEAST_UID: u64 = 1001;
 
 impl PlannedContainer {
-    /// Returns the first key in which a container of `pod` differs from this one, such as `image`, `command` or `env
-    /// HTTP_PROXY`; `None` if it matches.
-    ///
-    /// All of [`manifest`](Self::manifest) must be present and equal. The only accepted additions are those of the
-    /// API server and of common admission plugins:
-    ///
-    /// - The protocol TCP and, with `hostNetwork`, the host port.
-    /// - `imagePullPolicy: Always` (plugin AlwaysPullImages).
-    /// - Requests of cpu, memory and ephemeral-storage that are not planned, and limits of at least 100m, 128Mi and
-    ///   64Mi (plugin LimitRanger).
-    /// - Requests and limits within the bounds of the [`Resources`] (autoscalers).
-    /// - The digest of an image without one (image policies), and other spellings of its repository. The pull policy
-    ///   `IfNotPresent` suffices for a digest.
-    /// - The ServiceAccount token (plugin ServiceAccount), mounted read-only from a projected volume, if no other
-    ///   mount is planned at its path.
-    /// - Variables such as `AWS_REGION` that are not planned and hold a region or the path of a token, and a
-    ///   read-only mount of that token (webhooks of Amazon EKS and Azure). Roles such as `AWS_ROLE_ARN` must be
-    ///   planned.
-    /// - What the SecurityContextConstraints of OpenShift set: a uid above 1000 if none is planned, the pod's own SELinux
-    ///   options, and further dropped capabilities.
-    pub fn difference(&self, found: &ContainerView<'_>, pod: &PodView<'_>) -> Option<String> {
-        difference(&self.filled().text(), self.auditor.resources(), found, pod)
-    }
-
-    /// Returns the first of the resources in which `found` differs from the plan as in [`difference`](Self::difference).
+    /// Returns the first of the resources in which `found` differs from the plan.
     /// Quantities between those of `before`, the same container before an update, and the bounds are accepted as well.
     pub fn resource_difference(
         &self,
@@ -110,7 +86,26 @@ fn members(json: &str) -> Option<BTreeMap<Text<'_>, &str>> {
     Reader::new(json).map(Reader::raw).ok()
 }
 
-/// See [`PlannedContainer::difference`]. `planned` is the JSON of a planned container.
+/// Returns the first key in which `found`, a container of `pod`, differs from `planned`, such as `image`,
+/// `command` or `env HTTP_PROXY`; `None` if it matches.
+///
+/// All of `planned`, the JSON of a container, must be present and equal. The only accepted additions are those of the
+/// API server and of common admission plugins:
+///
+/// - The protocol TCP and, with `hostNetwork`, the host port.
+/// - `imagePullPolicy: Always` (plugin AlwaysPullImages).
+/// - Requests of cpu, memory and ephemeral-storage that are not planned, and limits of at least 100m, 128Mi and
+///   64Mi (plugin LimitRanger).
+/// - Requests and limits within the bounds of the [`Resources`] (autoscalers).
+/// - The digest of an image without one (image policies), and other spellings of its repository. The pull policy
+///   `IfNotPresent` suffices for a digest.
+/// - The ServiceAccount token (plugin ServiceAccount), mounted read-only from a projected volume, if no other
+///   mount is planned at its path.
+/// - Variables such as `AWS_REGION` that are not planned and hold a region or the path of a token, and a
+///   read-only mount of that token (webhooks of Amazon EKS and Azure). Roles such as `AWS_ROLE_ARN` must be
+///   planned.
+/// - What the SecurityContextConstraints of OpenShift set: a uid above 1000 if none is planned, the pod's own SELinux
+///   options, and further dropped capabilities.
 pub(super) fn difference(
     planned: &str,
     resources: &Resources,

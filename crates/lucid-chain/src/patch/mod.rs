@@ -127,8 +127,7 @@ impl Plan {
     /// already does.
     ///
     /// An existing container with a planned name stays if it is the planned one, apart from additions by the API
-    /// server and admission plugins ([`PlannedContainer::difference`](crate::PlannedContainer::difference)), and is
-    /// replaced otherwise. The annotation [`keys::STATUS`] is written but never trusted.
+    /// server and admission plugins, and is replaced otherwise. The annotation [`keys::STATUS`] is written but never trusted.
     ///
     /// Init containers are appended to those of the pod, which run with the original network. If the model is a
     /// native sidecar, they are inserted before it, so that no connection to it predates the rules.
@@ -148,7 +147,7 @@ impl Plan {
 
     /// Returns the part of [`patch`](Self::patch) that gives `pod` its chain, without hardening and status; empty if the pod
     /// has the chain.
-    pub fn difference(&self, pod: &PodView<'_>) -> PodPatch {
+    pub fn chain_patch(&self, pod: &PodView<'_>) -> PodPatch {
         let mut patch = PodPatch::default();
         self.patch_chain(pod, &self.members(), &mut patch, &mut Added::default());
         patch

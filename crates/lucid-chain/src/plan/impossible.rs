@@ -4,12 +4,13 @@
 
 use std::net::IpAddr;
 
+use lucid_text::names::is_loopback_name;
 use snafu::{Snafu, ensure};
 
 use super::{model_port::ModelPort, settings::Settings};
 use crate::{
     catalogue::Auditor,
-    is_loopback_name, keys,
+    keys,
     mode::{Direction, Intercept},
     pod::PodView,
     redirect::RedirectError,

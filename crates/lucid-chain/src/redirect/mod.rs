@@ -58,7 +58,6 @@ use snafu::{Snafu, ensure};
 use crate::chain::MAX_CHAIN;
 
 pub use iptables::{IPTABLES_CHAIN, IPTABLES_FLAGS};
-pub use nft::NFT_TABLE;
 
 /// Largest uid that the API accepts in `runAsUser`.
 const MAX_UID: u32 = i32::MAX.cast_unsigned();

@@ -9,10 +9,10 @@ use std::{
 use super::Redirect;
 
 /// Name of the nftables table, of the family `inet`, that holds all rules.
-pub const NFT_TABLE: &str = "lucid";
+const NFT_TABLE: &str = "lucid";
 
 impl Redirect {
-    /// Returns a script for `nft -f`, which replaces the content of the table [`NFT_TABLE`] with these rules for IPv4
+    /// Returns a script for `nft -f`, which replaces the content of the table `lucid` with these rules for IPv4
     /// and IPv6, in one transaction.
     ///
     /// Connections that predate the rules are reset. The kernel treats the side that sends the next packet as the one

@@ -1,6 +1,6 @@
 //! Files and variables of auditors that come from objects and images.
 
-use lucid_chain::{EnvValue, PodView, keys};
+use lucid_chain::{EnvValue, PodView, Warning, keys};
 use serde_json::{Value, json};
 
 use crate::common::*;
@@ -158,9 +158,11 @@ fn a_changed_mount_or_variable_is_a_difference() {
         change(container(&mut pod, "own"));
         let plan = planned_by(outcome_in(&pod, &configuration, None));
         let json = pod.to_string();
-        let view = PodView::from_json(&json).unwrap();
-        let found = view.containers().iter().find(|found| found.name() == "own").unwrap();
-        assert_eq!(plan.containers[0].difference(found, &view).as_deref(), Some(key));
+        let patch = plan.chain_patch(&PodView::from_json(&json).unwrap());
+        let [Warning::ContainerReplaced { name, difference }] = &patch.warnings[..] else {
+            panic!("{:?}", patch.warnings)
+        };
+        assert_eq!((name.as_str(), difference.as_str()), ("own", key));
     }
 }
 

@@ -5,10 +5,8 @@ pub(crate) mod host_path;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{
-    ContainerView, Intercept, MountView, OtherPorts, Plan, SettingSource, Warning, is_loopback_name, keys,
-};
-use lucid_text::Excerpt;
+use lucid_chain::{ContainerView, Intercept, MountView, OtherPorts, Plan, SettingSource, Warning, keys};
+use lucid_text::{Excerpt, names::is_loopback_name};
 
 use crate::case::Case;
 use crate::container_list::ContainerList;

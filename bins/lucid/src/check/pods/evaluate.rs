@@ -141,7 +141,7 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &PodMeta) -> (ChainState, Strin
     let injected = Injected::of(meta);
     let was_injected = |name: &str| injected.as_ref().is_some_and(|it| it.chain.iter().any(|it| it == name));
     let (mut stale, mut wrong) = (Vec::new(), Vec::new());
-    let patch = plan.difference(pod);
+    let patch = plan.chain_patch(pod);
     for warning in &patch.warnings {
         match warning {
             Warning::ContainerReplaced { name, difference } => {
