@@ -85,7 +85,7 @@
 //! - Ports are unique in the pod. An auditor uses the port of its catalogue entry unless a container, the model or an
 //!   earlier auditor holds it ([`PortReason`]).
 //! - Auditors run as non-root with a uid of their own ([`FIRST_UID`], [`UidRange`]), without capabilities, with a read-only root file
-//!   system and the runtime's seccomp profile, which a catalogue can tighten ([`SecurityContext`]). A pod that satisfies
+//!   system and the runtime's seccomp profile, which a catalogue can tighten. A pod that satisfies
 //!   the Pod Security level `restricted` still does with its auditors, unless network rules are requested.
 //! - Auditors are plain containers if the pod's `restartPolicy` is `Always` and native sidecars otherwise, so that Jobs
 //!   complete ([`SidecarMode`]). They are also native sidecars if the model is one, because it starts before any plain
@@ -159,8 +159,7 @@ mod warning;
 
 pub use catalogue::{
     Auditor, Catalogue, CatalogueError, DEFAULT_INIT_IMAGE, DEFAULT_PORT, Defaults, EnvSource, EnvValue,
-    FileSource, Files, KeyRef, Probe, Probes, Profile, RESERVED_ENV, Resources, SecurityContext,
-    UnknownAuditor, stem as short_name,
+    FileSource, Files, KeyRef, RESERVED_ENV, UnknownAuditor, stem as short_name,
 };
 pub use chain::{ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, Overrides};

@@ -1,35 +1,25 @@
 //! Containers from `auditors.yaml`, as accepted and stored by the API server.
 
-use std::num::NonZeroU16;
-
 use crate::common::create;
-use lucid_chain::{Auditor, Catalogue};
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-const PORT: NonZeroU16 = NonZeroU16::new(8090).unwrap();
-
-/// An entry with `members` in addition to its name and image.
-fn entry(members: &str) -> Auditor {
+/// Security context and probes of the container of an entry with `members` in addition to its name and image.
+fn container(members: &str) -> Value {
     let yaml = format!("chain: [{{name: a, image: a, {members}}}]");
     let catalogue =
         Catalogue::parse("auditors.yaml", &yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"));
-    catalogue.auditors()[0].clone()
-}
-
-/// Container settings of an entry.
-fn container(entry: &Auditor) -> Value {
-    let probes = entry.probes();
-    let mut container = json!({"securityContext": entry.security_context().manifest(Some(20_001))});
-    for (key, probe) in [
-        ("readinessProbe", &probes.readiness),
-        ("livenessProbe", &probes.liveness),
-        ("startupProbe", &probes.startup),
-    ] {
-        if let Some(probe) = probe {
-            container[key] = probe.manifest(PORT);
-        }
-    }
+    let configuration = Configuration::new(catalogue, Some(&["a".to_owned()])).unwrap();
+    let pod =
+        json!({"spec": {"containers": [{"name": "web", "ports": [{"containerPort": 5000}]}]}}).to_string();
+    let pod = PodView::from_json(&pod).unwrap();
+    let Decision::Planned(plan) = plan(&pod, &Inputs::new(&configuration).with_forced_injection()).decision
+    else {
+        panic!("no chain for {yaml}")
+    };
+    let mut container = plan.containers[0].manifest();
+    container.as_object_mut().unwrap().retain(|key, _| key == "securityContext" || key.ends_with("Probe"));
     container
 }
 
@@ -66,7 +56,7 @@ async fn entries_satisfy_restricted_and_are_stored_unchanged() {
                            appArmorProfile: {type: Localhost, localhostProfile: /usr/bin/auditor}}",
     ];
     for (number, members) in accepted.iter().enumerate() {
-        let written = container(&entry(members));
+        let written = container(members);
         let found = stored(&cluster, &format!("accepted-{number}"), &written).await;
         let found = found.unwrap_or_else(|refusal| panic!("{members}: {refusal}"));
         for key in ["securityContext", "readinessProbe", "livenessProbe", "startupProbe"] {
@@ -75,7 +65,7 @@ async fn entries_satisfy_restricted_and_are_stored_unchanged() {
     }
 
     // The catalogue has the limits of the API server.
-    let hardened = container(&entry("probes: {readiness: {}, liveness: {}, startup: {}}"));
+    let hardened = container("probes: {readiness: {}, liveness: {}, startup: {}}");
     let refused = [
         ("/livenessProbe/successThreshold", json!(2)),
         ("/startupProbe/successThreshold", json!(2)),

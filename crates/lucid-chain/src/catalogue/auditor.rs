@@ -148,7 +148,7 @@ impl Auditor {
 
     /// Returns the resources of the container. If the entry has none of its own, they are built in, and
     /// [`Defaults`](super::Defaults) take precedence.
-    pub fn resources(&self) -> &Resources {
+    pub(crate) fn resources(&self) -> &Resources {
         self.resources.as_deref().unwrap_or(&self.entry().resources)
     }
 
@@ -164,7 +164,7 @@ impl Auditor {
     }
 
     /// Returns the probes of the container.
-    pub fn probes(&self) -> &Probes {
+    pub(crate) fn probes(&self) -> &Probes {
         &self.entry().probes
     }
 
@@ -180,7 +180,7 @@ impl Auditor {
     }
 
     /// Returns the security context of the container.
-    pub fn security_context(&self) -> &SecurityContext {
+    pub(crate) fn security_context(&self) -> &SecurityContext {
         &self.entry().security_context
     }
 

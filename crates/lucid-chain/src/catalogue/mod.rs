@@ -35,9 +35,9 @@ pub use defaults::Defaults;
 pub use env::{EnvSource, EnvValue, KeyRef};
 pub use files::{FileSource, Files};
 pub use nearest::UnknownAuditor;
-pub use probes::{Probe, Probes};
-pub use resources::Resources;
-pub use security_context::{Profile, SecurityContext};
+pub(crate) use probes::{Probe, Probes};
+pub(crate) use resources::Resources;
+pub(crate) use security_context::SecurityContext;
 pub use yaml::CatalogueError;
 
 /// Default image of the init container that installs the network rules.
@@ -217,7 +217,7 @@ impl Catalogue {
     ///   audit-mode: observe
     /// "#,
     /// )?;
-    /// assert_eq!(catalogue.auditors()[0].probes().startup.as_ref().map(|probe| probe.period_seconds), Some(1));
+    /// assert_eq!(catalogue.auditors()[0].port().get(), 9000);
     /// assert_eq!(catalogue.defaults().audit_mode, Some(AuditMode::Observe));
     ///
     /// let error = Catalogue::parse("auditors.yaml", "chain:\n- name: topics\n  image: topics\n  port: 0\n").unwrap_err();

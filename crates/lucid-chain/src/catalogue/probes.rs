@@ -19,14 +19,13 @@ const PATH_ACCEPTED: &str = "a path such as /health: it starts with '/' and hold
 /// Probes of an auditor's container. Only probes that the catalogue entry specifies are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
-pub struct Probes {
+pub(crate) struct Probes {
     /// `readinessProbe`: controls if the pod receives traffic.
-    pub readiness: Option<Probe>,
+    pub(crate) readiness: Option<Probe>,
     /// `livenessProbe`: restarts the container on failure.
-    pub liveness: Option<Probe>,
+    pub(crate) liveness: Option<Probe>,
     /// `startupProbe`: delays the other probes and, for a native sidecar, the containers that start after it.
-    pub startup: Option<Probe>,
+    pub(crate) startup: Option<Probe>,
 }
 
 /// A probe: HTTP GET on the auditor's port in the pod, with the fields of core/v1 Probe.
@@ -36,20 +35,19 @@ pub struct Probes {
 /// [`Probe::default_startup`].
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[non_exhaustive]
-pub struct Probe {
+pub(crate) struct Probe {
     /// Path of the request. Statuses from 200 to 399 count as success.
-    pub path: String,
+    pub(crate) path: String,
     /// Seconds from the start of the container to the first request.
-    pub initial_delay_seconds: u32,
+    pub(crate) initial_delay_seconds: u32,
     /// Seconds between requests, at least 1.
-    pub period_seconds: u32,
+    pub(crate) period_seconds: u32,
     /// Timeout in seconds, at least 1.
-    pub timeout_seconds: u32,
+    pub(crate) timeout_seconds: u32,
     /// Consecutive successes after which a failed probe succeeds, at least 1; always 1 for liveness and startup.
-    pub success_threshold: u32,
+    pub(crate) success_threshold: u32,
     /// Consecutive failures after which the probe fails, at least 1.
-    pub failure_threshold: u32,
+    pub(crate) failure_threshold: u32,
 }
 
 impl Default for Probe {
@@ -68,7 +66,7 @@ impl Default for Probe {
 impl Probe {
     /// Returns the default startup probe. It has a period of one second, because applications may be waiting, and
     /// allows two minutes, because some auditors load a model first.
-    pub fn default_startup() -> Self {
+    pub(crate) fn default_startup() -> Self {
         Self { period_seconds: 1, failure_threshold: 120, ..Self::default() }
     }
 
@@ -78,13 +76,8 @@ impl Probe {
         self.initial_delay_seconds.saturating_add(asked).min(MOST)
     }
 
-    /// Returns the core/v1 probe for a container that listens on `port`, including API server defaults and without
-    /// fields that the API server omits.
-    pub fn manifest(&self, port: NonZeroU16) -> Value {
-        serde_json::from_str(&self.json(port)).unwrap_or_default()
-    }
-
-    /// Returns the JSON of the core/v1 probe for a container that listens on `port`.
+    /// Returns the JSON of the core/v1 probe for a container that listens on `port`, including API server defaults
+    /// and without fields that the API server omits.
     pub(crate) fn json(&self, port: NonZeroU16) -> String {
         let delay = match self.initial_delay_seconds {
             0 => String::new(),

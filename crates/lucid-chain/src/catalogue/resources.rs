@@ -21,14 +21,13 @@ use crate::quantity::Quantity;
 /// A container of a pod may differ from `requests` and `limits` within the bounds `min` and `max`, because autoscalers
 /// change them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[non_exhaustive]
-pub struct Resources {
+pub(crate) struct Resources {
     /// Quantities that the scheduler reserves.
     #[serde(default)]
-    pub requests: BTreeMap<String, String>,
+    pub(crate) requests: BTreeMap<String, String>,
     /// Maximum quantities that the container may use.
     #[serde(default)]
-    pub limits: BTreeMap<String, String>,
+    pub(crate) limits: BTreeMap<String, String>,
     /// Smallest accepted request or limit; half of the request by default.
     #[serde(default)]
     pub(crate) min: BTreeMap<String, String>,

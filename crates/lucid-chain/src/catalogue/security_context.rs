@@ -22,23 +22,21 @@ const TIGHTEN: &str = "a security context may only be tightened";
 /// seccomp profile; a catalogue entry can only tighten it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[non_exhaustive]
-pub struct SecurityContext {
+pub(crate) struct SecurityContext {
     /// Primary group, which is never root's; `None` leaves it to the image.
-    pub run_as_group: Option<u32>,
+    pub(crate) run_as_group: Option<u32>,
     /// Seccomp profile.
-    pub seccomp_profile: Profile,
+    pub(crate) seccomp_profile: Profile,
     /// AppArmor profile; `None` leaves it to the pod and the runtime.
-    pub app_armor_profile: Option<Profile>,
+    pub(crate) app_armor_profile: Option<Profile>,
     /// SELinux options: the `type`, or none, which leaves it to the pod and the runtime.
-    pub se_linux_options: BTreeMap<String, String>,
+    pub(crate) se_linux_options: BTreeMap<String, String>,
 }
 
 /// A seccomp or AppArmor profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "localhostProfile")]
-#[non_exhaustive]
-pub enum Profile {
+pub(crate) enum Profile {
     /// The default profile of the container runtime.
     #[default]
     RuntimeDefault,
@@ -49,7 +47,7 @@ pub enum Profile {
 
 impl SecurityContext {
     /// Returns the core/v1 security context of an auditor that runs as `uid`, or without a uid.
-    pub fn manifest(&self, uid: Option<u32>) -> Value {
+    pub(crate) fn manifest(&self, uid: Option<u32>) -> Value {
         let mut manifest = json!({
             "runAsNonRoot": true,
             "allowPrivilegeEscalation": false,

@@ -29,7 +29,7 @@ pub struct PlannedInit {
     /// Installed network rules.
     pub redirect: Redirect,
     /// Resources of the container.
-    pub resources: Resources,
+    pub(crate) resources: Resources,
 }
 
 impl PlannedInit {

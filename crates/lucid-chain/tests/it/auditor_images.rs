@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 
 use lucid_chain::{AuditorImages, Catalogue, NamespaceChain, keys};
+use serde_json::json;
+
+use crate::common::{builtin, outcome_in, planned_by, pod};
 
 const CLUSTER: &str = r#"
 chain:
@@ -29,7 +32,8 @@ fn an_entry_inherits_omitted_keys() {
     let [pii, toxicity] = own.chain() else { panic!("{own:?}") };
     assert_eq!((pii.name(), pii.image(), pii.port().get()), ("pii", "ghcr.io/lucid/pii:1", 9001));
     assert_eq!(pii.env()["THRESHOLD"].text(), Some("0.8"));
-    assert_eq!(pii.security_context().run_as_group, Some(30000));
+    let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &builtin(), Some(&own)));
+    assert_eq!(plan.containers[0].manifest()["securityContext"]["runAsGroup"], 30000);
     assert_eq!(
         (toxicity.image(), toxicity.port().get()),
         ("ghcr.io/lucid/lucid-toxicity-auditor:latest", 8093)

@@ -1,7 +1,7 @@
 //! Parsing of catalogues and lookups in them.
 
-use lucid_chain::{Auditor, Catalogue, Configuration, DEFAULT_PORT, RESERVED_ENV, Resources};
-use serde_json::json;
+use lucid_chain::{Auditor, Catalogue, Configuration, DEFAULT_PORT, RESERVED_ENV};
+use serde_json::{Value, json};
 
 use crate::common::*;
 
@@ -29,7 +29,6 @@ fn an_entry_keeps_all_keys_and_the_order() {
         first.env().iter().map(|(name, value)| (name.as_str(), value.text().unwrap())).collect();
     assert_eq!(env, [("EMPTY", ""), ("RATIO", "0.80"), ("STRICT", "yes"), ("THRESHOLD", "0.8")]);
     assert_eq!(first.labels()["tier"], "core");
-    assert_eq!(first.resources(), &Resources::default());
     assert_eq!((second.name(), second.port()), ("topics", DEFAULT_PORT));
     assert_eq!((second.port().get(), catalogue.resolve("injection").unwrap()), (8080, first));
 
@@ -37,10 +36,16 @@ fn an_entry_keeps_all_keys_and_the_order() {
         without_rules(Configuration::new(catalogue, Some(&["injection".to_owned()])).unwrap());
     let patched = injected_with(&pod(json!({}), &[5000]), &configuration);
     let container = &patched["spec"]["containers"][1];
+    assert_eq!(container["resources"], default_resources());
     let image = container["image"].as_str().unwrap();
     assert!(image.starts_with("ghcr.io/lucid/lucid-injection-auditor:1.4.2@sha256:"), "{image}");
     let env = container["env"].as_array().unwrap();
     assert!(env.contains(&json!({"name": "THRESHOLD", "value": "0.8"})), "{env:?}");
+}
+
+/// Resources of an entry that has none.
+fn default_resources() -> Value {
+    json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}})
 }
 
 #[test]
@@ -49,15 +54,10 @@ fn default_resources_apply_only_without_own_resources() {
   - {name: a, image: a}
   - {name: b, image: b, resources: {limits: {cpu: 1}}}
   - {name: c, image: c, resources: {}}";
-    let catalogue = parsed(yaml);
-    let [a, b, c] = catalogue.auditors() else { panic!("{catalogue:?}") };
-    assert_eq!(a.resources().requests["memory"], "128Mi");
-    assert_eq!(a.resources().requests["cpu"], "100m");
-    assert_eq!(a.resources().limits["memory"], "256Mi");
-    assert_eq!(a.resources().limits["cpu"], "500m");
-    assert!(b.resources().requests.is_empty());
-    assert_eq!(b.resources().limits["cpu"], "1");
-    assert!(c.resources().requests.is_empty() && c.resources().limits.is_empty());
+    let resources: Vec<_> = manifests(yaml).iter_mut().map(|it| it["resources"].take()).collect();
+    // As the API server does, the manifest requests what only has a limit.
+    let own = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}});
+    assert_eq!(resources, [default_resources(), own, json!({})]);
 }
 
 #[test]

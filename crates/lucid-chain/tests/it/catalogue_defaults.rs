@@ -6,7 +6,7 @@ use lucid_chain::{
     AuditMode, AuditorImages, Catalogue, Configuration, Defaults, Direction, Intercept, NamespaceChain,
     SidecarMode, keys,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::common::{configured, outcome_in, parsed, planned_by, pod, refusal};
 
@@ -141,8 +141,9 @@ fn the_namespace_takes_precedence_over_resources_of_the_cluster() {
             NamespaceChain::from_data("a", &data, configuration.catalogue(), &AuditorImages::default())
                 .unwrap();
         let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, Some(&namespace)));
-        assert_eq!(plan.init.unwrap().resources.requests["cpu"], init, "{own}");
-        assert_eq!(plan.containers[0].auditor.resources().requests["cpu"], auditor, "{own}");
+        let cpu = |manifest: Value| manifest["resources"]["requests"]["cpu"].clone();
+        assert_eq!(cpu(plan.init.unwrap().manifest()), init, "{own}");
+        assert_eq!(cpu(plan.containers[0].manifest()), auditor, "{own}");
     }
 }
 

@@ -1,67 +1,69 @@
 //! The `probes` of a catalogue entry.
 
-use lucid_chain::{Probe, Probes};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::common::{auditor, refusal_of};
+use crate::common::{auditor, manifest, refusal_of};
+
+/// Returns the readiness, liveness and startup probe of an entry with `members`.
+fn probes(members: &str) -> [Value; 3] {
+    let mut manifest = manifest(members);
+    ["readinessProbe", "livenessProbe", "startupProbe"].map(|key| manifest[key].take())
+}
+
+/// A probe with the defaults of the API server.
+fn default() -> Value {
+    json!({
+        "httpGet": {"path": "/health", "port": 8080, "scheme": "HTTP"},
+        "periodSeconds": 10,
+        "timeoutSeconds": 1,
+        "successThreshold": 1,
+        "failureThreshold": 3,
+    })
+}
+
+/// The default probe with these fields.
+fn probe(fields: Value) -> Value {
+    let mut probe = default();
+    json_patch::merge(&mut probe, &fields);
+    probe
+}
 
 #[test]
 fn an_entry_has_only_the_written_probes() {
     for nothing in ["description: x", "probes: {}", "probes: "] {
-        assert_eq!(auditor(nothing).probes(), &Probes::default(), "{nothing}");
+        assert_eq!(probes(nothing), [Value::Null, Value::Null, Value::Null], "{nothing}");
     }
-    let probes = auditor("probes: {readiness: {}}").probes().clone();
-    assert_eq!(probes.readiness, Some(Probe::default()));
-    assert_eq!((probes.liveness, probes.startup), (None, None));
+    assert_eq!(probes("probes: {readiness: {}}"), [default(), Value::Null, Value::Null]);
 }
 
 #[test]
 fn every_field_of_a_probe_can_be_written() {
-    let entry = auditor(
+    let found = probes(
         "probes: {
             readiness: {path: /ready?full=1, initialDelaySeconds: 1, periodSeconds: 2, timeoutSeconds: 3,
                         successThreshold: 4, failureThreshold: 5},
             liveness: {initialDelaySeconds: 0, periodSeconds: 2147483647, successThreshold: 1},
             startup: {failureThreshold: '600'}}",
     );
-    let Probes { readiness: Some(readiness), liveness: Some(liveness), startup: Some(startup), .. } =
-        entry.probes().clone()
-    else {
-        panic!("{entry:?}")
-    };
-    let port = 8093.try_into().unwrap();
-    assert_eq!(
-        readiness.manifest(port),
-        json!({
-            "httpGet": {"path": "/ready?full=1", "port": 8093, "scheme": "HTTP"},
-            "initialDelaySeconds": 1,
-            "periodSeconds": 2,
-            "timeoutSeconds": 3,
-            "successThreshold": 4,
-            "failureThreshold": 5,
-        })
-    );
-    assert_eq!((liveness.path.as_str(), liveness.period_seconds), ("/health", 2_147_483_647));
-    assert_eq!((startup.failure_threshold, startup.period_seconds), (600, 1));
+    let readiness = json!({
+        "httpGet": {"path": "/ready?full=1", "port": 8080, "scheme": "HTTP"},
+        "initialDelaySeconds": 1,
+        "periodSeconds": 2,
+        "timeoutSeconds": 3,
+        "successThreshold": 4,
+        "failureThreshold": 5,
+    });
+    let liveness = probe(json!({"periodSeconds": 2_147_483_647}));
+    let startup = probe(json!({"failureThreshold": 600, "periodSeconds": 1}));
+    assert_eq!(found, [readiness, liveness, startup]);
 }
 
 #[test]
 fn omitted_probe_fields_have_api_server_defaults() {
-    let port = 8090.try_into().unwrap();
-    let filled_in = json!({
-        "httpGet": {"path": "/health", "port": 8090, "scheme": "HTTP"},
-        "periodSeconds": 10,
-        "timeoutSeconds": 1,
-        "successThreshold": 1,
-        "failureThreshold": 3,
-    });
-    let probes = auditor("probes: {readiness: {}, liveness: {}, startup: {}}").probes().clone();
-    assert_eq!(probes.readiness.unwrap().manifest(port), filled_in);
-    assert_eq!(probes.liveness.unwrap().manifest(port), filled_in);
     // The startup probe polls often, to start applications early, and allows enough time.
-    let startup = probes.startup.unwrap();
-    assert_eq!(startup, Probe::default_startup());
-    assert_eq!((startup.period_seconds, startup.failure_threshold), (1, 120));
+    let startup = probe(json!({"failureThreshold": 120, "periodSeconds": 1}));
+    let found = probes("probes: {readiness: {}, liveness: {}, startup: {}}");
+    assert_eq!(found, [default(), default(), startup]);
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use lucid_chain::{AuditMode, Catalogue, Defaults, Direction, Intercept, Probe, SidecarMode};
+use lucid_chain::{AuditMode, Catalogue, Defaults, Direction, Intercept, SidecarMode};
 
-use crate::common::{parsed, refusal};
+use serde_json::Value;
+
+use crate::common::{manifest, manifests, parsed, refusal};
 
 const PAGE: &str = include_str!("../../../../docs/auditors-yaml.md");
 
@@ -71,28 +73,26 @@ fn probe_defaults_match_the_table() {
         let cells: Vec<_> = row.split('|').map(|cell| cell.trim().trim_matches('`')).collect();
         (cells[2].to_owned(), cells[3].to_owned())
     };
-    let (probe, startup) = (Probe::default(), Probe::default_startup());
-    assert_eq!(cells("path"), (probe.path, startup.path));
-    for (key, default, of_startup) in [
-        ("initialDelaySeconds", probe.initial_delay_seconds, startup.initial_delay_seconds),
-        ("periodSeconds", probe.period_seconds, startup.period_seconds),
-        ("timeoutSeconds", probe.timeout_seconds, startup.timeout_seconds),
-        ("successThreshold", probe.success_threshold, startup.success_threshold),
-        ("failureThreshold", probe.failure_threshold, startup.failure_threshold),
-    ] {
-        assert_eq!(cells(key), (default.to_string(), of_startup.to_string()), "{key}");
+    let container = manifest("probes: {readiness: {}, startup: {}}");
+    let (probe, startup) = (&container["readinessProbe"], &container["startupProbe"]);
+    let path = |probe: &Value| probe["httpGet"]["path"].as_str().unwrap().to_owned();
+    assert_eq!(cells("path"), (path(probe), path(startup)));
+    for key in
+        ["initialDelaySeconds", "periodSeconds", "timeoutSeconds", "successThreshold", "failureThreshold"]
+    {
+        let number = |probe: &Value| probe[key].as_u64().unwrap_or_default().to_string();
+        assert_eq!(cells(key), (number(probe), number(startup)), "{key}");
     }
 }
 
 #[test]
 fn the_first_example_has_the_documented_meaning() {
     let catalogue = parsed(blocks()[0].1);
-    let entry = &catalogue.auditors()[0];
-    let probes = entry.probes();
-    assert_eq!(probes.readiness.as_ref().unwrap().period_seconds, 5);
-    assert_eq!(probes.liveness.as_ref().unwrap().path, "/live");
-    assert_eq!(probes.startup.as_ref().unwrap().failure_threshold, 300);
-    assert_eq!(entry.security_context().run_as_group, Some(30_000));
+    let container = &manifests(blocks()[0].1)[0];
+    assert_eq!(container["readinessProbe"]["periodSeconds"], 5);
+    assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/live");
+    assert_eq!(container["startupProbe"]["failureThreshold"], 300);
+    assert_eq!(container["securityContext"]["runAsGroup"], 30_000);
     let mut expected = Defaults::default();
     expected.audit_mode = Some(AuditMode::Observe);
     expected.direction = Some(Direction::Both);
@@ -120,7 +120,6 @@ fn values_of_settings_match_the_table() {
 fn json_is_accepted_and_merge_keys_are_not() {
     let json = r#"{"chain": [{"name": "a", "image": "a", "port": 1, "probes": {"readiness": {"periodSeconds": 2}},
         "securityContext": {"privileged": false}}], "defaults": {"target-port": 3}}"#;
-    let catalogue = parsed(json);
-    assert_eq!(catalogue.auditors()[0].probes().readiness.as_ref().unwrap().period_seconds, 2);
+    assert_eq!(manifests(json)[0]["readinessProbe"]["periodSeconds"], 2);
     assert!(refusal("chain: [{name: a, image: a, <<: {port: 1}}]").contains(r#"unknown key "<<""#));
 }

@@ -1,8 +1,8 @@
 //! Test pods, plans and a simulation of the API server's changes after the webhook.
 
 use lucid_chain::{
-    Auditor, AuditorImages, Catalogue, Configuration, Decision, Inputs, Intercept, NamespaceChain, Outcome,
-    Plan, PodPatch, PodView, keys, plan,
+    AuditMode, Auditor, AuditorImages, Catalogue, Configuration, Decision, Direction, Inputs, Intercept,
+    NamespaceChain, Outcome, Plan, PlannedContainer, PodPatch, PodView, keys, plan,
 };
 use serde_json::{Value, json};
 
@@ -179,6 +179,22 @@ pub(crate) fn refusal(yaml: &str) -> String {
 pub(crate) fn auditor(members: &str) -> Auditor {
     let yaml = format!("chain: [{{name: a, image: a, {members}}}]");
     parsed(&yaml).auditors()[0].clone()
+}
+
+/// Returns the containers of all auditors of `yaml`, which audit inbound traffic and enforce.
+pub(crate) fn manifests(yaml: &str) -> Vec<Value> {
+    let catalogue = parsed(yaml);
+    let names: Vec<_> = catalogue.auditors().iter().map(|auditor| auditor.name().to_owned()).collect();
+    let mut configuration = without_rules(Configuration::new(catalogue, Some(&names)).unwrap());
+    configuration.overrides.audit_mode = Some(AuditMode::Enforce);
+    configuration.overrides.direction = Some(Direction::Inbound);
+    let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None));
+    plan.containers.iter().map(PlannedContainer::manifest).collect()
+}
+
+/// Returns the container of an entry with `members` besides name and image.
+pub(crate) fn manifest(members: &str) -> Value {
+    manifests(&format!("chain: [{{name: a, image: a, {members}}}]")).remove(0)
 }
 
 /// Returns the invalid key and the problem of an entry with `members` besides name and image.
