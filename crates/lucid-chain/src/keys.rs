@@ -86,7 +86,7 @@ pub const CATALOGUE_CONFIG_MAP: &str = "lucid-auditors";
 pub const CATALOGUE_KEY: &str = "auditors.yaml";
 
 /// Namespace label with the level that Pod Security admission enforces; see [`PodSecurity`](crate::PodSecurity).
-pub const POD_SECURITY_ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+pub(crate) const POD_SECURITY_ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 /// Namespace annotation of OpenShift with the user IDs of its pods; see [`UidRange`](crate::UidRange).
 pub const SCC_UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
@@ -95,9 +95,9 @@ pub const SCC_UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
 pub const INIT_CONTAINER: &str = "lucid-init";
 
 /// Name of the container that ends a chain for outbound traffic, and of its entry in the catalogue.
-pub const EGRESS_CONTAINER: &str = "lucid-egress";
+pub(crate) const EGRESS_CONTAINER: &str = "lucid-egress";
 
-/// Environment variable of [`EGRESS_CONTAINER`]: the JSON form of an [`Egress`](crate::Egress).
+/// Environment variable of `lucid-egress`: the JSON form of an [`Egress`](crate::Egress).
 pub const EGRESS_ENV: &str = "LUCID_EGRESS";
 
 /// Name of the empty volume that auditors and [`INIT_CONTAINER`] mount over the pod's ServiceAccount token.

@@ -159,7 +159,7 @@ mod warning;
 
 pub use catalogue::{
     Auditor, Catalogue, CatalogueError, DEFAULT_INIT_IMAGE, DEFAULT_PORT, Defaults, EnvSource, EnvValue,
-    FileSource, Files, KeyRef, RESERVED_ENV, UnknownAuditor, stem as short_name,
+    Files, KeyRef, RESERVED_ENV, UnknownAuditor, stem as short_name,
 };
 pub use chain::{ChainSource, MAX_CHAIN};
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, Overrides};
@@ -170,9 +170,8 @@ pub use mode::{
 pub use namespace::{AuditorImages, NamespaceChain, NamespaceChainError};
 pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};
 pub use plan::{
-    BASE_URL_ENV, DEFAULT_MODEL_PORT, DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs,
-    ModelPort, ModelPortSource, OpenPortReason, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder,
-    PortReason, Setting, plan,
+    DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs, ModelPort, ModelPortSource,
+    OpenPortReason, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder, PortReason, Setting, plan,
 };
 pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;

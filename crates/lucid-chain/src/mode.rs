@@ -173,10 +173,10 @@ macro_rules! impl_text {
     })+) => {$(
         impl $type {
             /// Accepted values, for messages.
-            pub const ACCEPTED: &'static str = $accepted;
+            pub(crate) const ACCEPTED: &'static str = $accepted;
 
             /// Returns the value as text.
-            pub const fn as_str(self) -> &'static str {
+            pub(crate) const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $text,)+
                     $($(Self::$unset => $unset_text,)+)?

@@ -19,7 +19,7 @@ pub enum PodSecurity {
 }
 
 impl PodSecurity {
-    /// Returns the level from the namespace label [`keys::POD_SECURITY_ENFORCE`]. An unknown value counts as
+    /// Returns the level from the namespace label `pod-security.kubernetes.io/enforce`. An unknown value counts as
     /// `restricted`, as in Pod Security admission.
     ///
     /// Without the label, the level is `privileged`, the default of the API server. The configuration of the
@@ -28,8 +28,8 @@ impl PodSecurity {
         labels.get(keys::POD_SECURITY_ENFORCE).map_or(Self::Privileged, |level| Self::from_label(level))
     }
 
-    /// Parses a value of [`keys::POD_SECURITY_ENFORCE`]; an unknown value counts as `restricted`.
-    pub fn from_label(level: &str) -> Self {
+    /// Parses a value of `pod-security.kubernetes.io/enforce`; an unknown value counts as `restricted`.
+    fn from_label(level: &str) -> Self {
         match level {
             "privileged" => Self::Privileged,
             "baseline" => Self::Baseline,

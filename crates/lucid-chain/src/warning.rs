@@ -176,7 +176,7 @@ pub enum Warning {
     AuditorUrlKept {
         /// The application's container.
         container: String,
-        /// Name of the variable: `AUDITOR_URL` or one of [`BASE_URL_ENV`](crate::BASE_URL_ENV).
+        /// Name of the variable: `AUDITOR_URL` or a base URL of an SDK.
         variable: &'static str,
         /// Its value; `None` for a `valueFrom`.
         found: Option<String>,

@@ -169,7 +169,7 @@ impl Auditor {
     }
 
     /// Returns `true` if the container may read the pod's ServiceAccount token.
-    pub fn service_account_token(&self) -> bool {
+    pub(crate) fn service_account_token(&self) -> bool {
         self.entry().service_account_token
     }
 

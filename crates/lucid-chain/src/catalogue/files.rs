@@ -59,8 +59,7 @@ impl From<WrittenFiles> for Files {
 /// Source of files, with the fields of core/v1 Volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum FileSource {
+pub(crate) enum FileSource {
     /// ConfigMap in the namespace of the pod.
     ConfigMap {
         /// Name of the object.

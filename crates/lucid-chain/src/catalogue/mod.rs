@@ -33,7 +33,7 @@ use crate::{
 pub use auditor::Auditor;
 pub use defaults::Defaults;
 pub use env::{EnvSource, EnvValue, KeyRef};
-pub use files::{FileSource, Files};
+pub use files::Files;
 pub use nearest::UnknownAuditor;
 pub(crate) use probes::{Probe, Probes};
 pub(crate) use resources::Resources;
@@ -358,12 +358,12 @@ impl Catalogue {
         })
     }
 
-    /// Returns the entry of [`EGRESS_CONTAINER`], the built-in one if this catalogue has none.
+    /// Returns the entry of `lucid-egress`, the built-in one if this catalogue has none.
     pub fn egress(&self) -> Option<&Auditor> {
         self.0.egress.as_ref().or(BUILTIN.0.egress.as_ref())
     }
 
-    /// Returns this catalogue with another default image of [`EGRESS_CONTAINER`]. An entry that names an image keeps it.
+    /// Returns this catalogue with another default image of `lucid-egress`. An entry that names an image keeps it.
     #[must_use]
     pub fn with_egress_image(&self, image: &ImageReference) -> Self {
         if let (true, Some(base)) = (self.0.has_egress_image, &self.0.base) {

@@ -10,14 +10,13 @@ const LISTED: usize = 60;
 
 /// The catalogue has no auditor with this name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct UnknownAuditor {
     /// The requested name.
-    pub(crate) name: String,
+    name: String,
     /// The most similar known name, if any is similar enough.
-    pub nearest: Option<String>,
+    nearest: Option<String>,
     /// All known names, in catalogue order.
-    pub known: Vec<String>,
+    known: Vec<String>,
 }
 
 impl UnknownAuditor {

@@ -44,13 +44,13 @@ pub use container::{FIRST_UID, PlannedContainer};
 pub use impossible::ImpossibleReason;
 pub use init::PlannedInit;
 pub use inputs::Inputs;
-pub use model_port::{DEFAULT_MODEL_PORT, ModelPort, ModelPortSource};
+pub use model_port::{ModelPort, ModelPortSource};
 pub use open_ports::OpenPortReason;
 pub use ports::{PortHolder, PortReason};
 pub use settings::{DEFAULT_OUTBOUND_PORT, Setting};
 
 /// Variables from which SDKs read the base URL of a model.
-pub const BASE_URL_ENV: [&str; 2] = ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"];
+pub(crate) const BASE_URL_ENV: [&str; 2] = ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"];
 
 /// Result of [`plan`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub struct Plan {
     /// Source of the chain.
     pub source: ChainSource,
     /// Auditor containers in chain order; at least one. If outbound traffic leaves the pod, the last one is
-    /// [`EGRESS_CONTAINER`](keys::EGRESS_CONTAINER).
+    /// `lucid-egress`.
     pub containers: Vec<PlannedContainer>,
     /// Init container that installs the network rules; only with [`Intercept::Redirect`].
     pub init: Option<PlannedInit>,
@@ -134,7 +134,7 @@ pub struct Plan {
 impl Plan {
     /// Returns the value of `AUDITOR_URL` for the pod's applications: the address of the first auditor. `None` if
     /// outbound traffic is not audited.
-    pub fn application_url(&self) -> Option<String> {
+    pub(crate) fn application_url(&self) -> Option<String> {
         let first = self.containers.first()?;
         self.direction.value.covers_outbound().then(|| port::local_url(first.port))
     }
@@ -144,8 +144,9 @@ impl Plan {
         Some(format!("{}{}", self.application_url()?, self.upstream.as_ref()?.value.path()))
     }
 
-    /// Returns the variables for outbound calls of applications: `AUDITOR_URL` has the
-    /// [`application_url`](Self::application_url), and [`BASE_URL_ENV`] the [`base_url`](Self::base_url), Anthropic's without `/v1`.
+    /// Returns the variables for outbound calls of applications: `AUDITOR_URL` has the URL of
+    /// the first hop, and `OPENAI_BASE_URL` and `ANTHROPIC_BASE_URL` the [`base_url`](Self::base_url), Anthropic's
+    /// without `/v1`.
     pub fn application_env(&self) -> Vec<(&'static str, String)> {
         let auditor_url = self.application_url().map(|url| (keys::AUDITOR_URL_ENV, url));
         let base_urls = self.base_url().map(|url| {

@@ -15,7 +15,7 @@ use crate::{
 use lucid_text::Name;
 
 /// Port of a model for which neither the pod nor the configuration specifies one.
-pub const DEFAULT_MODEL_PORT: NonZeroU16 = port::known(5000);
+const DEFAULT_MODEL_PORT: NonZeroU16 = port::known(5000);
 
 /// Containers that pass calls from outside the pod on to the model, and the name of their port, if there are others: those
 /// of Knative, llm-d, KServe and Seldon.
@@ -111,7 +111,7 @@ pub enum ModelPortSource {
         /// Container with the probe.
         container: String,
     },
-    /// [`DEFAULT_MODEL_PORT`], which `container` declares; not for inbound traffic.
+    /// 5000, which `container` declares; not for inbound traffic.
     DeclaredDefault {
         /// The application's container.
         container: String,
@@ -123,7 +123,7 @@ pub enum ModelPortSource {
         /// The auditor's container.
         container: String,
     },
-    /// [`DEFAULT_MODEL_PORT`], because no port or several ports could be the model's.
+    /// 5000, because no port or several ports could be the model's.
     Assumed {
         /// The ports that could be the model's, each with a container that declares it; at most 8.
         candidates: Vec<(NonZeroU16, String)>,
@@ -206,7 +206,7 @@ impl ModelPort {
     }
 
     /// Returns `true` if neither the configuration nor the pod specifies the port.
-    pub fn is_assumed(&self) -> bool {
+    pub(crate) fn is_assumed(&self) -> bool {
         matches!(self.source, ModelPortSource::Assumed { .. })
     }
 

@@ -211,7 +211,7 @@ impl<'a> PortView<'a> {
     }
 
     /// `hostPort`.
-    pub fn host_port(&self) -> Option<i32> {
+    pub(crate) fn host_port(&self) -> Option<i32> {
         self.host_port
     }
 

@@ -222,7 +222,7 @@ impl Redirect {
         Ok(self)
     }
 
-    /// Makes the first member of the chain its last hop as well, as [`lucid-egress`](crate::keys::EGRESS_CONTAINER)
+    /// Makes the first member of the chain its last hop as well, as `lucid-egress`
     /// is: the last auditor forwards to its port `exit`, and only it may connect to the model.
     ///
     /// # Errors

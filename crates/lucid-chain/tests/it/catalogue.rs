@@ -207,10 +207,9 @@ fn an_unknown_name_is_reported_with_suggestions() {
     ];
     for (name, nearest) in cases {
         let unknown = catalogue.resolve(name).unwrap_err();
-        assert_eq!(unknown.nearest.as_deref(), nearest, "{name}");
-        assert_eq!(unknown.known.len(), 4);
         let message = unknown.to_string();
-        assert_eq!(message.contains("did you mean"), nearest.is_some(), "{message}");
+        let found = message.split_once("did you mean ").map(|(_, rest)| rest.split_once('?').unwrap().0);
+        assert_eq!(found, nearest, "{name}");
         assert!(message.contains("known: lucid-guardrails-auditor, lucid-injection-auditor"), "{message}");
         assert!(message.len() < 300, "{message}");
     }

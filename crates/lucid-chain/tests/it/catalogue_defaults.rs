@@ -70,13 +70,11 @@ fn an_overlay_replaces_only_its_own_defaults() {
 fn every_value_of_a_setting_round_trips() {
     for value in ["auto", "containers", "native"] {
         let mode: SidecarMode = value.parse().unwrap();
-        assert_eq!((mode.to_string(), mode.as_str()), (value.to_owned(), value));
-        assert!(SidecarMode::ACCEPTED.contains(&format!("{value:?}")));
+        assert_eq!(mode.to_string(), value);
     }
     for value in ["redirect", "env"] {
         let intercept: Intercept = value.parse().unwrap();
-        assert_eq!((intercept.to_string(), intercept.as_str()), (value.to_owned(), value));
-        assert!(Intercept::ACCEPTED.contains(&format!("{value:?}")));
+        assert_eq!(intercept.to_string(), value);
     }
     assert_eq!(SidecarMode::default(), SidecarMode::Auto);
 }

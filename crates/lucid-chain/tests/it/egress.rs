@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use lucid_chain::{
-    AllowedHosts, BASE_URL_ENV, Catalogue, Configuration, Decision, Egress, ImpossibleReason, Inputs, Plan,
-    PodView, Upstream, keys,
+    AllowedHosts, Catalogue, Configuration, Decision, Egress, ImpossibleReason, Inputs, Plan, PodView,
+    Upstream, keys,
 };
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn egress_of(plan: &Plan) -> &Egress {
 fn the_last_hop_has_its_own_uid_and_is_hardened_like_an_auditor() {
     let plan = plan_in(&outbound(json!({})), &with_rules());
     let [first, _, egress] = &plan.containers[..] else { panic!("{plan:?}") };
-    assert_eq!(egress.name, keys::EGRESS_CONTAINER);
+    assert_eq!(egress.name, "lucid-egress");
     assert_eq!((egress.uid, egress.port.get()), (Some(20003), 8083));
     let (first, egress) = (first.manifest(), egress.manifest());
     let mut context = egress["securityContext"].clone();
@@ -83,7 +83,7 @@ fn an_upstream_sets_the_base_urls_of_sdks() {
     for configuration in [with_rules(), builtin()] {
         let mut pod = outbound(json!({keys::UPSTREAM: "https://api.example.com/v1/"}));
         pod["spec"]["containers"][0]["env"] =
-            json!([{"name": BASE_URL_ENV[1], "value": "https://own.example"}]);
+            json!([{"name": "ANTHROPIC_BASE_URL", "value": "https://own.example"}]);
         let warnings = patch_warnings(&patch_in(&pod, &configuration));
         assert!(
             warnings

@@ -103,10 +103,9 @@ fn document(input: &str) -> String {
         )
         .unwrap()
     });
-    let level = match cluster.pod_security.as_str() {
-        "" => PodSecurity::Privileged,
-        level => PodSecurity::from_label(level),
-    };
+    let label = Some(&cluster.pod_security).filter(|level| !level.is_empty());
+    let labels = label.map(|level| ("pod-security.kubernetes.io/enforce".to_owned(), level.clone()));
+    let level = PodSecurity::from_labels(&labels.into_iter().collect());
     let mut inputs =
         Inputs::new(&configuration).with_namespace_chain(namespace.as_ref()).with_pod_security(level);
     if let Some(range) = &cluster.uid_range {

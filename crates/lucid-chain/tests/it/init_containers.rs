@@ -335,7 +335,7 @@ fn an_unknown_level_counts_as_restricted() {
         (Some(""), PodSecurity::Restricted),
     ];
     for (value, level) in cases {
-        let labels = value.map(|value| (keys::POD_SECURITY_ENFORCE.to_owned(), value.to_owned()));
+        let labels = value.map(|value| ("pod-security.kubernetes.io/enforce".to_owned(), value.to_owned()));
         assert_eq!(PodSecurity::from_labels(&labels.into_iter().collect()), level, "{value:?}");
     }
 }

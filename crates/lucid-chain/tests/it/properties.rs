@@ -390,7 +390,9 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
         let leftover = plan.leftovers.iter().any(|left| left == name(after));
         let (before, after) = (list(before, "env"), list(after, "env"));
         let set = before.iter().any(|variable| variable["name"] == "AUDITOR_URL");
-        let added = usize::from(!set && !leftover && plan.application_url().is_some());
+        let added = usize::from(
+            !set && !leftover && plan.application_env().iter().any(|(name, _)| *name == "AUDITOR_URL"),
+        );
         prop_assert!(after.starts_with(before) && after.len() == before.len() + added, "{:?}", after);
     }
 

@@ -65,7 +65,9 @@ fn a_namespace_cannot_grant_the_token() {
     let configuration = configuration("serviceAccountToken: true");
     let chain =
         NamespaceChain::from_data("a", &data, configuration.catalogue(), &AuditorImages::all()).unwrap();
-    assert!(!chain.chain()[0].service_account_token());
+    let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, Some(&chain)));
+    let mounts = &plan.containers[0].manifest()["volumeMounts"];
+    assert_eq!(mounts[0]["name"], keys::NO_TOKEN_VOLUME, "{mounts}");
 }
 
 #[test]

@@ -146,7 +146,10 @@ impl Case {
         // The policy was given the chains of all namespaces.
         add("exact-chain", "");
         arguments.last_mut().unwrap().truncate("--exact-chain".len());
-        let level = said["podSecurity"].as_str().map_or(PodSecurity::Privileged, PodSecurity::from_label);
+        let level = said["podSecurity"]
+            .as_str()
+            .map(|level| ("pod-security.kubernetes.io/enforce".to_owned(), level.to_owned()));
+        let level = PodSecurity::from_labels(&level.into_iter().collect());
         let uid_range = said["uidRange"].as_str().map(|range| range.parse().unwrap());
         Self { configuration, chain, level, uid_range, arguments }
     }

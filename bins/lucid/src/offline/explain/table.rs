@@ -48,7 +48,7 @@ fn chain(plan: &Plan) -> String {
             &container.port.to_string(),
             &format!("{} ({next})", container.next_port),
             &container.uid.map_or_else(|| "-".to_owned(), |uid| uid.to_string()),
-            container.audit_mode.as_str(),
+            &container.audit_mode.to_string(),
             if container.native { "native sidecar" } else { "container" },
             container.image(),
             &container.port_reason.explain(container.port),
