@@ -34,7 +34,7 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// Parses the output of [`to_json`](Self::to_json).
+    /// Parses the value of [`EGRESS_ENV`](crate::keys::EGRESS_ENV).
     ///
     /// # Errors
     /// Returns an error if the text has another form.

@@ -92,7 +92,7 @@
 //!   container. Applications start once the startup probes of native auditors succeed; auditors that only observe have
 //!   none.
 //! - Auditors and the injected init container cannot read the pod's ServiceAccount token, unless the cluster's catalogue
-//!   grants it ([`Auditor::service_account_token`]). An empty volume ([`keys::NO_TOKEN_VOLUME`]) is mounted in its place.
+//!   grants it (`serviceAccountToken`). An empty volume ([`keys::NO_TOKEN_VOLUME`]) is mounted in its place.
 //! - Auditors mount the [`Files`] of their catalogue entry, from volumes ([`keys::FILES_VOLUME`]) whose names follow from the
 //!   source. A volume of the pod with such a name and another source is replaced, with a warning.
 //!

@@ -102,7 +102,7 @@ impl Exemption {
     /// Returns `true` if the exemption covers an auditor's image in this namespace, so that its digest needs no
     /// verification.
     #[must_use]
-    pub fn covers_image(&self, namespace: &str, image: Option<&ImageReference>) -> bool {
+    pub(crate) fn covers_image(&self, namespace: &str, image: Option<&ImageReference>) -> bool {
         self.0.host_paths.is_empty() && self.applies(namespace, image)
     }
 

@@ -232,7 +232,7 @@ impl Catalogue {
     /// # Errors
     /// Returns [`CatalogueError`], with the line, if the syntax is invalid, a key is unknown or occurs twice, a value
     /// is out of bounds, entries have equivalent names, or an entry would loosen the
-    /// [`SecurityContext`]. There are no partial results.
+    /// `securityContext`. There are no partial results.
     pub fn parse(origin: &str, yaml: &str) -> Result<Self, CatalogueError> {
         Self::parse_over(origin, yaml, &BUILTIN)
     }

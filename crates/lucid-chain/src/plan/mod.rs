@@ -123,7 +123,7 @@ pub struct Plan {
     /// Names of auditor containers that are in the pod but not part of the chain.
     pub leftovers: Vec<String>,
     /// Names of the containers whose privileges [`Plan::patch`] reduces: with [`Intercept::Redirect`], all containers
-    /// outside the chain, except those with an [exempt image](Inputs::exempt_images) or if
+    /// outside the chain, except those with an [exempt image](Inputs::with_exempt_images) or if
     /// [`keep_privileges`](Self::keep_privileges) is set.
     pub hardened: BTreeSet<String>,
     /// `true` if the pod has the annotation [`KEEP_PRIVILEGES`](crate::keys::KEEP_PRIVILEGES) and the namespace

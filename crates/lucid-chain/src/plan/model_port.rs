@@ -75,7 +75,7 @@ pub struct ModelPort {
 /// Declared ports receive calls from outside the pod, so they identify the model only for [`Direction::Inbound`]. An
 /// application that calls a model has such ports as well, and a chain that ended there would return its own calls to
 /// it. The same applies to [`Direction::Both`], because its single chain ends at the model that the application calls.
-/// For these directions, only a port named `model` or [`DEFAULT_MODEL_PORT`] identifies the model.
+/// For these directions, only a port named `model` or the port 5000 identifies the model.
 ///
 /// Ports count if a running container declares them for TCP: applications and native sidecars, but not the proxies of
 /// service meshes and other infrastructure. Ports whose name or probe says that they are for metrics, health, profiling,
@@ -111,7 +111,7 @@ pub enum ModelPortSource {
         /// Container with the probe.
         container: String,
     },
-    /// 5000, which `container` declares; not for inbound traffic.
+    /// Port 5000, which `container` declares; not for inbound traffic.
     DeclaredDefault {
         /// The application's container.
         container: String,
@@ -123,7 +123,7 @@ pub enum ModelPortSource {
         /// The auditor's container.
         container: String,
     },
-    /// 5000, because no port or several ports could be the model's.
+    /// Port 5000, because no port or several ports could be the model's.
     Assumed {
         /// The ports that could be the model's, each with a container that declares it; at most 8.
         candidates: Vec<(NonZeroU16, String)>,
