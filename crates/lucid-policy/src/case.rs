@@ -76,12 +76,6 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Returns the outcome of planning.
-    #[must_use]
-    pub fn outcome(&self) -> &Outcome {
-        &self.outcome
-    }
-
     pub(crate) fn pod(&self) -> &'a PodView<'a> {
         &self.subject.pod
     }

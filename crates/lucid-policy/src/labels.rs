@@ -31,7 +31,7 @@ const INVALID: &str = "invalid";
 impl RequiredLabel {
     /// Returns the tier of `pod`: the value of this label, `any` if every value is accepted, `missing` or `invalid`.
     #[must_use]
-    pub fn tier(&self, pod: &PodView<'_>) -> &str {
+    pub(crate) fn tier(&self, pod: &PodView<'_>) -> &str {
         match pod.label(&self.key) {
             None => MISSING,
             Some(_) if self.values.is_empty() => ANY,

@@ -79,7 +79,7 @@ impl Workload {
 
     /// Returns the kind, such as `Deployment`.
     #[must_use]
-    pub const fn kind(self) -> &'static str {
+    pub(crate) const fn kind(self) -> &'static str {
         self.names().1
     }
 
@@ -107,19 +107,19 @@ impl fmt::Display for Workload {
 #[non_exhaustive]
 pub struct Request<'a> {
     /// Kind of the object.
-    pub workload: Workload,
+    pub(crate) workload: Workload,
     /// Subresource, such as `ephemeralcontainers`.
-    pub subresource: Option<&'a str>,
+    pub(crate) subresource: Option<&'a str>,
     /// JSON of the new object (`AdmissionRequest.object`).
-    pub object: Option<&'a [u8]>,
+    pub(crate) object: Option<&'a [u8]>,
     /// JSON of the existing object (`AdmissionRequest.oldObject`); `None` if the request creates the object.
-    pub old_object: Option<&'a [u8]>,
+    pub(crate) old_object: Option<&'a [u8]>,
     /// Namespace of the object.
-    pub namespace: &'a str,
+    pub(crate) namespace: &'a str,
     /// Labels and annotations whose changes are evaluated; `None` for all.
-    pub evaluated_keys: Option<&'a EvaluatedKeys>,
+    pub(crate) evaluated_keys: Option<&'a EvaluatedKeys>,
     /// Current time, compared with the expiry of break-glass tickets.
-    pub now: Timestamp,
+    pub(crate) now: Timestamp,
 }
 
 /// The pod or pod template of a request that has to be evaluated.
@@ -127,11 +127,11 @@ pub struct Request<'a> {
 #[non_exhaustive]
 pub struct Subject<'a> {
     /// The request.
-    pub request: Request<'a>,
+    pub(crate) request: Request<'a>,
     /// The pod, or the pod template read as a pod.
     pub pod: PodView<'a>,
     /// The pod or template before an update.
-    pub old: Option<PodView<'a>>,
+    pub(crate) old: Option<PodView<'a>>,
 }
 
 /// The object of a request does not match its kind.
