@@ -95,7 +95,7 @@ impl TryFrom<Written> for Exemption {
 impl Exemption {
     /// Returns the name by which the audit record lists the exemption.
     #[must_use]
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.0.name
     }
 

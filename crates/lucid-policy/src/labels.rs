@@ -39,7 +39,7 @@ impl RequiredLabel {
         }
     }
 
-    /// Returns the possible values of [`Self::tier`].
+    /// Returns the possible tiers of pods.
     pub fn tiers(&self) -> impl Iterator<Item = &str> {
         let others = if self.values.is_empty() { [ANY, MISSING] } else { [INVALID, MISSING] };
         self.values.iter().map(String::as_str).chain(others)

@@ -73,7 +73,7 @@ impl Policy {
         images.into_iter().filter(is_exempt).map(str::to_owned).collect()
     }
 
-    /// Returns the [tier](RequiredLabel::tier) of `pod`. Empty if no label is required.
+    /// Returns the tier of `pod`. Empty if no label is required.
     #[must_use]
     pub fn tier(&self, pod: &PodView<'_>) -> &str {
         self.required_label.as_ref().map_or("", |required| required.tier(pod))
