@@ -239,11 +239,13 @@ impl<'a> Reader<'a> {
         let mut index = 0;
         loop {
             item(self, index).map_err(|error| error.within(&format!("[{index}]")))?;
-            if self.take(b']') {
-                return Ok(());
-            }
-            if !self.take(b',') {
-                return Err(self.syntax_error());
+            match self.peek() {
+                Some(b',') => self.next += 1,
+                Some(b']') => {
+                    self.next += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.syntax_error()),
             }
             index += 1;
         }
