@@ -108,33 +108,31 @@ struct Warnings {
 
 /// Removes control characters, and truncates long warnings. The API server would silently drop or truncate them.
 fn acceptable_warnings(given: &[String]) -> Warnings {
-    let mut acceptable: Vec<String> = given
-        .iter()
-        .map(|warning| {
-            warning.split(char::is_control).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
-        })
-        .filter(|warning| !warning.is_empty())
-        .collect();
-    if acceptable.iter().map(|warning| warning.chars().count()).sum::<usize>() > WARNINGS_TOTAL {
-        for warning in &mut acceptable {
-            if warning.chars().count() > WARNING_CUT {
-                *warning = warning.chars().take(WARNING_CUT - 1).chain(['…']).collect();
+    let clean = |warning: &String| {
+        warning.split(char::is_control).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    };
+    let mut shown: Vec<_> = given.iter().map(|warning| (warning, clean(warning))).collect();
+    shown.retain(|(_, text)| !text.is_empty());
+    let mut more = 0;
+    if shown.iter().map(|(_, text)| text.chars().count()).sum::<usize>() > WARNINGS_TOTAL {
+        for (_, text) in &mut shown {
+            if text.chars().count() > WARNING_CUT {
+                *text = text.chars().take(WARNING_CUT - 1).chain(['…']).collect();
             }
         }
         let mut room = WARNINGS_TOTAL - SUMMARY;
-        let fits = |warning: &String| {
-            let left = room.checked_sub(warning.chars().count());
+        let fits = |(_, text): &(_, String)| {
+            let left = room.checked_sub(text.chars().count());
             room = left.unwrap_or_default();
             left.is_some()
         };
-        let fitting = acceptable.iter().map(fits).take_while(|fits| *fits).count();
-        if acceptable.len() > fitting {
-            let more = acceptable.len() - fitting;
-            acceptable.truncate(fitting);
-            acceptable.push(format!("and {more} more warnings"));
-        }
+        let fitting = shown.iter().map(fits).take_while(|fits| *fits).count();
+        more = shown.len() - fitting;
+        shown.truncate(fitting);
     }
-    let unchanged = given.iter().filter(|warning| acceptable.contains(warning)).count();
+    let unchanged = shown.iter().filter(|(given, text)| *given == text).count();
+    let summary = (more > 0).then(|| format!("and {more} more warnings"));
+    let acceptable = shown.into_iter().map(|(_, text)| text).chain(summary).collect();
     Warnings { acceptable, changed: (given.len() - unchanged) as u64 }
 }
 
@@ -148,6 +146,8 @@ mod tests {
         let warnings = acceptable_warnings(&["a\nb\u{0}c".into(), "\n".into(), "d".into()]);
         assert_eq!(warnings.acceptable, ["a b c", "d"]);
         assert_eq!(warnings.changed, 2);
+        // Of equal warnings, those that are left out count as changed.
+        assert_eq!(acceptable_warnings(&vec!["é".repeat(100); 50]).changed, 10);
     }
 
     #[test]
