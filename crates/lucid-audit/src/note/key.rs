@@ -226,7 +226,7 @@ pub fn is_name(name: &str) -> bool {
 type Parts<'a> = (&'a str, u32, u8, Zeroizing<[u8; 32]>);
 
 /// Parses `NAME+ID+KEY`.
-fn parse<'a>(text: &'a str, shape: &str) -> Result<Parts<'a>, NoteError> {
+fn parse<'a>(text: &'a str, shape: &'static str) -> Result<Parts<'a>, NoteError> {
     let parts = || {
         // The base64 alphabet includes `+`.
         let mut parts = text.splitn(3, '+');

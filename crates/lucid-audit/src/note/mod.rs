@@ -12,6 +12,7 @@
 
 mod key;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -49,7 +50,7 @@ pub(crate) struct Signature {
 #[snafu(display("{message}"), visibility(pub(crate)))]
 pub struct NoteError {
     pub(crate) kind: NoteErrorKind,
-    message: String,
+    message: Cow<'static, str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,9 @@ pub(crate) enum NoteErrorKind {
 }
 
 /// Returns the context of an error of the text.
-pub(crate) fn malformed(message: impl Into<String>) -> NoteSnafu<NoteErrorKind, String> {
+pub(crate) fn malformed(
+    message: impl Into<Cow<'static, str>>,
+) -> NoteSnafu<NoteErrorKind, Cow<'static, str>> {
     NoteSnafu { kind: NoteErrorKind::Malformed, message: message.into() }
 }
 

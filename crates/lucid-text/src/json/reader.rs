@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     Error,
-    value::{end_of_value, peek, special},
+    value::{begins_with_short_escape, end_of_value, peek, special},
 };
 
 type Result<T> = std::result::Result<T, Error>;
@@ -213,14 +213,21 @@ impl<'a> Reader<'a> {
                 return Err(self.syntax_error());
             }
             entry(self, &key).map_err(|error| error.within(&key))?;
-            match self.peek() {
-                Some(b',') => self.next += 1,
-                Some(b'}') => {
-                    self.next += 1;
-                    return Ok(());
-                }
-                _ => return Err(self.syntax_error()),
+            if self.ends(b'}')? {
+                return Ok(());
             }
+        }
+    }
+
+    /// Reads what follows an item: returns `true` for `close`, and `false` for a comma.
+    #[inline(always)]
+    fn ends(&mut self, close: u8) -> Result<bool> {
+        let next = self.peek();
+        self.next += 1;
+        match next {
+            Some(b',') => Ok(false),
+            Some(byte) if byte == close => Ok(true),
+            _ => Err(self.syntax_error()),
         }
     }
 
@@ -239,13 +246,8 @@ impl<'a> Reader<'a> {
         let mut index = 0;
         loop {
             item(self, index).map_err(|error| error.within(&format!("[{index}]")))?;
-            match self.peek() {
-                Some(b',') => self.next += 1,
-                Some(b']') => {
-                    self.next += 1;
-                    return Ok(());
-                }
-                _ => return Err(self.syntax_error()),
+            if self.ends(b']')? {
+                return Ok(());
             }
             index += 1;
         }
@@ -312,10 +314,7 @@ impl<'a> Reader<'a> {
         let (is_text, start) = (self.peek() == Some(b'"'), self.next);
         let bytes = self.json.as_bytes();
         let mut end = special(bytes, start + 1);
-        // Escapes of a single character are valid or not on their own.
-        while let [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] =
-            bytes.get(end..).unwrap_or_default()
-        {
+        while bytes.get(end..).is_some_and(begins_with_short_escape) {
             end = special(bytes, end + 2);
         }
         match is_text && bytes.get(end) == Some(&b'"') {

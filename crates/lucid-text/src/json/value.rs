@@ -75,7 +75,7 @@ fn end_of_string(json: &[u8], mut at: usize) -> Option<usize> {
         at = special(json, at);
         match json.get(at)? {
             b'"' => return Some(at + 1),
-            b'\\' => at = end_of_escape(json, at + 1)?,
+            b'\\' => at = end_of_escape(json, at)?,
             _ => return None,
         }
     }
@@ -83,10 +83,16 @@ fn end_of_string(json: &[u8], mut at: usize) -> Option<usize> {
 
 fn end_of_escape(json: &[u8], at: usize) -> Option<usize> {
     match json.get(at..)? {
-        [b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => Some(at + 1),
-        [b'u', digits @ ..] if digits.get(..4)?.iter().all(u8::is_ascii_hexdigit) => Some(at + 5),
+        escape if begins_with_short_escape(escape) => Some(at + 2),
+        [b'\\', b'u', digits @ ..] if digits.get(..4)?.iter().all(u8::is_ascii_hexdigit) => Some(at + 6),
         _ => None,
     }
+}
+
+/// Returns `true` for an escape of one character, which is valid on its own: `\u` may be half of a surrogate pair.
+#[inline(always)]
+pub(super) fn begins_with_short_escape(json: &[u8]) -> bool {
+    matches!(json, [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..])
 }
 
 fn end_of_number(json: &[u8], at: usize) -> Option<usize> {
