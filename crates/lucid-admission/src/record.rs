@@ -101,8 +101,8 @@ struct Anchored {
 
 /// Truncates a decision, writes it to the process log and to the recorder, and returns `response` with the record's
 /// anchor. If the decision log is required and does not confirm by the request's `deadline`, the request is rejected. A
-/// record that reaches the log later is followed by one of the rejection, as is the line in the process log. A caller without a client certificate that
-/// exceeds the log's budget gets status 429.
+/// record that reaches the log later is followed by one of the rejection, as is the line in the process log. A caller
+/// without a client certificate that exceeds the log's budget gets status 429.
 async fn record(
     recorder: &Recorder,
     decision: Decision,

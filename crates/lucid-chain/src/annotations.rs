@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use lucid_text::Excerpt;
+
 use crate::{
     catalogue::{Auditor, Catalogue},
     chain,
@@ -12,7 +14,6 @@ use crate::{
     port_list::{PortList, PortListError},
     warning::Warning,
 };
-use lucid_text::Excerpt;
 
 /// Settings from a pod's annotations.
 ///

@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, fmt, num::NonZeroU16};
 
+use lucid_text::{Excerpt, Name};
+
 use crate::{
     keys::{self, ANNOTATIONS_SIZE},
     mode::{Intercept, OtherPorts, PodChoices, SidecarMode},
@@ -10,7 +12,6 @@ use crate::{
     shortage::Shortage,
     uid_range::UidRange,
 };
-use lucid_text::{Excerpt, Name};
 
 /// A problem with a pod or its settings that planning or patching worked around.
 ///

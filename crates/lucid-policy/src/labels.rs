@@ -1,11 +1,11 @@
 //! The required label, and misspelled labels and annotations.
 
 use lucid_chain::{PodView, keys};
+use lucid_text::{Excerpt, names::nearest};
 
 use crate::case::Case;
 use crate::finding::Problem;
 use crate::findings::Findings;
-use lucid_text::{Excerpt, names::nearest};
 
 /// A label that every pod must have.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! The API server validates every response, including denials, and treats a violation as a failed call. The same checks
 //! run here first, where the cause can still be reported.
 
+use lucid_text::names::is_name;
 use serde_json::Value;
 use snafu::{OptionExt, ResultExt, Snafu};
 
@@ -10,7 +11,6 @@ use crate::kind::WebhookKind;
 use crate::patch::{AllowedPaths, JsonPatch, PatchError, touched};
 use crate::raw_object::{DecodeError, RawObject};
 use crate::response::AdmissionResponse;
-use lucid_text::names::is_name;
 
 /// Total length in characters above which the API server truncates each warning to 256.
 const WARNINGS_TOTAL: usize = 4096;

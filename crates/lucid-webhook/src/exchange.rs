@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
+use lucid_text::Line;
 use tokio::time::Instant;
 use tower::{BoxError, ServiceExt};
 
@@ -24,7 +25,6 @@ use crate::review::{AdmissionRequest, ReviewError};
 use crate::route::{Bodies, OtherService, Route, Target};
 use crate::trace_parent::TraceParent;
 use crate::webhook::Webhook;
-use lucid_text::Line;
 
 /// Handles one request. Never fails: errors become responses. `is_unauthenticated` is `true` for clients without a
 /// required certificate, which may not call admission webhooks.

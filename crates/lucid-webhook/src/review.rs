@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::Extensions;
 use kube_core::gvk::{GroupVersionKind, GroupVersionResource};
 use lucid_text::json::{self, Reader, Text};
+use lucid_text::{Excerpt, Line};
 use serde::{Deserialize, Deserializer};
 use snafu::{OptionExt, Snafu};
 use tokio::time::Instant;
@@ -14,7 +15,6 @@ use tokio::time::Instant;
 use crate::peer_certificate::PeerCertificate;
 use crate::raw_object::RawObject;
 use crate::trace_parent::TraceParent;
-use lucid_text::{Excerpt, Line};
 
 /// The supported `apiVersion`.
 pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
@@ -233,12 +233,12 @@ impl<'a> Members<'a> {
     /// Returns the uid if it is valid.
     fn uid(&self) -> Result<String, ReviewError> {
         let uid = decode::<String>(self.uid, "uid").ok().filter(|uid| (1..=LONGEST_UID).contains(&uid.len()));
-        let problem = || {
-            format!(
+        uid.with_context(|| {
+            let problem = format!(
                 "the AdmissionReview's request has no uid, which has to be a text of at most {LONGEST_UID} bytes"
-            )
-        };
-        uid.with_context(|| ReviewSnafu { problem: problem(), uid: None })
+            );
+            ReviewSnafu { problem, uid: None }
+        })
     }
 }
 

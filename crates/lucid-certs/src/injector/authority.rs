@@ -14,6 +14,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DynamicObject, ListParams, PartialObjectMeta},
 };
+use lucid_text::with_causes;
 
 use super::{
     annotation::{CaReference, ObjectName},
@@ -21,7 +22,6 @@ use super::{
     watch::{CERTIFICATE_CRD, Dependency, certificate_resource},
 };
 use crate::{bundle::TrustBundle, pem, redacted};
-use lucid_text::with_causes;
 
 const ALLOW_DIRECT_INJECTION: &str = "cert-manager.io/allow-direct-injection";
 const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";

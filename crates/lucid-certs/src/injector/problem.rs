@@ -2,10 +2,10 @@
 
 use std::{fmt, time::Duration};
 
+use lucid_text::with_causes;
 use snafu::Snafu;
 
 use crate::target::TargetError;
-use lucid_text::with_causes;
 
 #[derive(Debug, Snafu)]
 #[snafu(display("{problem}"))]

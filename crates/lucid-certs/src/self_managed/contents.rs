@@ -8,6 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
+use lucid_text::with_causes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -21,7 +22,6 @@ use crate::{
     timing::Timing,
     validity::Validity,
 };
-use lucid_text::with_causes;
 
 /// Keys of a Secret of type `kubernetes.io/tls`; the third is a convention of cert-manager.
 pub(super) const CERTIFICATE: &str = "tls.crt";

@@ -7,6 +7,7 @@ use std::{
 
 use aws_lc_rs::rand;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
+use lucid_text::with_causes;
 use tracing::info;
 
 use super::{
@@ -22,7 +23,6 @@ use crate::{
     source::{Reason, SourceError},
     timing::Timing,
 };
-use lucid_text::with_causes;
 
 #[derive(Debug, Clone)]
 pub(super) struct Issued {

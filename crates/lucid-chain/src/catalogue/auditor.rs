@@ -7,13 +7,13 @@ use std::{
 };
 
 use lucid_notary::ImageReference;
+use lucid_text::json::to_string;
 
 use super::{EnvValue, Files, OWN_ENV, Probes, RESERVED_ENV, Resources, SecurityContext};
 use crate::{
     template::{PLACE, Template},
     volume,
 };
-use lucid_text::json::to_string;
 
 /// An entry of a catalogue. Cheap to clone.
 #[derive(Debug, Clone)]

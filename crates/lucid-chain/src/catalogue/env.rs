@@ -1,5 +1,6 @@
 //! The values of `env` in a catalogue entry.
 
+use lucid_text::json::to_string;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -7,7 +8,6 @@ use super::{
     scalars::{self, Found, KEY_ACCEPTED, OBJECT_ACCEPTED},
     schema::{Fields, Shape},
 };
-use lucid_text::json::to_string;
 
 /// Value of an environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use lucid_notary::ImageReference;
+use lucid_text::json::to_string;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -12,7 +13,6 @@ use super::{
     schema::{Fields, Shape},
 };
 use crate::keys;
-use lucid_text::json::to_string;
 
 /// Maximum number of `files` of an entry, which bounds the mounts of a container.
 const MOST: usize = 16;

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::{Auditor, stem};
 use lucid_text::{Excerpt, names::nearest};
+
+use super::{Auditor, stem};
 
 /// Maximum number of characters for the known names in a message, which lists at least one.
 const LISTED: usize = 60;

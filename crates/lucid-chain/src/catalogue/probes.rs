@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU16;
 
+use lucid_text::json::to_string;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -9,7 +10,6 @@ use super::{
     scalars::{self, Found},
     schema::{Fields, Parse, Shape},
 };
-use lucid_text::json::to_string;
 
 /// Largest number in fields of the API (int32).
 const MOST: u32 = i32::MAX.unsigned_abs();

@@ -6,6 +6,7 @@ use std::{
 };
 
 use lucid_notary::ImageReference;
+use lucid_text::json::{Reader, Text};
 use lucid_text::{Excerpt, Name};
 use serde_json::{Map, Value};
 
@@ -16,7 +17,6 @@ use crate::{
     pod::{ContainerView, PodView},
     quantity::Quantity,
 };
-use lucid_text::json::{Reader, Text};
 
 /// Resources that a LimitRange may default, with the smallest accepted limit. An auditor cannot run with less: by
 /// default it requests as much cpu and memory, and the kubelet keeps up to 50Mi of its logs. Extended resources are

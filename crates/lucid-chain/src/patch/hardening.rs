@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use lucid_text::json::to_string;
 use serde_json::{Map, Value, json};
 
 use super::PodPatch;
@@ -14,7 +15,6 @@ use crate::{
     privileges::{is_dropped, without_prefix},
     warning::Warning,
 };
-use lucid_text::json::to_string;
 
 const ESCALATION: &str = "allowPrivilegeEscalation";
 const CAPABILITIES: &str = "capabilities";

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use lucid_text::json::to_string;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -10,7 +11,6 @@ use crate::{
     plan::{Plan, PlannedContainer, PlannedInit},
     template::Filled,
 };
-use lucid_text::json::to_string;
 
 /// Format version, part of the hash input: change it whenever the hashed content changes.
 const FORMAT: &[u8] = b"lucid plan 3\n";

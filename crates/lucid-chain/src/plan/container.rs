@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU16;
 
+use lucid_text::json::to_string;
 use serde_json::Value;
 
 use super::{
@@ -20,7 +21,6 @@ use crate::{
     template::Filled,
     uid_range::UidRange,
 };
-use lucid_text::json::to_string;
 
 /// User ID of the first auditor; each further auditor has the next one. Distinct user IDs let the kernel tell the
 /// auditors apart. A namespace with a [`UidRange`] has its own.

@@ -2,6 +2,7 @@
 
 use std::{num::NonZeroU16, sync::LazyLock};
 
+use lucid_text::json::to_string;
 use serde_json::Value;
 
 use super::{PlannedContainer, model_port::ModelPort};
@@ -14,7 +15,6 @@ use crate::{
     template::{Filled, PLACE, Template},
     volume,
 };
-use lucid_text::json::to_string;
 
 /// The injected init container that installs the network rules.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,6 +19,8 @@ use std::{
     num::NonZeroU16,
 };
 
+use lucid_text::Excerpt;
+
 use crate::{
     annotations::Annotations,
     catalogue::{Auditor, Catalogue},
@@ -34,7 +36,6 @@ use crate::{
     volume,
     warning::Warning,
 };
-use lucid_text::Excerpt;
 
 use container::SharedSettings;
 use model_port::ModelClues;

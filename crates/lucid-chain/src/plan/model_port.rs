@@ -2,6 +2,8 @@
 
 use std::{fmt, num::NonZeroU16};
 
+use lucid_text::Name;
+
 use super::{before, names::is_init_name};
 use crate::{
     catalogue::{Auditor, Catalogue},
@@ -12,7 +14,6 @@ use crate::{
     port_list::PortList,
     warning::Warning,
 };
-use lucid_text::Name;
 
 /// Port of a model for which neither the pod nor the configuration specifies one.
 const DEFAULT_MODEL_PORT: NonZeroU16 = port::known(5000);

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU16};
 
+use lucid_text::Name;
+
 use crate::port::usable;
 use crate::{
     annotations::Annotations, keys, mode::OtherPorts, pod::ContainerView, port_list::PortList,
     redirect::Redirect,
 };
-use lucid_text::Name;
 
 /// Reason why a port can be reached from outside without passing the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU16};
 
+use lucid_text::Name;
+
 use super::{ImpossibleReason, model_port::ModelPort, names::Names};
 use crate::{
     catalogue::Auditor,
@@ -9,7 +11,6 @@ use crate::{
     pod::{ContainerView, PodView, PortView},
     port,
 };
-use lucid_text::Name;
 
 /// First port for auditors whose own port is taken: 8090, 8093, 8096 and so on.
 const FIRST_SPARE: u16 = 8090;

@@ -3,13 +3,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use lucid_text::Excerpt;
 use tower::BoxError;
 
 use super::metrics::Metrics;
 use super::reloading_files::{FileError, ReloadingFiles};
 use crate::digest::Digest;
 use crate::reference::ImageReference;
-use lucid_text::Excerpt;
 
 /// A list of digests that count as notarized without a request. Cheap to clone.
 ///

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use lucid_text::Line;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
@@ -18,7 +19,6 @@ use super::error::{
 use super::metrics::Metrics;
 use super::reloading_files::ReloadingFiles;
 use crate::digest::Digest;
-use lucid_text::Line;
 
 /// Maximum number of concurrent checks of one [`Verifier::check_all`](crate::client::Verifier::check_all). The author of a pod controls the number of
 /// digests, and each check may hold a connection.

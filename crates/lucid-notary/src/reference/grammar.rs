@@ -1,9 +1,10 @@
 //! Parser for the grammar of distribution/reference. Hand-written to report the offset of a fault.
 
+use lucid_text::Line;
+
 use super::ImageReference;
 use super::error::{Part, ReferenceError};
 use crate::digest::{Digest, DigestError};
-use lucid_text::Line;
 
 const DEFAULT_REGISTRY: &str = "docker.io";
 /// Legacy name of [`DEFAULT_REGISTRY`], still used by some tools.

@@ -9,10 +9,10 @@ use futures::future::{BoxFuture, Shared, WeakShared, ready};
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use lucid_text::with_causes;
 use tower::BoxError;
 
 use crate::guard::AccessReview;
-use lucid_text::with_causes;
 
 /// Reviews access with a `SubjectAccessReview` per request.
 pub(crate) struct SubjectAccessReviews {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lucid_text::Line;
 use serde_json::Value;
 use snafu::Snafu;
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use super::paths::{Conversion, Convert};
 use super::review::{
     Answer, ConversionAnswer, ConversionOutcome, ConversionReviewError, Request, in_message,
 };
-use lucid_text::Line;
 
 /// Maximum time that a batch occupies a runtime worker before it yields.
 const SLICE: Duration = Duration::from_millis(2);

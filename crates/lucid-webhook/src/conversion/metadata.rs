@@ -4,12 +4,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use lucid_text::names::{is_annotation_key, is_label_value, is_qualified_name};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tower::BoxError;
 
 use super::members::Members;
-use lucid_text::names::{is_annotation_key, is_label_value, is_qualified_name};
 
 /// Maximum size in bytes of all keys and values.
 const ANNOTATIONS_TOTAL: usize = 256 * 1024;

@@ -4,11 +4,11 @@ use std::fmt;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReviewSpec};
+use lucid_text::names::{is_dns_label, is_dns_subdomain};
 use serde::de::{Deserialize, Deserializer, Error};
 use tower::BoxError;
 
 use crate::review::AdmissionRequest;
-use lucid_text::names::{is_dns_label, is_dns_subdomain};
 
 /// Service account, written as `namespace/name`, or as `namespace:name` as in `kubectl create rolebinding --serviceaccount`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use lucid_text::names::{is_label_value, is_qualified_name};
 use serde::Deserialize;
 use snafu::{OptionExt, Snafu, ensure};
 
 use super::metadata::ObjectMeta;
-use lucid_text::names::{is_label_value, is_qualified_name};
 
 /// A validated label selector. An empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

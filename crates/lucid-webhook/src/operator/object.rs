@@ -1,4 +1,4 @@
-//! What the objects of a registration have in common.
+//! Parts shared by the objects of a registration.
 
 use kube::ResourceExt;
 use lucid_certs::ServingNames;

@@ -8,12 +8,12 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use lucid_text::names::is_dns_subdomain;
 use snafu::ensure;
 
 use super::endpoint::{Address, Endpoint};
 use super::{RegistrationError, Rule, WebhookRegistration, normal, validate};
 use crate::kind::WebhookKind;
-use lucid_text::names::is_dns_subdomain;
 
 /// Builds the objects that register webhooks with the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]

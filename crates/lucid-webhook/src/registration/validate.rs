@@ -6,15 +6,15 @@ use std::fmt::Display;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use lucid_text::names::{
+    is_annotation_key, is_dns_label, is_dns_subdomain, is_fully_qualified_name, is_label_value,
+    is_qualified_name,
+};
 use snafu::ensure;
 
 use super::{RegistrationError, RegistrationSnafu, ReinvocationPolicy, Rule, WebhookRegistration};
 use crate::guard::labels::Labels;
 use crate::kind::WebhookKind;
-use lucid_text::names::{
-    is_annotation_key, is_dns_label, is_dns_subdomain, is_fully_qualified_name, is_label_value,
-    is_qualified_name,
-};
 
 /// `maxItems` of a webhook's matchConditions.
 const MATCH_CONDITIONS: usize = 64;
