@@ -7,11 +7,9 @@ use std::process::Command;
 use snafu::ResultExt as _;
 
 use crate::{
-    Binaries, Cluster, Component, Error, cert_manager, client,
-    cluster::ADMIN_KUBECONFIG,
-    components,
+    Binaries, Cluster, Component, Error, cert_manager, client, components,
     error::{FILES, KEYS, PORT},
-    folder::Folder,
+    folder::{ADMIN_KUBECONFIG, Folder},
     network::{self, Network},
     node,
     pki::{self, Authority},

@@ -14,19 +14,17 @@ use snafu::ResultExt as _;
 use tokio::net::TcpStream;
 
 use crate::{
-    Builder, Error, components,
+    Builder, Error,
+    cgroup::Cgroup,
     error::{KEYS, failed_to},
-    folder::Folder,
+    folder::{ADMIN_KUBECONFIG, AUDIT_LOG, CA, Folder},
     network::Network,
-    node::{Cgroup, Node},
+    node::Node,
     pki::Authority,
     ports::ReservedPort,
     process::{self, Processes},
     say,
 };
-
-pub(crate) const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
-pub(crate) const AUDIT_LOG: &str = "audit.jsonl";
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -70,7 +68,7 @@ impl Cluster {
     /// Path of the certificate of the cluster's authority, which issues the API server's serving certificate, and client
     /// certificates of users and of the API server for webhooks.
     pub fn authority_path(&self) -> PathBuf {
-        self.folder.path().join(components::CA)
+        self.folder.path().join(CA)
     }
 
     /// Returns a client with all permissions. It does not retry, so that tests see each answer.

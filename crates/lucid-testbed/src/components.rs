@@ -7,13 +7,11 @@ use snafu::ResultExt as _;
 
 use crate::{
     Cluster, Error,
-    cluster::{ADMIN_KUBECONFIG, AUDIT_LOG},
     error::{FILES, KEYS},
-    folder::Folder,
+    folder::{ADMIN_KUBECONFIG, AUDIT_LOG, CA, Folder},
     pki::{self, Authority, Pair},
 };
 
-pub(crate) const CA: &str = "pki/ca.crt";
 pub(crate) const SERVING_CERTIFICATE: &str = "pki/serving.crt";
 pub(crate) const SERVING_KEY: &str = "pki/serving.key";
 const KUBELET_CLIENT_CERTIFICATE: &str = "pki/kubelet-client.crt";
@@ -27,8 +25,6 @@ const WEBHOOK_CLIENT: &str = "webhook-client.kubeconfig";
 
 /// Range of the cluster IPs of Services.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
-/// The first cluster IP, that of the Service `kubernetes`.
-pub(crate) const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
 const AUDIT_POLICY_HEAD: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy

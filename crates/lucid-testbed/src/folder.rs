@@ -11,11 +11,18 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{node, say};
+use crate::{cgroup, say};
 
 const PREFIX: &str = "lucid-testbed-";
 const LOCK: &str = "lock";
 const ETCD: &str = "etcd";
+
+/// Certificate of the cluster's authority.
+pub(crate) const CA: &str = "pki/ca.crt";
+pub(crate) const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
+pub(crate) const AUDIT_LOG: &str = "audit.jsonl";
+/// Name of the first Node object and of its folder, and prefix of the others.
+pub(crate) const NODE_NAME: &str = "node";
 
 /// Environment variable that keeps the folders of one run.
 const KEEP: &str = "LUCID_TESTBED_KEEP";
@@ -87,7 +94,7 @@ impl Drop for Folder {
             // Large, and useless without the programs.
             for entry in fs::read_dir(self.path()).into_iter().flatten().flatten() {
                 let name = entry.file_name();
-                let of_node = name.to_string_lossy().starts_with(node::NODE_NAME);
+                let of_node = name.to_string_lossy().starts_with(NODE_NAME);
                 if of_node || name == ETCD {
                     let _ = fs::remove_dir_all(entry.path());
                 }
@@ -116,7 +123,7 @@ fn remove_abandoned(parent: &Path) {
             && let Ok(lock) = File::open(entry.path().join(LOCK))
             && lock.try_lock().is_ok()
         {
-            node::remove_cgroup(&entry.file_name().to_string_lossy());
+            cgroup::remove(&entry.file_name().to_string_lossy());
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -67,6 +67,7 @@ mod atomic_writer;
 mod binaries;
 mod builder;
 mod cert_manager;
+mod cgroup;
 mod client;
 mod clients;
 mod cluster;

@@ -1,6 +1,6 @@
 //! Keys and certificates of one cluster.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rcgen::{
@@ -9,8 +9,8 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-use crate::components::KUBERNETES_SERVICE;
-
+/// The first cluster IP, that of the Service `kubernetes`.
+pub(crate) const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// Group with all permissions.
 pub(crate) const MASTERS: &str = "system:masters";
 /// Group of kubelets.

@@ -1,13 +1,10 @@
 //! Files and command lines of a node's programs.
 
-use std::{fs, io, net::Ipv4Addr, path::PathBuf};
+use std::{fs, io, path::PathBuf};
 
-use crate::{Binaries, Cluster, pki};
+use super::{DNS, POD_RANGE, Place};
+use crate::{Binaries, Cluster, folder::NODE_NAME, pki};
 
-/// Name of the first Node object, and prefix of the others.
-pub(crate) const NODE_NAME: &str = "node";
-/// Addresses of the pods of all nodes.
-pub(super) const POD_RANGE: &str = "10.78.0.0/16";
 /// Image of the container that holds the namespaces of a pod.
 pub(super) const PAUSE_IMAGE: &str = "testbed.test/pause:1";
 
@@ -16,43 +13,10 @@ const KUBELET_PORT: u16 = 10250;
 const PROXY: &str = "kube-proxy.yaml";
 const COREFILE: &str = "Corefile";
 
-/// Address of the cluster's DNS server: one of the nodes, so that it needs no Service.
-pub(super) const DNS: Ipv4Addr = Ipv4Addr::new(169, 254, 20, 10);
-
-/// Identity and paths of one node. All nodes share one network, like processes on one machine, so each has its own ports and
-/// pod addresses.
-#[derive(Clone, Debug)]
-pub(super) struct Place {
-    index: u8,
-    pub(super) name: String,
-    folder: PathBuf,
-}
-
 impl Place {
-    pub(super) fn of(cluster: &Cluster, index: u8) -> Self {
-        let name = match index {
-            0 => NODE_NAME.to_owned(),
-            _ => format!("{NODE_NAME}-{}", index + 1),
-        };
-        Self { index, folder: cluster.folder.path().join(&name), name }
-    }
-
-    /// Socket of containerd.
-    pub(super) fn socket(&self) -> PathBuf {
-        self.folder.join("containerd.sock")
-    }
-
     /// Path of a file or folder of this node.
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
-    }
-
-    /// Unique name of one of the node's programs.
-    pub(super) fn own(&self, name: &str) -> String {
-        match self.index {
-            0 => name.to_owned(),
-            _ => format!("{name}-{}", self.name),
-        }
     }
 
     fn pod_logs(&self, cluster: &Cluster) -> PathBuf {

@@ -1,13 +1,13 @@
 //! Nodes that run pods.
 
-mod cgroup;
 mod config;
 mod images;
+mod start;
 
 use std::{
     env,
     ffi::{OsStr, OsString},
-    net::SocketAddr,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
@@ -15,30 +15,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::Node as NodeObject;
-use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
-use snafu::{OptionExt as _, ResultExt as _, ensure_whatever};
+use snafu::{ResultExt as _, ensure_whatever};
 
 use crate::{
-    Binaries, Cluster, Component, Error, Image, components,
-    error::FILES,
-    folder::Folder,
-    network::{Namespace, Network},
+    Binaries, Component, Error,
+    cgroup::Cgroup,
+    folder::{Folder, NODE_NAME},
+    network::Network,
     process::{self, Process},
-    readiness, skip,
+    skip,
 };
 
-pub(crate) use cgroup::{Cgroup, remove as remove_cgroup};
-pub(crate) use config::NODE_NAME;
-use config::Place;
-use images::Ctr;
+pub(crate) use start::start;
 
 /// Timeout for the kernel to end every process of the node.
 const END: Duration = Duration::from_secs(20);
 
 /// First process of the node's namespaces. It reports its pid on this machine, while /proc is still that of this machine.
 const INIT: &str = "read -r pid rest </proc/self/stat && echo \"$pid\" && exec sleep infinity";
+
+/// Addresses of the pods of all nodes.
+const POD_RANGE: &str = "10.78.0.0/16";
+/// Address of the cluster's DNS server: one of the nodes, so that it needs no Service.
+const DNS: Ipv4Addr = Ipv4Addr::new(169, 254, 20, 10);
 
 /// Fixed paths outside the cluster's folder that containerd, the kubelet and the CNI plugins write to.
 const HIDDEN: [&str; 3] = ["/run", "/var/lib", "/var/log"];
@@ -48,18 +48,6 @@ const SET_UP: &str = r#"
 mount --make-rshared /
 mount -t proc proc /proc
 for folder in "$@"; do mount -t tmpfs -o mode=755 tmpfs "$folder"; done
-"#;
-
-/// Masquerades traffic from pods to this machine, which has no route back to pods. Every other destination has a route, so that
-/// the rules of kube-proxy apply, but is unreachable.
-const SET_UP_NETWORK: &str = r#"
-ip route add default dev eth0
-ip address add "$DNS/32" dev lo
-echo 1 >/proc/sys/net/ipv4/ip_forward
-echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
-nft add table ip testbed
-nft add chain ip testbed leave '{ type nat hook postrouting priority srcnat; }'
-nft add rule ip testbed leave ip saddr "$PODS" oifname eth0 masquerade
 "#;
 
 const SET_UP_FAILED: &str = "failed to set up the namespaces of a node (util-linux, iproute2, nftables and a privileged root are needed)";
@@ -97,11 +85,7 @@ impl Node {
         let hides = |hidden: &Path| used.iter().any(|path| path.starts_with(hidden));
         let hidden = HIDDEN.map(Path::new).into_iter().filter(|path| path.is_dir() && !hides(path));
         let mut set_up = node.command("sh");
-        set_up
-            .args(["-ec", SET_UP, "sh"])
-            .args(hidden)
-            .env("PODS", config::POD_RANGE)
-            .env("DNS", config::DNS.to_string());
+        set_up.args(["-ec", SET_UP, "sh"]).args(hidden).env("PODS", POD_RANGE).env("DNS", DNS.to_string());
         process::output(&mut set_up).whatever_context(SET_UP_FAILED)?;
         Ok(node)
     }
@@ -149,84 +133,42 @@ impl Node {
     }
 }
 
+/// Identity and paths of one node. All nodes share one network, like processes on one machine, so each has its own ports and
+/// pod addresses.
+#[derive(Clone, Debug)]
+struct Place {
+    index: u8,
+    name: String,
+    folder: PathBuf,
+}
+
+impl Place {
+    fn new(folder: &Folder, index: u8) -> Self {
+        let name = match index {
+            0 => NODE_NAME.to_owned(),
+            _ => format!("{NODE_NAME}-{}", index + 1),
+        };
+        Self { index, folder: folder.path().join(&name), name }
+    }
+
+    /// Socket of containerd.
+    fn socket(&self) -> PathBuf {
+        self.folder.join("containerd.sock")
+    }
+
+    /// Unique name of one of the node's programs.
+    fn own(&self, name: &str) -> String {
+        match self.index {
+            0 => name.to_owned(),
+            _ => format!("{name}-{}", self.name),
+        }
+    }
+}
+
 impl Drop for Node {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// Adds nodes to a cluster with a running control plane.
-pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, count: u8) -> Result<(), Error> {
-    let network = cluster.network.as_ref().whatever_context(NO_NODE)?;
-    let mut set_up = network.command("sh");
-    set_up.args(["-ec", SET_UP_NETWORK]).env("PODS", config::POD_RANGE).env("DNS", config::DNS.to_string());
-    process::output(&mut set_up).whatever_context(SET_UP_FAILED)?;
-    let name = cluster.folder.path().file_name().unwrap_or_default().to_string_lossy();
-    cluster.cgroup = Some(Cgroup::create(&name).whatever_context(CGROUP_FAILED)?);
-    config::write_files(cluster).whatever_context(FILES)?;
-    cluster.run(Component::KubeProxy, binaries, &config::proxy_args(cluster))?;
-    cluster.run(Component::CoreDns, binaries, &config::dns_args(cluster))?;
-
-    for index in 0..count {
-        add(cluster, binaries, Place::of(cluster, index)).await?;
-    }
-    let namespace = cluster.network.as_ref().map(Network::namespace);
-    for (component, address) in [
-        (Component::KubeProxy, SocketAddr::from((components::KUBERNETES_SERVICE, 443))),
-        (Component::CoreDns, SocketAddr::from((config::DNS, 53))),
-    ] {
-        readiness::until(cluster, component.name(), || reaches(namespace.clone(), address)).await?;
-    }
-    Ok(())
-}
-
-/// Adds one node, and waits until it is ready.
-async fn add(cluster: &mut Cluster, binaries: &Binaries, place: Place) -> Result<(), Error> {
-    let network = cluster.network.as_ref().whatever_context(NO_NODE)?;
-    let cgroup = cluster.cgroup.as_ref().whatever_context(NO_NODE)?;
-    let cgroup = cgroup.child(&place.name).whatever_context(CGROUP_FAILED)?;
-    let node = Node::create(place.clone(), network, &cluster.folder, binaries)?;
-    place.write_files(cluster, binaries, &cgroup).whatever_context(FILES)?;
-
-    let run = |cluster: &mut Cluster, component: Component, arguments: &[String]| {
-        let command = node.command(binaries.path(component));
-        let log = cluster.folder.log(&place.own(component.name()));
-        cluster.start_process(component.name(), command, arguments, log)
-    };
-    run(cluster, Component::Containerd, &place.containerd_args())?;
-    let ctr = Ctr::of(&node);
-    readiness::until(cluster, Component::Containerd.name(), || containerd(ctr.clone())).await?;
-    let pause = Image::of_program(config::PAUSE_IMAGE, &binaries.path(Component::Pause));
-    ctr.load_image(&pause.whatever_context(STAGE_FAILED)?, cluster.folder.path())?;
-    let arguments = place.kubelet_args(cluster);
-    run(cluster, Component::Kubelet, &arguments)?;
-    cluster.nodes.push(node);
-    let nodes = Api::<NodeObject>::all(cluster.client());
-    readiness::until(cluster, Component::Kubelet.name(), || ready(nodes.clone(), place.name.clone())).await
-}
-
-async fn containerd(ctr: Ctr) -> Result<(), String> {
-    let answer = tokio::task::spawn_blocking(move || ctr.run(&["version"]));
-    let answer = answer.await.map_err(|error| error.to_string())?;
-    answer.map(|_| ()).map_err(|error| error.to_string())
-}
-
-async fn ready(nodes: Api<NodeObject>, name: String) -> Result<(), String> {
-    let node = nodes.get_opt(&name).await.map_err(|error| error.to_string())?;
-    let status = node.ok_or("it has not registered")?.status.unwrap_or_default();
-    let condition = status.conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
-    match condition {
-        Some(condition) if condition.status == "True" => Ok(()),
-        Some(condition) => Err(condition.message.unwrap_or_default()),
-        None => Err("it has not reported its condition".to_owned()),
-    }
-}
-
-async fn reaches(namespace: Option<Namespace>, service: SocketAddr) -> Result<(), String> {
-    let namespace = namespace.ok_or("there is no network")?;
-    let connecting = tokio::task::spawn_blocking(move || namespace.connect(service, Duration::from_secs(1)));
-    let connected = connecting.await.map_err(|error| error.to_string())?;
-    connected.map(|_| ()).map_err(|error| format!("{service}: {error}"))
 }
 
 /// Checks if [`Builder::node`](crate::Builder::node) works here: it needs root with permission to create namespaces, mounts and
