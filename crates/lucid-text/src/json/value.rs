@@ -1,5 +1,7 @@
 //! Finds the end of a JSON value without decoding it.
 
+use wide::u8x16;
+
 /// Returns the end of the value at `start`, which white space may precede; `None` if it is not valid JSON (RFC 8259).
 /// Values may be nested to any depth: each level takes a byte of memory.
 pub(super) fn end_of_value(json: &[u8], start: usize) -> Option<usize> {
@@ -119,19 +121,17 @@ fn end_of_number(json: &[u8], at: usize) -> Option<usize> {
 /// Returns the position of the first quote, backslash or control character from `start` on.
 #[inline(always)]
 pub(super) fn special(bytes: &[u8], start: usize) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = ONES << 7;
     let mut at = start;
-    while let Some(word) = bytes.get(at..at.wrapping_add(8)).and_then(<[u8]>::first_chunk) {
-        let word = u64::from_le_bytes(*word);
-        let (quote, backslash) = (word ^ (ONES * 0x22), word ^ (ONES * 0x5c));
-        let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-        // A borrow can only mark bytes above a real match, so the lowest mark is right.
-        let found = (zero(quote) | zero(backslash) | word.wrapping_sub(ONES * 0x20) & !word) & HIGH;
+    while let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        let block = u8x16::new(*block);
+        let found = block.simd_eq(u8x16::splat(b'"'))
+            | block.simd_eq(u8x16::splat(b'\\'))
+            | block.simd_eq(block.min(u8x16::splat(0x1f)));
+        let found = found.to_bitmask();
         if found != 0 {
-            return at + (found.trailing_zeros() / 8) as usize;
+            return at + found.trailing_zeros() as usize;
         }
-        at += 8;
+        at += 16;
     }
     let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | ..0x20);
     let rest = bytes.get(at..).unwrap_or_default();
@@ -158,7 +158,7 @@ mod tests {
             "\n",
             "\"",
             "\"a\"",
-            "\"long enough for words\"",
+            "\"long enough for two blocks of sixteen bytes\"",
             "\\",
             "\\n",
             "\\u00e9",
