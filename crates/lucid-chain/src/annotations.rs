@@ -63,19 +63,19 @@ impl<'c> Annotations<'c> {
         Self {
             auditor_chain: reader.read(keys::AUDITOR_CHAIN, auditors),
             auditors: reader.read(keys::AUDITORS, auditors),
-            audit_mode: reader.read_mode(keys::AUDIT_MODE, AuditMode::ACCEPTED),
+            audit_mode: reader.read_mode(keys::AUDIT_MODE, AuditMode::EXPECTED),
             skip_audit: reader.read(keys::SKIP_AUDIT, read_bool).unwrap_or_default(),
             target_port: reader.read(keys::TARGET_PORT, read_ports),
-            direction: reader.read_mode(keys::DIRECTION, Direction::ACCEPTED),
-            sidecar_mode: reader.read_mode(keys::SIDECAR_MODE, SidecarMode::ACCEPTED),
-            intercept: reader.read_mode(keys::INTERCEPT, Intercept::ACCEPTED),
+            direction: reader.read_mode(keys::DIRECTION, Direction::EXPECTED),
+            sidecar_mode: reader.read_mode(keys::SIDECAR_MODE, SidecarMode::EXPECTED),
+            intercept: reader.read_mode(keys::INTERCEPT, Intercept::EXPECTED),
             upstream: reader.read(keys::UPSTREAM, |text| {
-                text.parse().map_err(|_: DestinationError| accepted(Upstream::ACCEPTED))
+                text.parse().map_err(|_: DestinationError| expected(Upstream::EXPECTED))
             }),
             allowed_hosts: reader.read(keys::ALLOWED_HOSTS, |text| {
-                text.parse().map_err(|_: DestinationError| accepted(AllowedHosts::ACCEPTED))
+                text.parse().map_err(|_: DestinationError| expected(AllowedHosts::EXPECTED))
             }),
-            other_ports: reader.read_mode(keys::OTHER_PORTS, OtherPorts::ACCEPTED),
+            other_ports: reader.read_mode(keys::OTHER_PORTS, OtherPorts::EXPECTED),
             open_ports: reader.read(keys::OPEN_PORTS, read_ports),
             keep_privileges: reader.read(keys::KEEP_PRIVILEGES, read_bool).unwrap_or_default(),
         }
@@ -108,18 +108,18 @@ impl Reader<'_, '_> {
 
     /// Parses an annotation with a fixed set of values.
     fn read_mode<T: FromStr<Err = ModeError>>(&mut self, key: &'static str, values: &str) -> Option<T> {
-        self.read(key, |text| text.parse().map_err(|_| accepted(values)))
+        self.read(key, |text| text.parse().map_err(|_| expected(values)))
     }
 }
 
-fn accepted(values: &str) -> String {
-    format!("accepted {values}")
+fn expected(values: &str) -> String {
+    format!("expected {values}")
 }
 
 fn read_ports(text: &str) -> Result<PortList, String> {
-    text.parse().map_err(|_: PortListError| accepted(PortList::EXPECTED))
+    text.parse().map_err(|_: PortListError| expected(PortList::EXPECTED))
 }
 
 fn read_bool(text: &str) -> Result<bool, String> {
-    bool::from_str(text).map_err(|_| accepted(r#""true" or "false""#))
+    bool::from_str(text).map_err(|_| expected(r#""true" or "false""#))
 }

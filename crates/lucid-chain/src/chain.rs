@@ -38,7 +38,7 @@ impl fmt::Display for ChainSource {
     }
 }
 
-/// Resolves a comma-separated list of auditor names, in order. The error names the problem and the accepted values.
+/// Resolves a comma-separated list of auditor names, in order. The error names the problem and the expected values.
 pub(crate) fn parse<'c>(catalogue: &'c Catalogue, list: &str) -> Result<Vec<&'c Auditor>, String> {
     match list.trim().is_empty() {
         true => Err(EMPTY.to_owned()),
@@ -46,7 +46,7 @@ pub(crate) fn parse<'c>(catalogue: &'c Catalogue, list: &str) -> Result<Vec<&'c 
     }
 }
 
-const EMPTY: &str = "names no auditor, accepted auditor names separated by commas";
+const EMPTY: &str = "the list is empty, expected auditor names separated by commas";
 
 /// Resolves `names`, in order; an auditor may occur several times.
 pub(crate) fn resolve<'c, 'n>(
@@ -56,11 +56,11 @@ pub(crate) fn resolve<'c, 'n>(
     let mut chain = Vec::new();
     for name in names {
         if chain.len() == MAX_CHAIN {
-            return Err(format!("names more than {MAX_CHAIN} auditors, accepted at most {MAX_CHAIN}"));
+            return Err(format!("the list is too long, expected at most {MAX_CHAIN} auditors"));
         }
         if name.trim().is_empty() {
             let position = chain.len() + 1;
-            return Err(format!("item {position} is empty, accepted auditor names separated by commas"));
+            return Err(format!("item {position} is empty, expected auditor names separated by commas"));
         }
         chain.push(catalogue.resolve(name).map_err(|error| error.to_string())?);
     }

@@ -28,7 +28,7 @@ pub struct Egress {
     /// Destination of requests to the first auditor; the model in the pod if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Upstream>,
-    /// Accepted destinations of redirected connections; all if absent.
+    /// Allowed destinations of redirected connections; all if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_hosts: Option<AllowedHosts>,
 }
@@ -51,10 +51,10 @@ impl Egress {
 
 /// A destination is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("found {}, accepted {accepted}", Excerpt(found)))]
+#[snafu(display("expected {expected}; found {}", Excerpt(found)))]
 pub struct DestinationError {
     found: String,
-    accepted: &'static str,
+    expected: &'static str,
 }
 
 /// Base URL that outbound traffic goes to.
@@ -74,8 +74,8 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Accepted values, for messages.
-    pub const ACCEPTED: &'static str =
+    /// Expected values, for messages.
+    pub const EXPECTED: &'static str =
         "an http or https URL without user, query and fragment, such as https://api.example.com/v1";
 
     /// Parses the namespace annotation [`keys::UPSTREAM`]. An invalid one is ignored, and the problem is returned.
@@ -83,7 +83,7 @@ impl Upstream {
         match annotations.get(keys::UPSTREAM).map(|url| url.trim().parse()).transpose() {
             Ok(upstream) => (upstream, None),
             Err(DestinationError { .. }) => {
-                (None, Some(format!("{}: accepted {}", keys::UPSTREAM, Self::ACCEPTED)))
+                (None, Some(format!("{}: expected {}", keys::UPSTREAM, Self::EXPECTED)))
             }
         }
     }
@@ -124,7 +124,7 @@ impl FromStr for Upstream {
             let url = format!("{origin}{}", path.trim_end_matches('/'));
             Some(Self { url: url.into(), origin: origin.len() })
         };
-        parse().ok_or_else(|| DestinationError { found: text.to_owned(), accepted: Self::ACCEPTED })
+        parse().ok_or_else(|| DestinationError { found: text.to_owned(), expected: Self::EXPECTED })
     }
 }
 
@@ -154,8 +154,8 @@ enum Pattern {
 }
 
 impl AllowedHosts {
-    /// Accepted values, for messages.
-    pub(crate) const ACCEPTED: &'static str =
+    /// Expected values, for messages.
+    pub(crate) const EXPECTED: &'static str =
         "hosts separated by commas, such as llm.models.svc, *.example.com:8000, 10.0.0.0/8";
 
     /// Returns `true` if an entry matches this name and port. Names are case-insensitive, and a dot at their end is
@@ -201,7 +201,7 @@ impl FromStr for AllowedHosts {
         let items = text.split(|it: char| it == ',' || it.is_whitespace()).filter(|item| !item.is_empty());
         let patterns = items.map(str::parse).collect::<Result<Vec<_>, _>>()?;
         match patterns.is_empty() {
-            true => Err(DestinationError { found: text.to_owned(), accepted: Self::ACCEPTED }),
+            true => Err(DestinationError { found: text.to_owned(), expected: Self::EXPECTED }),
             false => Ok(Self(patterns.into())),
         }
     }
@@ -226,7 +226,7 @@ impl FromStr for Pattern {
         };
         network()
             .or_else(name)
-            .ok_or_else(|| DestinationError { found: text.to_owned(), accepted: AllowedHosts::ACCEPTED })
+            .ok_or_else(|| DestinationError { found: text.to_owned(), expected: AllowedHosts::EXPECTED })
     }
 }
 

@@ -92,9 +92,9 @@ impl OtherPorts {
         match value.trim().parse() {
             Ok(found) => (found, None),
             Err(_) => {
-                let (key, accepted, found) = (keys::OTHER_PORTS, Self::ACCEPTED, Excerpt(value));
+                let (key, expected, found) = (keys::OTHER_PORTS, Self::EXPECTED, Excerpt(value));
                 let problem =
-                    format!("{key}: expected {accepted}, found {found}; \"{}\" applies", Self::Closed);
+                    format!("{key}: expected {expected}, found {found}; \"{}\" applies", Self::Closed);
                 (Self::Closed, Some(problem))
             }
         }
@@ -160,20 +160,20 @@ pub fn requires_chain(labels: &BTreeMap<String, String>, annotations: &BTreeMap<
 
 /// A text is not one of a setting's values.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("found {}, accepted {accepted}", Excerpt(found)))]
+#[snafu(display("expected {expected}, found {}", Excerpt(found)))]
 pub struct ModeError {
     found: String,
-    accepted: &'static str,
+    expected: &'static str,
 }
 
 /// Implements the conversions between the values of a setting and their texts. Values after `;` cannot be set.
 macro_rules! impl_text {
-    ($($type:ident, $accepted:literal {
+    ($($type:ident, $expected:literal {
         $($value:ident = $text:literal),+ $(; $($unset:ident = $unset_text:literal),+)?
     })+) => {$(
         impl $type {
-            /// Accepted values, for messages.
-            pub(crate) const ACCEPTED: &'static str = $accepted;
+            /// Expected values, for messages.
+            pub(crate) const EXPECTED: &'static str = $expected;
 
             /// Returns the value as text.
             pub(crate) const fn as_str(self) -> &'static str {
@@ -190,7 +190,7 @@ macro_rules! impl_text {
             fn from_str(text: &str) -> Result<Self, ModeError> {
                 match text {
                     $($text => Ok(Self::$value),)+
-                    _ => Err(ModeError { found: text.to_owned(), accepted: Self::ACCEPTED }),
+                    _ => Err(ModeError { found: text.to_owned(), expected: Self::EXPECTED }),
                 }
             }
         }

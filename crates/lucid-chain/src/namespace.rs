@@ -95,7 +95,7 @@ impl NamespaceChain {
             let is_granted = difference.is_none() && base.is_some_and(Auditor::service_account_token);
             if entry.service_account_token() && !is_granted {
                 return Err(of_entry(
-                    "found serviceAccountToken: true, accepted false: only the catalogue of the cluster grants the token"
+                    "expected serviceAccountToken: false, found true: only the catalogue of the cluster grants the token"
                         .to_owned(),
                 ));
             }
@@ -110,8 +110,8 @@ impl NamespaceChain {
             };
             if let Some(key) = key {
                 return Err(of_entry(format!(
-                    "{key} is not the namespace's to set, accepted is the {key} of the cluster's catalogue, or an image that \
-                     the namespace's annotation {} allows",
+                    "a namespace cannot set {key}: expected the {key} of the cluster's catalogue, or an image that the \
+                     namespace's annotation {} allows",
                     keys::AUDITOR_IMAGES
                 )));
             }
@@ -130,8 +130,8 @@ impl NamespaceChain {
                     true => "no data".to_owned(),
                     false => format!("only the keys {}", Excerpt(&found)),
                 };
-                let accepted = format!("the keys {} and {}", keys::CHAIN_KEY, keys::CATALOGUE_KEY);
-                return Err(invalid(format!(": found {found}, accepted {accepted}")));
+                let expected = format!("the key {} or {}", keys::CHAIN_KEY, keys::CATALOGUE_KEY);
+                return Err(invalid(format!(": expected {expected}, found {found}")));
             }
         };
         let chain = chain.map_err(|problem| invalid(format!(", {key}: {problem}")))?;

@@ -20,14 +20,14 @@ pub struct UidRange {
 
 /// A text is not a range of user IDs.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("expected {}, found {}", UidRange::ACCEPTED, Excerpt(found)))]
+#[snafu(display("expected {}, found {}", UidRange::EXPECTED, Excerpt(found)))]
 pub struct UidRangeError {
     found: String,
 }
 
 impl UidRange {
-    /// Accepted values, for messages.
-    pub(crate) const ACCEPTED: &'static str = "<first>/<size> or <first>-<last>, such as 1000650000/10000";
+    /// Expected values, for messages.
+    pub(crate) const EXPECTED: &'static str = "<first>/<size> or <first>-<last>, such as 1000650000/10000";
 
     /// Parses the namespace annotation [`keys::SCC_UID_RANGE`]. An invalid one is ignored, and the problem is returned.
     pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Option<Self>, Option<String>) {

@@ -15,8 +15,8 @@ use crate::{
 
 /// A problem with a pod or its settings that planning or patching worked around.
 ///
-/// The `Display` form is a single line without control characters that names the key, the value found and the
-/// accepted values. It is suitable for admission warnings, logs and events.
+/// The `Display` form is a single line without control characters that names the key, the expected values and
+/// the value found. It is suitable for admission warnings, logs and events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
@@ -26,7 +26,7 @@ pub enum Warning {
         key: &'static str,
         /// The value, quoted, escaped and truncated.
         found: String,
-        /// Problem and accepted values.
+        /// Problem and expected values.
         problem: String,
     },
     /// The namespace does not allow pods to use the annotation, which counts as absent.
@@ -271,7 +271,7 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InvalidAnnotation { key, found, problem } => {
-                write!(f, "annotation {key} is ignored: found {found}, {problem}")
+                write!(f, "annotation {key} is ignored: {problem}; found {found}")
             }
             Self::ChoiceNotAllowed { key, choices } => write!(
                 f,
@@ -281,7 +281,7 @@ impl fmt::Display for Warning {
             Self::InvalidSecuredLabel { found } => {
                 write!(
                     f,
-                    "label {} is ignored: found {found}, accepted \"true\" or \"false\"",
+                    "label {} is ignored: expected \"true\" or \"false\", found {found}",
                     keys::SECURED_LABEL
                 )
             }
@@ -304,14 +304,14 @@ impl fmt::Display for Warning {
             ),
             Self::NeverCompletes { source } => write!(
                 f,
-                "{}: \"{}\" ({source}) keeps the pod from ever completing, for plain containers do not end: accepted \"auto\" or \"native\"",
+                "{}: \"{}\" ({source}) keeps the pod from ever completing, because plain containers do not end: expected \"auto\" or \"native\"",
                 keys::SIDECAR_MODE,
                 SidecarMode::Containers
             ),
             Self::ModelStartsFirst { source } => write!(
                 f,
                 "{}: \"{}\" ({source}) starts the auditors after the model, which is a native sidecar: it is not reached, by a \
-                 startup probe either, before they are up: accepted \"auto\" or \"native\"",
+                 startup probe either, before they are up: expected \"auto\" or \"native\"",
                 keys::SIDECAR_MODE,
                 SidecarMode::Containers
             ),
@@ -322,7 +322,7 @@ impl fmt::Display for Warning {
             ),
             Self::RedirectRefused { level, source } => write!(
                 f,
-                "{}: \"{}\" ({source}) needs NET_ADMIN, which Pod Security level {level} of the namespace refuses: accepted \"{}\"",
+                "{}: \"{}\" ({source}) needs NET_ADMIN, which Pod Security level {level} of the namespace refuses: expected \"{}\"",
                 keys::INTERCEPT,
                 Intercept::Redirect,
                 Intercept::Env
@@ -423,8 +423,8 @@ impl fmt::Display for Warning {
             }
             Self::PrivilegeRemoved { container, privilege } => write!(
                 f,
-                "container {} loses securityContext.{privilege}, which leads past the auditors: accepted with an exemption of \
-                 its image, or with the annotation {}: \"true\" where the administrator allows it",
+                "container {} loses securityContext.{privilege}, which bypasses the auditors: expected an exemption of its \
+                 image, or the annotation {}: \"true\" where the administrator allows it",
                 Excerpt(container),
                 keys::KEEP_PRIVILEGES
             ),
@@ -434,7 +434,7 @@ impl fmt::Display for Warning {
                     .map_or_else(|| "valueFrom".to_owned(), |url| Excerpt(&host(url)).to_string());
                 write!(
                     f,
-                    "container {} sets {variable} itself and may pass the auditors by: found {found}, expected \"{expected}\"",
+                    "container {} sets {variable} itself and may bypass the auditors: expected \"{expected}\", found {found}",
                     Excerpt(container)
                 )
             }
@@ -446,7 +446,7 @@ impl fmt::Display for Warning {
             ),
             Self::StatusUnreadable { found } => write!(
                 f,
-                "annotation {} cannot be read and nothing is taken out: found {found}, accepted what injection writes",
+                "annotation {} cannot be parsed and nothing is removed: expected the value that injection writes, found {found}",
                 keys::STATUS
             ),
             Self::NotInjected { name } => write!(
@@ -466,7 +466,7 @@ impl fmt::Display for Warning {
             }
             Self::StatusLeftOut { size } => write!(
                 f,
-                "annotation {} is left out: with it the annotations would be {size} bytes, accepted at most {ANNOTATIONS_SIZE}",
+                "annotation {} is omitted: expected at most {ANNOTATIONS_SIZE} bytes of annotations, found {size} with it",
                 keys::STATUS
             ),
         }

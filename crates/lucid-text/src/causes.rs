@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Snafu)]
-    #[snafu(display("failed to use {url}: {source}; accepted are URLs"))]
+    #[snafu(display("failed to use {url}: {source}; expected a URL"))]
     struct InTheMiddle {
         url: &'static str,
         source: std::num::ParseIntError,
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn a_cause_that_was_said_already_is_left_out() {
         let inner = "x".parse::<u8>().context(InTheMiddleSnafu { url: "foo" });
-        let text = "failed to use foo: invalid digit found in string; accepted are URLs";
+        let text = "failed to use foo: invalid digit found in string; expected a URL";
         assert_eq!(with_causes(inner.as_ref().unwrap_err()), text);
         assert_eq!(with_causes(&inner.context(OutsideSnafu).unwrap_err()), format!("failed: {text}"));
     }

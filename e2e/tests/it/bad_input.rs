@@ -165,7 +165,7 @@ async fn invalid_annotations_are_warnings(cluster: &Cluster, operator: &Operator
         ("sidecar-mode", "\"auto\", \"containers\" or \"native\""),
         ("intercept", "\"redirect\" or \"env\""),
     ];
-    for (key, accepted) in annotations {
+    for (key, setting) in annotations {
         let key = format!("lucid.computing/{key}");
         for (number, value) in nonsense.iter().enumerate() {
             let name = format!("{}-{number}", key.rsplit_once('/').unwrap().1);
@@ -178,8 +178,8 @@ async fn invalid_annotations_are_warnings(cluster: &Cluster, operator: &Operator
             assert_eq!(chain(&stored), expected(GUARDRAILS), "{key}: {value:.20?}");
             assert_eq!(unplanned(&stored), "", "{key}: {value:.20?}");
             let says =
-                ["accepted", "known: lucid-guardrails-auditor"].iter().any(|says| warning.contains(says));
-            assert!(says && warning.contains(accepted), "{key}: {value:.20?}: {warning}");
+                ["expected", "known: lucid-guardrails-auditor"].iter().any(|says| warning.contains(says));
+            assert!(says && warning.contains(setting), "{key}: {value:.20?}: {warning}");
             assert!(warning.contains("found ") && warning.len() < 1_000, "{key}: {value:.20?}: {warning}");
             // Quoted prefix of the invalid value, with unprintable characters escaped.
             let found: String =

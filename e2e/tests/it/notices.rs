@@ -68,7 +68,7 @@ async fn owners_of_invalid_pods_have_events() {
         let event = events.iter().find(|event| said(event).3.contains(key)).unwrap();
         let (severity, reason, action, note) = said(event);
         assert_eq!((severity, reason, action), ("Warning", "InvalidAnnotation", "Inject"));
-        assert!(note.contains(found) && note.contains("accepted"), "{note}");
+        assert!(note.contains(found) && note.contains("expected"), "{note}");
         assert!(event.regarding.as_ref().unwrap().uid.is_some(), "kubectl describe would not show it");
     }
 

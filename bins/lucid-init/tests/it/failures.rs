@@ -172,7 +172,7 @@ fn invalid_input_is_reported_in_one_line_and_changes_nothing() {
         (None, "auto", &[][..], "LUCID_REDIRECT is not set"),
         (Some(""), "auto", &[], "LUCID_REDIRECT is not set"),
         (Some("{}"), "auto", &[], "missing field `version`"),
-        (Some(&*later), "auto", &[], "found version 2, accepted 1"),
+        (Some(&*later), "auto", &[], "expected version 1, found 2"),
         (Some(&*nonsense), "auto", &[], "expected value at line 1 column 1"),
         (Some(PLAN), "pf", &[], "LUCID_INIT_BACKEND is \"pf\", accepted auto, nft, iptables"),
         (Some(PLAN), "auto", &["--flush"], "found `--flush`, accepted --print"),

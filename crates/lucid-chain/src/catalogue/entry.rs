@@ -54,7 +54,7 @@ const CHAIN: &str = "did you mean chain?";
 const DEFAULTS: &str = "did you mean defaults?";
 const MANIFEST: &str = "the file is the text under `auditors.yaml` of a ConfigMap, not a manifest";
 
-pub(super) const MISSING_CHAIN: &str = "`chain` is missing, accepted a list of auditors";
+pub(super) const MISSING_CHAIN: &str = "`chain` is missing, expected a list of auditors";
 
 pub(super) static ENTRY: Shape = Shape::Map(&Fields {
     keys: &[
@@ -88,10 +88,10 @@ pub(super) static ENTRY: Shape = Shape::Map(&Fields {
 /// Checks that an entry of lucid-init sets nothing but its resources: the operator's options set its image.
 fn check_init(entry: &Map<String, Value>) -> Result<(), String> {
     let is_init = entry.get("name").and_then(Value::as_str).is_some_and(super::is_init);
-    let accepted = ["name", "description", "resources"];
-    match entry.keys().find(|key| is_init && !accepted.contains(&key.as_str())) {
+    let expected = ["name", "description", "resources"];
+    match entry.keys().find(|key| is_init && !expected.contains(&key.as_str())) {
         Some(key) => {
-            Err(format!("`{key}` of {INIT_CONTAINER}: expected only {}, found `{key}`", accepted.join(", ")))
+            Err(format!("`{key}` of {INIT_CONTAINER}: expected only {}; found `{key}`", expected.join(", ")))
         }
         None => Ok(()),
     }

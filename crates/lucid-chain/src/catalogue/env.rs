@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    scalars::{self, Found, KEY_ACCEPTED, OBJECT_ACCEPTED},
+    scalars::{self, Found, KEY_EXPECTED, OBJECT_EXPECTED},
     schema::{Fields, Shape},
 };
 
@@ -87,7 +87,7 @@ pub(super) const FIELDS: Fields = Fields {
     refused: &[],
     finish: |value, _| match value.contains_key("valueFrom") {
         true => Ok(()),
-        false => Err("`valueFrom` is missing, accepted text or a map with `valueFrom`".to_owned()),
+        false => Err("`valueFrom` is missing, expected text or a map with `valueFrom`".to_owned()),
     },
 };
 
@@ -105,7 +105,7 @@ const SOURCE: Fields = Fields {
     ],
     finish: |source, _| match source.len() {
         1 => Ok(()),
-        found => Err(format!("found {found} sources, accepted secretKeyRef or configMapKeyRef")),
+        found => Err(format!("expected secretKeyRef or configMapKeyRef, found {found} sources")),
     },
 };
 
@@ -117,10 +117,10 @@ const KEY_REF: Fields = Fields {
     ],
     refused: &[],
     finish: |found, _| {
-        let mut required = [("name", OBJECT_ACCEPTED), ("key", KEY_ACCEPTED)].into_iter();
+        let mut required = [("name", OBJECT_EXPECTED), ("key", KEY_EXPECTED)].into_iter();
         required
             .find(|(key, _)| !found.contains_key(*key))
-            .map_or(Ok(()), |(key, accepted)| Err(format!("`{key}` is missing, accepted {accepted}")))
+            .map_or(Ok(()), |(key, expected)| Err(format!("`{key}` is missing, expected {expected}")))
     },
 };
 
@@ -133,6 +133,6 @@ fn key(text: &str) -> Result<Value, String> {
         && !text.starts_with("..");
     match is_key {
         true => Ok(text.into()),
-        false => Err(format!("found {}, accepted {KEY_ACCEPTED}", Found(text))),
+        false => Err(format!("expected {KEY_EXPECTED}; found {}", Found(text))),
     }
 }

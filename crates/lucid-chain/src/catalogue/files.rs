@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{
-    scalars::{self, Found, IMAGE_ACCEPTED, OBJECT_ACCEPTED},
+    scalars::{self, Found, IMAGE_EXPECTED, OBJECT_EXPECTED},
     schema::{Fields, Shape},
 };
 use crate::keys;
@@ -21,7 +21,7 @@ const MOST: usize = 16;
 /// the kernel's file systems are not for the catalogue to replace.
 const RESERVED: [&str; 4] = ["/var/run/secrets", "/dev", "/proc", "/sys"];
 
-const PATH_ACCEPTED: &str =
+const PATH_EXPECTED: &str =
     "an absolute path such as /etc/auditor, without '.', '..', ':', double and trailing '/'";
 
 /// Files that an auditor's container mounts read-only.
@@ -161,11 +161,11 @@ pub(super) const FIELDS: Fields = Fields {
     ],
     finish: |files, _| {
         if !files.contains_key("mountPath") {
-            return Err(format!("`mountPath` is missing, accepted {PATH_ACCEPTED}"));
+            return Err(format!("`mountPath` is missing, expected {PATH_EXPECTED}"));
         }
         match files.len() {
             2 => Ok(()),
-            found => Err(format!("found {} sources, accepted configMap, secret or image", found - 1)),
+            found => Err(format!("expected one of configMap, secret, image; found {} sources", found - 1)),
         }
     },
 };
@@ -173,19 +173,19 @@ pub(super) const FIELDS: Fields = Fields {
 const CONFIG_MAP: Fields = Fields {
     keys: &[("name", Shape::Scalar(scalars::object_name))],
     refused: WHOLE,
-    finish: |source, _| required(source, "name", OBJECT_ACCEPTED),
+    finish: |source, _| required(source, "name", OBJECT_EXPECTED),
 };
 
 const SECRET: Fields = Fields {
     keys: &[("secretName", Shape::Scalar(scalars::object_name))],
     refused: WHOLE,
-    finish: |source, _| required(source, "secretName", OBJECT_ACCEPTED),
+    finish: |source, _| required(source, "secretName", OBJECT_EXPECTED),
 };
 
 const IMAGE: Fields = Fields {
     keys: &[("reference", Shape::Scalar(scalars::image)), ("pullPolicy", Shape::Scalar(pull_policy))],
     refused: &[],
-    finish: |source, _| required(source, "reference", IMAGE_ACCEPTED),
+    finish: |source, _| required(source, "reference", IMAGE_EXPECTED),
 };
 
 const WHOLE: &[(&str, &str)] = &[
@@ -194,17 +194,17 @@ const WHOLE: &[(&str, &str)] = &[
     ("defaultMode", "files are readable and not writable"),
 ];
 
-fn required(source: &Map<String, Value>, key: &str, accepted: &str) -> Result<(), String> {
+fn required(source: &Map<String, Value>, key: &str, expected: &str) -> Result<(), String> {
     match source.contains_key(key) {
         true => Ok(()),
-        false => Err(format!("`{key}` is missing, accepted {accepted}")),
+        false => Err(format!("`{key}` is missing, expected {expected}")),
     }
 }
 
 fn pull_policy(text: &str) -> Result<Value, String> {
     match text {
         "Always" | "IfNotPresent" | "Never" => Ok(text.into()),
-        _ => Err(format!("found {}, accepted Always, IfNotPresent or Never", Found(text))),
+        _ => Err(format!("expected Always, IfNotPresent or Never, found {}", Found(text))),
     }
 }
 
@@ -214,11 +214,11 @@ fn mount_path(text: &str) -> Result<Value, String> {
         !matches!(part, "" | "." | "..") && part.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':')
     };
     if parts.next() != Some("") || !parts.all(is_part) {
-        return Err(format!("found {}, accepted {PATH_ACCEPTED}", Found(text)));
+        return Err(format!("expected {PATH_EXPECTED}; found {}", Found(text)));
     }
     match RESERVED.iter().find(|reserved| overlap(text, reserved)) {
         Some(reserved) => {
-            Err(format!("found {}, accepted a path that is not {reserved}, above or below it", Found(text)))
+            Err(format!("expected a path that does not overlap {reserved}, found {}", Found(text)))
         }
         None => Ok(text.into()),
     }
@@ -236,13 +236,13 @@ fn overlap(one: &str, other: &str) -> bool {
 pub(super) fn check(entry: &Map<String, Value>) -> Result<(), String> {
     let files = entry.get("files").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if files.len() > MOST {
-        return Err(format!("`files` has {} items, accepted at most {MOST}", files.len()));
+        return Err(format!("`files`: expected at most {MOST} items, found {}", files.len()));
     }
     let paths: Vec<_> = files.iter().filter_map(|files| files["mountPath"].as_str()).collect();
     for (place, path) in paths.iter().enumerate() {
         if let Some(other) = paths[..place].iter().find(|other| overlap(path, other)) {
             return Err(format!(
-                "`files` mounts {path} and {other}, accepted paths of which none is in another one"
+                "`files`: expected mount paths that do not overlap, found {path} and {other}"
             ));
         }
     }

@@ -221,7 +221,7 @@ impl Catalogue {
     /// assert_eq!(catalogue.defaults().audit_mode, Some(AuditMode::Observe));
     ///
     /// let error = Catalogue::parse("auditors.yaml", "chain:\n- name: topics\n  image: topics\n  port: 0\n").unwrap_err();
-    /// assert_eq!(error.to_string(), "auditors.yaml: line 4, column 9: chain[0].port: found 0, accepted 1 to 65535");
+    /// assert_eq!(error.to_string(), "auditors.yaml: line 4, column 9: chain[0].port: expected 1 to 65535, found 0");
     /// # Ok::<(), lucid_chain::CatalogueError>(())
     /// ```
     ///
@@ -258,7 +258,7 @@ impl Catalogue {
     /// # Errors
     /// As [`parse`](Self::parse).
     pub fn parse_entry(origin: &str, yaml: &str) -> Result<Auditor, CatalogueError> {
-        let missing = "found nothing, accepted one auditor";
+        let missing = "expected an auditor, found nothing";
         let entry: WrittenEntry = yaml::read(origin, yaml, &entry::ENTRY, missing, &BUILTIN)?;
         entry.over(&BUILTIN).map_err(|problem| CatalogueError::new(origin, problem))
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Catalogue,
-    scalars::{self, IMAGE_ACCEPTED, NAME_ACCEPTED},
+    scalars::{self, IMAGE_EXPECTED, NAME_EXPECTED},
     stem,
 };
 
@@ -28,8 +28,8 @@ impl Preceding {
         let name = scalars::name(text)?;
         self.current = Some(text.to_owned());
         match self.names.get(stem(text)) {
-            Some(same) if *same == text => Err(format!("found {text} twice, accepted each name once")),
-            Some(same) => Err(format!("found {text}, which means the same as {same}, accepted one of them")),
+            Some(same) if *same == text => Err(format!("expected each name once, found {text} twice")),
+            Some(same) => Err(format!("expected one of {same} and {text}, which mean the same; found both")),
             None => Ok(name),
         }
     }
@@ -37,12 +37,12 @@ impl Preceding {
     /// Adds a complete entry.
     pub(super) fn add(&mut self, entry: &Map<String, Value>, base: &Catalogue) -> Result<(), String> {
         if self.count == ENTRIES {
-            return Err(format!("found more than {ENTRIES} entries, accepted at most {ENTRIES}"));
+            return Err(format!("expected at most {ENTRIES} entries, found more"));
         }
-        let missing = |key, accepted| format!("`{key}` is missing, accepted {accepted}");
-        let name = self.current.take().ok_or_else(|| missing("name", NAME_ACCEPTED))?;
+        let missing = |key, expected| format!("`{key}` is missing, expected {expected}");
+        let name = self.current.take().ok_or_else(|| missing("name", NAME_EXPECTED))?;
         if !entry.contains_key("image") && base.base_of(&name).is_none() {
-            return Err(missing("image", IMAGE_ACCEPTED));
+            return Err(missing("image", IMAGE_EXPECTED));
         }
         self.count += 1;
         self.names.insert(stem(&name).to_owned(), name);

@@ -14,7 +14,7 @@ use super::{
 /// Largest number in fields of the API (int32).
 const MOST: u32 = i32::MAX.unsigned_abs();
 
-const PATH_ACCEPTED: &str = "a path such as /health: it starts with '/' and holds visible ASCII characters";
+const PATH_EXPECTED: &str = "a path such as /health: it starts with '/' and holds visible ASCII characters";
 
 /// Probes of an auditor's container. Only probes that the catalogue entry specifies are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -155,6 +155,6 @@ fn path(text: &str) -> Result<Value, String> {
     if text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         Ok(text.into())
     } else {
-        Err(format!("found {}, accepted {PATH_ACCEPTED}", Found(text)))
+        Err(format!("expected {PATH_EXPECTED}, found {}", Found(text)))
     }
 }

@@ -28,10 +28,10 @@ pub(crate) struct Resources {
     /// Maximum quantities that the container may use.
     #[serde(default)]
     pub(crate) limits: BTreeMap<String, String>,
-    /// Smallest accepted request or limit; half of the request by default.
+    /// Smallest allowed request or limit; half of the request by default.
     #[serde(default)]
     pub(crate) min: BTreeMap<String, String>,
-    /// Largest accepted request or limit; twice the limit by default.
+    /// Largest allowed request or limit; twice the limit by default.
     #[serde(default)]
     pub(crate) max: BTreeMap<String, String>,
 }
@@ -89,10 +89,10 @@ impl Resources {
     fn check(&self) -> Result<(), String> {
         for (list, quantities) in [("requests", &self.requests), ("limits", &self.limits)] {
             for (name, quantity) in quantities {
-                if let Some((unit, accepted)) = unit(name)
+                if let Some((unit, expected)) = unit(name)
                     && !Quantity::parse(quantity).is_some_and(|size| size.is_multiple_of(unit))
                 {
-                    return Err(format!("`{list}.{name}` is {quantity}, accepted {accepted}"));
+                    return Err(format!("`{list}.{name}`: expected {expected}, found {quantity}"));
                 }
             }
         }
@@ -101,7 +101,7 @@ impl Resources {
             match self.limits.get(name) {
                 None if is_exact => {
                     return Err(format!(
-                        "`limits.{name}` is missing, accepted {request} as `requests.{name}`"
+                        "`limits.{name}` is missing, expected {request}, as in `requests.{name}`"
                     ));
                 }
                 None => {}
@@ -110,7 +110,7 @@ impl Resources {
                     if requested > limited || (is_exact && requested < limited) {
                         let at_most = if is_exact { "" } else { "at most " };
                         return Err(format!(
-                            "`requests.{name}` is {request}, accepted {at_most}`limits.{name}` {limit}"
+                            "`requests.{name}`: expected {at_most}`limits.{name}` {limit}, found {request}"
                         ));
                     }
                 }
@@ -142,7 +142,7 @@ impl Resources {
         if let Some(pages) = names.clone().find(|name| page_size(name).is_some())
             && !names.any(|name| matches!(name.as_str(), "cpu" | "memory"))
         {
-            return Err(format!("found {pages} alone, accepted with cpu or memory"));
+            return Err(format!("expected cpu or memory besides {pages}, found neither"));
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ fn name(text: &str) -> Result<Value, String> {
         Ok(text.into())
     } else {
         Err(format!(
-            "found {}, accepted cpu, memory, ephemeral-storage, hugepages-<size> or <domain>/<name>",
+            "expected cpu, memory, ephemeral-storage, hugepages-<size> or <domain>/<name>, found {}",
             Found(text)
         ))
     }
@@ -188,7 +188,7 @@ fn name(text: &str) -> Result<Value, String> {
 fn quantity(text: &str) -> Result<Value, String> {
     match Quantity::parse(text) {
         Some(_) => Ok(text.into()),
-        None => Err(format!("found {}, accepted a quantity such as 100m, 0.5 or 256Mi", Found(text))),
+        None => Err(format!("expected a quantity such as 100m, 0.5 or 256Mi, found {}", Found(text))),
     }
 }
 

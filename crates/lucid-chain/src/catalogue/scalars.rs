@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::RESERVED_ENV;
 
-pub(super) const NAME_ACCEPTED: &str =
+pub(super) const NAME_EXPECTED: &str =
     "a DNS label: at most 63 lower-case letters, digits and hyphens, a letter or digit at both ends";
-pub(super) const OBJECT_ACCEPTED: &str = "the name of an object in the pod's namespace: a DNS subdomain";
-pub(super) const KEY_ACCEPTED: &str = "a key of at most 253 letters, digits, '-', '_' and '.'";
-pub(super) const IMAGE_ACCEPTED: &str = "an image reference such as registry.example/auditor:1.0";
+pub(super) const OBJECT_EXPECTED: &str = "the name of an object in the pod's namespace: a DNS subdomain";
+pub(super) const KEY_EXPECTED: &str = "a key of at most 253 letters, digits, '-', '_' and '.'";
+pub(super) const IMAGE_EXPECTED: &str = "an image reference such as registry.example/auditor:1.0";
 
 /// Accepts any text.
 pub(super) fn text(text: &str) -> Result<Value, String> {
@@ -24,7 +24,7 @@ pub(super) fn text(text: &str) -> Result<Value, String> {
 pub(super) fn name(text: &str) -> Result<Value, String> {
     // `null` would be a DNS label.
     if is_null(text) || !is_dns_label(text) {
-        return Err(format!("found {}, accepted {NAME_ACCEPTED}", Found(text)));
+        return Err(format!("expected {NAME_EXPECTED}; found {}", Found(text)));
     }
     Ok(text.into())
 }
@@ -32,7 +32,7 @@ pub(super) fn name(text: &str) -> Result<Value, String> {
 /// Checks the name of a ConfigMap or Secret: a DNS subdomain (RFC 1123).
 pub(super) fn object_name(text: &str) -> Result<Value, String> {
     if is_null(text) || !is_dns_subdomain(text) {
-        return Err(format!("found {}, accepted {OBJECT_ACCEPTED}", Found(text)));
+        return Err(format!("expected {OBJECT_EXPECTED}, found {}", Found(text)));
     }
     Ok(text.into())
 }
@@ -41,7 +41,7 @@ pub(super) fn object_name(text: &str) -> Result<Value, String> {
 pub(super) fn image(text: &str) -> Result<Value, String> {
     // `null` would be a valid reference.
     if is_null(text) {
-        return Err(format!("found nothing, accepted {IMAGE_ACCEPTED}"));
+        return Err(format!("expected {IMAGE_EXPECTED}, found nothing"));
     }
     ImageReference::from_str(text).map_err(|error| error.to_string())?;
     Ok(text.into())
@@ -52,24 +52,24 @@ pub(super) fn boolean(text: &str) -> Result<Value, String> {
     match text {
         "true" | "True" | "TRUE" => Ok(true.into()),
         "false" | "False" | "FALSE" => Ok(false.into()),
-        _ => Err(format!("found {}, accepted true or false", Found(text))),
+        _ => Err(format!("expected true or false, found {}", Found(text))),
     }
 }
 
 /// Parses a port in decimal digits.
 pub(super) fn port(text: &str) -> Result<Value, String> {
     let port = crate::port::parse(text).map(|port| port.get().into());
-    port.ok_or_else(|| format!("found {}, accepted 1 to 65535", Found(text)))
+    port.ok_or_else(|| format!("expected 1 to 65535, found {}", Found(text)))
 }
 
 /// Parses a whole number in decimal digits, without a sign.
-pub(super) fn number(text: &str, accepted: RangeInclusive<u32>) -> Result<Value, String> {
+pub(super) fn number(text: &str, expected: RangeInclusive<u32>) -> Result<Value, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = digits.then(|| text.parse().ok()).flatten().filter(|number| accepted.contains(number));
+    let number = digits.then(|| text.parse().ok()).flatten().filter(|number| expected.contains(number));
     number.map(Value::from).ok_or_else(|| {
-        let (least, most) = accepted.into_inner();
-        let accepted = if least == most { least.to_string() } else { format!("{least} to {most}") };
-        format!("found {}, accepted {accepted}", Found(text))
+        let (least, most) = expected.into_inner();
+        let expected = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        format!("expected {expected}, found {}", Found(text))
     })
 }
 
@@ -78,14 +78,14 @@ pub(super) fn env_name(text: &str) -> Result<Value, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if RESERVED_ENV.contains(&text) {
         Err(format!(
-            "found {text}, which Lucid sets itself, accepted any name but {}",
+            "expected any name except {}, which Lucid sets itself; found {text}",
             RESERVED_ENV.join(", ")
         ))
     } else if !text.is_empty() && text.bytes().all(allowed) && !text.as_bytes()[0].is_ascii_digit() {
         Ok(text.into())
     } else {
         Err(format!(
-            "found {}, accepted a name of letters, digits, '-', '_' and '.' that starts with no digit",
+            "expected a name of letters, digits, '-', '_' and '.' that does not start with a digit; found {}",
             Found(text)
         ))
     }

@@ -34,7 +34,7 @@ const TEXT_BYTES: usize = 4 * 1024;
 /// Maximum number of members of a map or list within an entry.
 const MEMBERS: usize = 64;
 
-/// Returns the value of a text, or the problem with it and what is accepted.
+/// Returns the value of a text, or an error that names the expected values.
 pub(super) type Parse = fn(&str) -> Result<Value, String>;
 
 /// Form of a value.
@@ -70,7 +70,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    fn accepted(&self) -> String {
+    fn expected(&self) -> String {
         self.keys.iter().map(|(key, _)| *key).collect::<Vec<_>>().join(", ")
     }
 
@@ -78,12 +78,19 @@ impl Fields {
         if let Some((_, shape)) = self.keys.iter().find(|(known, _)| *known == key) {
             return Ok(shape);
         }
-        let accepted = self.accepted();
+        let expected = self.expected();
+        let one_of = if self.keys.len() == 1 { "" } else { "one of " };
         Err(match self.refused.iter().find(|(refused, _)| comparable(refused) == comparable(key)) {
-            Some((refused, reason)) => format!("found the key {refused}, accepted {accepted}: {reason}"),
+            Some((refused, reason)) => {
+                format!("unexpected key {refused}, expected {one_of}{expected}: {reason}")
+            }
             None => {
                 let meant = self.suggestion(key).map(|meant| format!("; did you mean {meant}?"));
-                format!("unknown key {}, accepted {accepted}{}", Excerpt(key), meant.unwrap_or_default())
+                format!(
+                    "unknown key {}, expected {one_of}{expected}{}",
+                    Excerpt(key),
+                    meant.unwrap_or_default()
+                )
             }
         })
     }
@@ -162,13 +169,13 @@ impl<'a> Context<'a> {
 
     fn spend(&self, text: &str) -> Result<(), String> {
         if text.len() > TEXT_BYTES {
-            return Err(format!("found {} bytes, accepted at most {TEXT_BYTES} in one value", text.len()));
+            return Err(format!("expected at most {TEXT_BYTES} bytes in one value, found {}", text.len()));
         }
         // The additional byte charges empty texts.
         let room = self.room.get().checked_sub(text.len() + 1);
-        self.room.set(room.ok_or_else(|| {
-            format!("found more than {ENTRY_BYTES} bytes in one entry, accepted at most {ENTRY_BYTES}")
-        })?);
+        self.room.set(
+            room.ok_or_else(|| format!("expected at most {ENTRY_BYTES} bytes in one entry, found more"))?,
+        );
         Ok(())
     }
 }
@@ -213,7 +220,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
             Shape::List(_) => f.write_str("a list of values"),
             Shape::Entries(_) => f.write_str("a list of auditors"),
             Shape::Names(..) => f.write_str("a map from names to values"),
-            Shape::Map(fields) => write!(f, "a map with the keys {}", fields.accepted()),
+            Shape::Map(fields) => write!(f, "a map with the keys {}", fields.expected()),
         }
     }
 
@@ -240,8 +247,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-        static FULL: Shape =
-            Shape::Scalar(|_| Err(format!("found more than {MEMBERS} items, accepted at most {MEMBERS}")));
+        static FULL: Shape = Shape::Scalar(|_| Err(format!("expected at most {MEMBERS} items, found more")));
         let mut items = Vec::new();
         loop {
             let shape = match self.shape {
@@ -257,7 +263,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
             items.push(item);
         }
         if matches!(self.shape, Shape::Entries(_)) && items.is_empty() {
-            return Err(A::Error::custom("found an empty list, accepted at least one auditor"));
+            return Err(A::Error::custom("expected at least one auditor, found an empty list"));
         }
         Ok(items.into())
     }
@@ -270,9 +276,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
                 return Err(A::Error::custom(match shape {
                     // An empty value is ambiguous: it could mean no probe or the default probe.
                     Shape::Map(_) => {
-                        format!("`{key}` has no value, accepted a map ({{}} for the default probe)")
+                        format!("`{key}` has no value, expected a map ({{}} for the default probe)")
                     }
-                    _ => format!("{} has no value, accepted text (\"\" for an empty one)", Excerpt(&key)),
+                    _ => format!("{} has no value, expected text (\"\" for an empty one)", Excerpt(&key)),
                 }));
             }
             members.insert(key, value);
@@ -351,16 +357,16 @@ impl Key<'_> {
     fn shape(&self, key: &str) -> Result<&'static Shape, String> {
         self.of.context.spend(key)?;
         let shape = match self.of.shape {
-            Shape::Names(..) if is_null(key) => return Err("found nothing, accepted a name".to_owned()),
+            Shape::Names(..) if is_null(key) => return Err("expected a name, found nothing".to_owned()),
             Shape::Names(parse, value) => parse(key).map(|_| *value)?,
             Shape::Map(fields) => fields.shape(key)?,
             _ => return Err("found a map".to_owned()),
         };
         if self.members.contains_key(key) {
-            return Err(format!("found the key {} twice, accepted each key once", Excerpt(key)));
+            return Err(format!("expected each key once, found {} twice", Excerpt(key)));
         }
         if self.members.len() == MEMBERS {
-            return Err(format!("found more than {MEMBERS} names, accepted at most {MEMBERS}"));
+            return Err(format!("expected at most {MEMBERS} names, found more"));
         }
         Ok(shape)
     }

@@ -99,7 +99,7 @@ const CAPABILITIES: Fields = Fields {
         (
             "add",
             Shape::List(&Shape::Scalar(|text| {
-                Err(format!("found {}, accepted no capability: {TIGHTEN}", Found(text)))
+                Err(format!("expected no capability, found {}: {TIGHTEN}", Found(text)))
             })),
         ),
         ("drop", Shape::List(&Shape::Scalar(scalars::text))),
@@ -108,7 +108,7 @@ const CAPABILITIES: Fields = Fields {
     finish: |capabilities, _| match capabilities.get("drop").and_then(Value::as_array) {
         Some(dropped) if !dropped.iter().any(|name| name == "ALL") => {
             let first = dropped.first().and_then(Value::as_str).unwrap_or_default();
-            Err(format!("`drop` is {}, accepted ALL: {TIGHTEN}", Found(first)))
+            Err(format!("`drop`: expected ALL, found {}: {TIGHTEN}", Found(first)))
         }
         _ => Ok(()),
     },
@@ -125,37 +125,36 @@ const SE_LINUX_REASON: &str = "who chooses it can reach what belongs to other co
 const SECCOMP: Fields = Fields {
     keys: &[("type", Shape::Scalar(profile_type)), ("localhostProfile", Shape::Scalar(seccomp_path))],
     refused: &[],
-    finish: |profile, _| check_profile(profile, SECCOMP_ACCEPTED),
+    finish: |profile, _| check_profile(profile, SECCOMP_EXPECTED),
 };
 
 const APP_ARMOR: Fields = Fields {
     keys: &[("type", Shape::Scalar(profile_type)), ("localhostProfile", Shape::Scalar(app_armor_name))],
     refused: &[],
-    finish: |profile, _| check_profile(profile, APP_ARMOR_ACCEPTED),
+    finish: |profile, _| check_profile(profile, APP_ARMOR_EXPECTED),
 };
 
-const SECCOMP_ACCEPTED: &str = "a relative path of at most 4095 bytes without \"..\"";
-const APP_ARMOR_ACCEPTED: &str = "the name of a loaded profile, at most 4095 bytes";
+const SECCOMP_EXPECTED: &str = "a relative path of at most 4095 bytes without \"..\"";
+const APP_ARMOR_EXPECTED: &str = "the name of a loaded profile, at most 4095 bytes";
 const TYPES: &str = "RuntimeDefault or Localhost";
 
-fn check_profile(profile: &Map<String, Value>, accepted: &str) -> Result<(), String> {
+fn check_profile(profile: &Map<String, Value>, expected: &str) -> Result<(), String> {
     let is_local = profile.get("type").map(|name| name == "Localhost");
     match (is_local, profile.contains_key("localhostProfile")) {
-        (None, _) => Err(format!("`type` is missing, accepted {TYPES}")),
-        (Some(true), false) => Err(format!("`localhostProfile` is missing, accepted {accepted}")),
-        (Some(false), true) => Err(
-            "found `localhostProfile` with the type RuntimeDefault, accepted only with the type Localhost"
-                .to_owned(),
-        ),
+        (None, _) => Err(format!("`type` is missing, expected {TYPES}")),
+        (Some(true), false) => Err(format!("`localhostProfile` is missing, expected {expected}")),
+        (Some(false), true) => {
+            Err("`localhostProfile`: expected the type Localhost, found RuntimeDefault".to_owned())
+        }
         _ => Ok(()),
     }
 }
 
 /// Accepts only the value of the hardened default.
-fn only(accepted: &str, text: &str) -> Result<Value, String> {
-    match text == accepted {
+fn only(expected: &str, text: &str) -> Result<Value, String> {
+    match text == expected {
         true => Ok(text.into()),
-        false => Err(format!("found {}, accepted {accepted}: {TIGHTEN}", Found(text))),
+        false => Err(format!("expected {expected}, found {}: {TIGHTEN}", Found(text))),
     }
 }
 
@@ -175,28 +174,28 @@ fn group(text: &str) -> Result<Value, String> {
 fn profile_type(text: &str) -> Result<Value, String> {
     match text {
         "RuntimeDefault" | "Localhost" => Ok(text.into()),
-        _ => Err(format!("found {}, accepted {TYPES}: {TIGHTEN}", Found(text))),
+        _ => Err(format!("expected {TYPES}, found {}: {TIGHTEN}", Found(text))),
     }
 }
 
 fn seccomp_path(text: &str) -> Result<Value, String> {
     let is_relative = !text.starts_with('/') && text.split('/').all(|part| part != "..");
-    profile_name(text, is_relative, SECCOMP_ACCEPTED)
+    profile_name(text, is_relative, SECCOMP_EXPECTED)
 }
 
 /// Accepts absolute paths, because AppArmor profiles may be named after a program, but not `unconfined`, which
 /// disables AppArmor.
 fn app_armor_name(text: &str) -> Result<Value, String> {
-    profile_name(text, !text.eq_ignore_ascii_case("unconfined"), APP_ARMOR_ACCEPTED)
+    profile_name(text, !text.eq_ignore_ascii_case("unconfined"), APP_ARMOR_EXPECTED)
 }
 
-fn profile_name(text: &str, is_accepted: bool, accepted: &str) -> Result<Value, String> {
+fn profile_name(text: &str, is_accepted: bool, expected: &str) -> Result<Value, String> {
     let is_name = !is_null(text)
         && text.len() <= PROFILE_BYTES
         && text.trim() == text
         && !text.chars().any(char::is_control);
     match is_name && is_accepted {
         true => Ok(text.into()),
-        false => Err(format!("found {}, accepted {accepted}", Found(text))),
+        false => Err(format!("expected {expected}, found {}", Found(text))),
     }
 }

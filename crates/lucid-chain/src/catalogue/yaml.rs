@@ -94,11 +94,11 @@ pub(super) fn read<T: DeserializeOwned>(
 /// Bounds the cost of parsing.
 fn check_size(yaml: &str) -> Result<(), String> {
     if yaml.len() > FILE_BYTES {
-        return Err(format!("found {} bytes, accepted at most {FILE_BYTES}", yaml.len()));
+        return Err(format!("expected at most {FILE_BYTES} bytes, found {}", yaml.len()));
     }
     let openings = yaml.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
     if openings > OPENINGS {
-        return Err(format!("found {openings} times '[' or '{{', accepted at most {OPENINGS}"));
+        return Err(format!("expected '[' or '{{' at most {OPENINGS} times, found {openings}"));
     }
     Ok(())
 }

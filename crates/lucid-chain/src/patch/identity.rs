@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{pod::PodView, volume::TOKEN_PATH};
 
 /// Environment variables that the Amazon EKS Pod Identity Webhook and Azure AD Workload Identity add to every
-/// container of a pod, with the accepted form of their values. Auditors may have them in addition to their plan.
+/// container of a pod, with the expected form of their values. Auditors may have them in addition to their plan.
 ///
 /// Variables that name an identity (`AWS_ROLE_ARN`, `AZURE_CLIENT_ID`, `AZURE_TENANT_ID`) are excluded: only the
 /// catalogue chooses the identity of an auditor.
@@ -23,7 +23,7 @@ pub const VARIABLES: [(&str, IdentityForm); 8] = [
     ("AZURE_FEDERATED_TOKEN_FILE", IdentityForm::TokenFile),
 ];
 
-/// Accepted form of the value of one of [`VARIABLES`].
+/// Expected form of the value of one of [`VARIABLES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdentityForm {

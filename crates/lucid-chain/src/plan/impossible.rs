@@ -40,32 +40,32 @@ pub enum ImpossibleReason {
     },
     /// The pod has no containers.
     #[snafu(display(
-        "failed to make an auditor chain: spec.containers is empty, accepted at least one container"
+        "failed to make an auditor chain: spec.containers is empty, expected at least one container"
     ))]
     NoContainers,
     /// The pod is for Windows nodes; auditors run on Linux.
     #[snafu(display(
-        "failed to make an auditor chain: spec.os.name is windows, accepted linux, for which auditors are made"
+        "failed to make an auditor chain: expected spec.os.name linux, on which auditors run, found windows"
     ))]
     Windows,
     /// The pod uses the node's network namespace, in which the rules would redirect traffic of the whole node.
     #[snafu(display(
-        "failed to redirect traffic to the auditors: spec.hostNetwork is true, and the rules would hold for the whole node; \
-         accepted false, or in mode audit the annotation {}: \"{}\"",
+        "failed to redirect traffic to the auditors: spec.hostNetwork is true, and the rules would apply to the whole node; \
+         expected false, or in mode audit the annotation {}: \"{}\"",
         keys::INTERCEPT, Intercept::Env.as_str()
     ))]
     HostNetwork,
     /// Applications get the address of a chain that leads nowhere.
     #[snafu(display(
         "failed to find a destination of outbound traffic: {} is outbound, without network rules no other host is known, and \
-         no container declares the model's port; accepted a URL in {}, the model's port in {}, or {}: \"{}\"",
+         no container declares the model's port; expected a URL in {}, the model's port in {}, or {}: \"{}\"",
         keys::DIRECTION, keys::UPSTREAM, keys::TARGET_PORT, keys::INTERCEPT, Intercept::Redirect.as_str()
     ))]
     NoDestination,
     /// Without network rules, calls to the model in the pod and to the upstream cannot be told apart.
     #[snafu(display(
         "failed to separate inbound from outbound traffic: {} is both with the upstream {upstream}, and there are no network \
-         rules; accepted {}: \"{}\", or direction inbound or outbound",
+         rules; expected {}: \"{}\", or direction inbound or outbound",
         keys::DIRECTION, keys::INTERCEPT, Intercept::Redirect.as_str()
     ))]
     AmbiguousDestination {
@@ -74,7 +74,7 @@ pub enum ImpossibleReason {
     },
     /// The upstream is the pod itself.
     #[snafu(display(
-        "failed to send outbound traffic to {upstream} ({}): {host} is this pod, and the calls would come back; accepted \
+        "failed to send outbound traffic to {upstream} ({}): {host} is this pod, and the calls would come back; expected \
          another host, or the port of a model in this pod in {}",
         keys::UPSTREAM,
         keys::TARGET_PORT
@@ -87,7 +87,7 @@ pub enum ImpossibleReason {
     },
     /// No server can be reached at the address of the upstream.
     #[snafu(display(
-        "failed to send outbound traffic to {upstream} ({}): {host} is a link-local, multicast or broadcast address; accepted \
+        "failed to send outbound traffic to {upstream} ({}): {host} is a link-local, multicast or broadcast address; expected \
          the name or another address of a host",
         keys::UPSTREAM
     ))]
@@ -99,7 +99,7 @@ pub enum ImpossibleReason {
     },
     /// The allow list does not contain the upstream.
     #[snafu(display(
-        "failed to send outbound traffic to {upstream} ({}): it is not among the allowed hosts, accepted {allowed} ({})",
+        "failed to send outbound traffic to {upstream} ({}): it is not among the allowed hosts, expected {allowed} ({})",
         keys::UPSTREAM,
         keys::ALLOWED_HOSTS
     ))]
@@ -117,7 +117,7 @@ pub enum ImpossibleReason {
     },
     /// Several ports of the model need auditors with a listener for each.
     #[snafu(display(
-        "failed to guard the ports {ports} of the model: auditor {auditor} listens on one port; accepted one port in {}, or \
+        "failed to guard the ports {ports} of the model: auditor {auditor} listens on one port; expected one port in {}, or \
          routes: true in the entry of the auditor, if it serves LUCID_ROUTES",
         keys::TARGET_PORT
     ))]

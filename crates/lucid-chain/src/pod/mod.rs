@@ -402,14 +402,14 @@ const MAX_NAME: usize = 253;
 
 fn check_count(found: usize, most: usize) -> Result<(), Error> {
     match found > most {
-        true => Err(Error::new(format_args!("found {found} items, accepted at most {most}"))),
+        true => Err(Error::new(format_args!("expected at most {most} items, found {found}"))),
         false => Ok(()),
     }
 }
 
 /// Returns the error for the name of the item of a list.
 fn too_long(index: usize, name: &str) -> Error {
-    let problem = format_args!("found {} bytes, accepted at most {MAX_NAME}", name.len());
+    let problem = format_args!("expected at most {MAX_NAME} bytes, found {}", name.len());
     Error::new(problem).within("name").within(&format!("[{index}]"))
 }
 

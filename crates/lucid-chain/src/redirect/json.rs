@@ -64,14 +64,14 @@ impl<'de> Deserialize<'de> for Port {
         let port = found.as_u64().and_then(|number| u16::try_from(number).ok()).and_then(NonZeroU16::new);
         port.map(Self).ok_or_else(|| {
             let found = found.to_string();
-            D::Error::custom(format_args!("found {}, accepted a port from 1 to 65535", Excerpt(&found)))
+            D::Error::custom(format_args!("expected a port from 1 to 65535, found {}", Excerpt(&found)))
         })
     }
 }
 
 impl Redirect {
-    /// Parses the output of [`Redirect::to_json`]. Every member except `exit`, `routes` and `open` is required, may occur
-    /// only once, and no others are accepted.
+    /// Parses the output of [`Redirect::to_json`]. Every member except `exit`, `routes` and `open` is required and
+    /// may occur only once; other members are rejected.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl Redirect {
     pub fn from_json(json: &str) -> Result<Self, RedirectError> {
         ensure!(
             json.len() <= LONGEST,
-            RedirectSnafu { problem: format!("found {} bytes, accepted at most {LONGEST}", json.len()) }
+            RedirectSnafu { problem: format!("expected at most {LONGEST} bytes, found {}", json.len()) }
         );
         // Check the version first, because other versions may have other members.
         let Versioned { version } = read(json)?;
@@ -88,7 +88,7 @@ impl Redirect {
             version == VERSION,
             RedirectSnafu {
                 problem: format!(
-                    "found version {version}, accepted {VERSION}: {} and the operator must be of the same release",
+                    "expected version {VERSION}, found {version}: {} and the operator must be of the same release",
                     keys::INIT_CONTAINER
                 )
             }

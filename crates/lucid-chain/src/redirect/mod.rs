@@ -139,41 +139,37 @@ impl Redirect {
             // The intake of outbound traffic is a hop besides the auditors.
             ensure!(
                 hops.len() <= MAX_CHAIN,
-                RedirectSnafu { problem: format!("chain is too long, accepted 1 to {MAX_CHAIN} auditors") }
+                RedirectSnafu { problem: format!("chain is longer than the limit of {MAX_CHAIN} auditors") }
             );
             let position = hops.len() + 1;
             ensure!(
                 (1..=MAX_UID).contains(&uid),
                 RedirectSnafu {
-                    problem: format!("uid of auditor {position} is {uid}, accepted 1 to {MAX_UID}")
+                    problem: format!("uid of auditor {position}: expected 1 to {MAX_UID}, found {uid}")
                 }
             );
             ensure!(
                 uids.insert(uid),
                 RedirectSnafu {
-                    problem: format!(
-                        "uid {uid} of auditor {position} is an earlier auditor's too, accepted one uid for each"
-                    )
+                    problem: format!("uid {uid} of auditor {position} is already used by an earlier auditor")
                 }
             );
             if let Some(holder) = ports.insert(port, format!("auditor {position}")) {
-                let problem = format!(
-                    "port {port} of auditor {position} is the one of {holder} too, accepted one port for each"
-                );
+                let problem = format!("port {port} of auditor {position} is already used by {holder}");
                 return RedirectSnafu { problem }.fail();
             }
             hops.push(Hop { uid, port });
         }
         ensure!(
             !hops.is_empty(),
-            RedirectSnafu { problem: format!("chain is empty, accepted 1 to {MAX_CHAIN} auditors") }
+            RedirectSnafu { problem: format!("chain is empty, expected 1 to {MAX_CHAIN} auditors") }
         );
 
         let mut outbound_ports = BTreeSet::new();
         for port in outbound {
             ensure!(
                 outbound_ports.insert(port),
-                RedirectSnafu { problem: format!("outbound port {port} comes twice, accepted each once") }
+                RedirectSnafu { problem: format!("expected each outbound port once, found {port} twice") }
             );
         }
         let uids = hops.iter().map(|hop| hop.uid).collect();
@@ -238,9 +234,7 @@ impl Redirect {
         let is_taken = self.route.ports().any(|port| port == exit);
         ensure!(
             !is_taken,
-            RedirectSnafu {
-                problem: format!("exit {exit} is taken in the chain, accepted a port of its own")
-            }
+            RedirectSnafu { problem: format!("exit port {exit} is already used by the chain") }
         );
         self.exit = Some(exit);
         Ok(self)

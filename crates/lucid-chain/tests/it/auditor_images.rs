@@ -43,9 +43,9 @@ fn an_entry_inherits_omitted_keys() {
 #[test]
 fn a_namespace_cannot_replace_the_hop_of_outbound_traffic() {
     for (entry, says) in [
-        ("name: lucid-egress, image: evil.test/x", "image is not the namespace's to set"),
-        ("name: egress, env: {LUCID_UPSTREAM_CA: x}", "env is not the namespace's to set"),
-        ("name: lucid-egress, serviceAccountToken: true", "found serviceAccountToken: true, accepted false"),
+        ("name: lucid-egress, image: evil.test/x", "a namespace cannot set image"),
+        ("name: egress, env: {LUCID_UPSTREAM_CA: x}", "a namespace cannot set env"),
+        ("name: lucid-egress, serviceAccountToken: true", "expected serviceAccountToken: false, found true"),
     ] {
         let error = read(&format!("chain: [{{name: pii}}, {{{entry}}}]"), "").unwrap_err();
         assert!(error.contains(says), "{entry}: {error}");
@@ -82,7 +82,7 @@ fn code_and_its_environment_need_an_allowed_image() {
             let name = if entry.contains("other") { "other" } else { "pii" };
             for part in [
                 "ConfigMap team-a/lucid-auditor-chain, auditors.yaml",
-                &format!("auditor {name}: {key} is not the namespace's to set"),
+                &format!("auditor {name}: a namespace cannot set {key}"),
                 "annotation lucid.computing/auditor-images",
             ] {
                 assert!(error.contains(part), "{entry} {images}: {error}");
@@ -115,7 +115,7 @@ fn an_image_volume_needs_permission_like_an_image() {
         match read(&yaml, images) {
             Ok(_) => assert!(is_allowed, "{yaml}"),
             Err(error) => {
-                assert!(!is_allowed && error.contains("files is not the namespace's to set"), "{error}")
+                assert!(!is_allowed && error.contains("a namespace cannot set files"), "{error}")
             }
         }
     }

@@ -4,16 +4,16 @@ use crate::common::*;
 use lucid_chain::{Decision, Inputs, MAX_CHAIN, Plan, PodView, keys, plan};
 use serde_json::{Value, json};
 
-/// Annotations with a setting, and the accepted values that their warnings name.
+/// Annotations with a setting, and the expected values that their warnings name.
 const SETTINGS: [(&str, &str); 8] = [
     (keys::AUDITOR_CHAIN, "lucid-injection-auditor|auditor names separated by commas|at most 128"),
     (keys::AUDITORS, "lucid-injection-auditor|auditor names separated by commas|at most 128"),
-    (keys::AUDIT_MODE, r#"accepted "enforce" or "observe""#),
-    (keys::SKIP_AUDIT, r#"accepted "true" or "false""#),
-    (keys::TARGET_PORT, "accepted a port from 1 to 65535"),
-    (keys::DIRECTION, r#"accepted "inbound", "outbound" or "both""#),
-    (keys::SIDECAR_MODE, r#"accepted "auto", "containers" or "native""#),
-    (keys::INTERCEPT, r#"accepted "redirect" or "env""#),
+    (keys::AUDIT_MODE, r#"expected "enforce" or "observe""#),
+    (keys::SKIP_AUDIT, r#"expected "true" or "false""#),
+    (keys::TARGET_PORT, "expected a port from 1 to 65535"),
+    (keys::DIRECTION, r#"expected "inbound", "outbound" or "both""#),
+    (keys::SIDECAR_MODE, r#"expected "auto", "containers" or "native""#),
+    (keys::INTERCEPT, r#"expected "redirect" or "env""#),
 ];
 
 /// Values that are invalid for every annotation.
@@ -119,13 +119,13 @@ fn invalid_annotations_are_ignored_with_a_warning() {
     let configuration = with_rules();
     let untouched = manifests(&planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None)));
     for value in invalid_values().into_iter().chain(oversized_values()) {
-        for (key, accepted) in SETTINGS {
+        for (key, expected) in SETTINGS {
             let shown: String = value.chars().take(40).collect();
             let outcome = outcome_in(&pod(json!({key: value}), &[5000]), &configuration, None);
             let said = warnings(&outcome);
             let [warning] = &said[..] else { panic!("{key} {shown}: {said:?}") };
-            assert!(warning.starts_with(&format!("annotation {key} is ignored: found \"")), "{warning}");
-            assert!(accepted.split('|').any(|accepted| warning.contains(accepted)), "{warning}");
+            assert!(warning.starts_with(&format!("annotation {key} is ignored: ")), "{warning}");
+            assert!(expected.split('|').any(|expected| warning.contains(expected)), "{warning}");
             let start: String =
                 shown.chars().take_while(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\')).collect();
             assert!(warning.contains(&format!("found \"{start}")), "{warning}");
@@ -199,7 +199,7 @@ fn an_invalid_label_triggers_nothing_but_a_warning() {
         let said = warnings(&outcome);
         let [warning] = &said[..] else { panic!("{said:?}") };
         assert!(
-            warning.contains(keys::SECURED_LABEL) && warning.contains(r#"accepted "true" or "false""#),
+            warning.contains(keys::SECURED_LABEL) && warning.contains(r#"expected "true" or "false""#),
             "{warning}"
         );
         assert!(!warning.contains(char::is_control) && warning.chars().count() <= 256, "{warning}");

@@ -67,8 +67,11 @@ fn an_invalid_catalogue_is_rejected_with_origin_line_and_key() {
     let cases = cases.map(|(expected, yaml)| (expected, format!("{yaml}\n")));
     let more = [
         ("line 1, column 1: `chain` is missing", ""),
-        ("line 3, column 10: chain[0].image: found nothing", "\u{feff}chain:\n- name: a\n  image: ''\n"),
-        ("line 1, column 1: unknown key \"chains\", accepted chain, defaults", "\u{feff}chains: []\n"),
+        (
+            "line 3, column 10: chain[0].image: expected an image reference such as registry.example/auditor:1.0, found nothing",
+            "\u{feff}chain:\n- name: a\n  image: ''\n",
+        ),
+        ("line 1, column 1: unknown key \"chains\", expected one of chain, defaults", "\u{feff}chains: []\n"),
     ];
     let mut wrong = Vec::new();
     for (expected, yaml) in cases.chain(more.map(|(expected, yaml)| (expected, yaml.to_owned()))) {
@@ -87,7 +90,7 @@ fn a_catalogue_may_not_set_reserved_variables() {
     for name in RESERVED_ENV {
         let yaml = format!("chain: [{{name: a, image: a, env: {{{name}: x}}}}]");
         let error = Catalogue::parse("auditors.yaml", &yaml).unwrap_err();
-        assert!(error.to_string().contains(&format!("found {name}, which Lucid sets itself")), "{error}");
+        assert!(error.to_string().contains(&format!("which Lucid sets itself; found {name}")), "{error}");
     }
 }
 
@@ -110,7 +113,7 @@ fn routes_are_served_by_built_in_images_and_where_an_entry_says_so() {
         assert_eq!(found, expected, "{entry}");
     }
     let error = refusal("chain: [{name: own, image: own, routes: yes}]");
-    assert!(error.contains("chain[0].routes: found yes, accepted true or false"), "{error}");
+    assert!(error.contains("chain[0].routes: expected true or false, found yes"), "{error}");
 }
 
 #[test]
@@ -134,11 +137,11 @@ fn an_unknown_key_is_rejected_with_the_key_it_stands_for() {
     for (yaml, expected) in [
         (
             "auditors: [{name: a, image: a}]",
-            "found the key auditors, accepted chain, defaults: did you mean chain?",
+            "unexpected key auditors, expected one of chain, defaults: did you mean chain?",
         ),
         ("sidecars: []", "did you mean chain?"),
         ("Catalogue: []", "did you mean chain?"),
-        ("chains: []", "accepted chain, defaults; did you mean chain?"),
+        ("chains: []", "expected one of chain, defaults; did you mean chain?"),
         ("CHAIN: []", "did you mean chain?"),
         ("default: {}", "did you mean defaults?"),
         ("settings: {}", "did you mean defaults?"),

@@ -149,7 +149,7 @@ fn the_namespace_takes_precedence_over_resources_of_the_cluster() {
 fn an_entry_of_the_init_container_has_only_resources() {
     for (key, value) in [("image", "a"), ("port", "1"), ("env", "{A: b}"), ("serviceAccountToken", "true")] {
         let message = refusal(&format!("chain: [{{name: lucid-init, resources: {{}}, {key}: {value}}}]"));
-        let says = format!("expected only name, description, resources, found `{key}`");
+        let says = format!("expected only name, description, resources; found `{key}`");
         assert!(message.contains(&says), "{message}");
     }
     assert!(Catalogue::builtin().resolve("lucid-init").is_err());

@@ -169,55 +169,61 @@ fn a_changed_mount_or_variable_is_a_difference() {
 #[test]
 fn invalid_values_are_rejected_with_their_line() {
     for (members, says) in [
-        ("env: {A: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}}", "found the key fieldRef"),
+        ("env: {A: {valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}}", "unexpected key fieldRef"),
         (
             "env: {A: {valueFrom: {}}}",
-            "env.A.valueFrom: found 0 sources, accepted secretKeyRef or configMapKeyRef",
+            "env.A.valueFrom: expected secretKeyRef or configMapKeyRef, found 0 sources",
         ),
         ("env: {B: {}, A: {valueFrom: {secretKeyRef: {name: a, key: b}}}}", "env.B: `valueFrom` is missing"),
         ("env: {A: {valueFrom: {secretKeyRef: {name: a}}}}", "secretKeyRef: `key` is missing"),
-        ("env: {A: {valueFrom: {secretKeyRef: {name: a/b, key: c}}}}", "secretKeyRef.name: found \"a/b\""),
-        ("env: {A: {valueFrom: {secretKeyRef: {name: a, key: ../c}}}}", "secretKeyRef.key: found"),
+        ("env: {A: {valueFrom: {secretKeyRef: {name: a/b, key: c}}}}", "found \"a/b\""),
+        (
+            "env: {A: {valueFrom: {secretKeyRef: {name: a, key: ../c}}}}",
+            "secretKeyRef.key: expected a key of at most 253 letters",
+        ),
         (
             "env: {A: {valueFrom: {secretKeyRef: {name: a, key: b}, configMapKeyRef: {name: a, key: b}}}}",
             "found 2 sources",
         ),
         (
             "env: {PORT: {valueFrom: {secretKeyRef: {name: a, key: b}}}}",
-            "found PORT, which Lucid sets itself",
+            "which Lucid sets itself; found PORT",
         ),
         ("env: {A: [valueFrom]}", "invalid type: sequence"),
         ("env: {A: {valueFrom: }}", "`valueFrom` has no value"),
         ("env: {A: {fieldRef: {}}}", "invalid type: map"),
         ("files: [{configMap: {name: a}}]", "files[0]: `mountPath` is missing"),
-        ("files: [{mountPath: /a}]", "found 0 sources, accepted configMap, secret or image"),
+        ("files: [{mountPath: /a}]", "expected one of configMap, secret, image; found 0 sources"),
         ("files: [{mountPath: /a, configMap: {name: a}, secret: {secretName: b}}]", "found 2 sources"),
         ("files: [{mountPath: /a, configMap: }]", "`configMap` has no value"),
         ("files: [{mountPath: /a, configMap: {}}]", "configMap: `name` is missing"),
-        ("files: [{mountPath: /a, secret: {name: a}}]", "unknown key \"name\", accepted secretName"),
-        ("files: [{mountPath: /a, hostPath: {path: /}}]", "found the key hostPath"),
-        ("files: [{mountPath: /a, subPath: b, configMap: {name: a}}]", "found the key subPath"),
+        ("files: [{mountPath: /a, secret: {name: a}}]", "unknown key \"name\", expected secretName"),
+        ("files: [{mountPath: /a, hostPath: {path: /}}]", "unexpected key hostPath"),
+        ("files: [{mountPath: /a, subPath: b, configMap: {name: a}}]", "unexpected key subPath"),
         ("files: [{mountPath: /a, image: {reference: NOT AN IMAGE}}]", "image.reference"),
         (
             "files: [{mountPath: /a, image: {reference: a, pullPolicy: Sometimes}}]",
-            "accepted Always, IfNotPresent or Never",
+            "expected Always, IfNotPresent or Never",
         ),
-        ("files: [{mountPath: a, configMap: {name: a}}]", "found a, accepted an absolute path"),
-        ("files: [{mountPath: /, configMap: {name: a}}]", "accepted an absolute path"),
-        ("files: [{mountPath: /a/../var, configMap: {name: a}}]", "accepted an absolute path"),
-        ("files: [{mountPath: '/a:b', configMap: {name: a}}]", "accepted an absolute path"),
+        ("files: [{mountPath: a, configMap: {name: a}}]", "expected an absolute path"),
+        ("files: [{mountPath: /, configMap: {name: a}}]", "expected an absolute path"),
+        ("files: [{mountPath: /a/../var, configMap: {name: a}}]", "expected an absolute path"),
+        ("files: [{mountPath: '/a:b', configMap: {name: a}}]", "expected an absolute path"),
         (
             "files: [{mountPath: /var, configMap: {name: a}}]",
-            "accepted a path that is not /var/run/secrets, above or below it",
+            "expected a path that does not overlap /var/run/secrets",
         ),
         (
             "files: [{mountPath: /var/run/secrets/kubernetes.io/serviceaccount, configMap: {name: a}}]",
-            "above or below it",
+            "expected a path that does not overlap /var/run/secrets",
         ),
-        ("files: [{mountPath: /proc/sys, configMap: {name: a}}]", "not /proc, above or below it"),
+        (
+            "files: [{mountPath: /proc/sys, configMap: {name: a}}]",
+            "expected a path that does not overlap /proc",
+        ),
         (
             "files: [{mountPath: /a/b, configMap: {name: a}}, {mountPath: /a, secret: {secretName: a}}]",
-            "`files` mounts /a and /a/b, accepted paths of which none is in another one",
+            "`files`: expected mount paths that do not overlap, found /a and /a/b",
         ),
     ] {
         let said = refusal_of(members);
@@ -229,7 +235,7 @@ fn invalid_values_are_rejected_with_their_line() {
         format!("files: [{}]", files.join(", "))
     };
     assert_eq!(auditor(&many(16)).files().len(), 16);
-    assert!(refusal_of(&many(17)).contains("`files` has 17 items, accepted at most 16"));
+    assert!(refusal_of(&many(17)).contains("`files`: expected at most 16 items, found 17"));
     for accepted in ["/varnish", "/var/lib/a", "/process"] {
         auditor(&format!("files: [{{mountPath: {accepted}, configMap: {{name: a}}}}]"));
     }

@@ -78,7 +78,7 @@ fn probes_that_the_api_server_rejects_are_rejected() {
             ("failureThreshold", 1),
             ("successThreshold", 1),
         ] {
-            let accepted = match (probe, field) {
+            let expected = match (probe, field) {
                 ("liveness" | "startup", "successThreshold") => "1".to_owned(),
                 _ => format!("{least} to {most}"),
             };
@@ -88,7 +88,7 @@ fn probes_that_the_api_server_rejects_are_rejected() {
                     probe,
                     field,
                     value,
-                    accepted.clone(),
+                    expected.clone(),
                 ));
             }
             if least == 1 {
@@ -97,31 +97,27 @@ fn probes_that_the_api_server_rejects_are_rejected() {
                     probe,
                     field,
                     "0",
-                    accepted.clone(),
+                    expected.clone(),
                 ));
             }
             auditor(&format!("probes: {{{probe}: {{{field}: {least}}}}}"));
         }
     }
-    for (members, probe, field, value, accepted) in cases {
+    for (members, probe, field, value, expected) in cases {
         assert_eq!(
             refusal_of(&members),
-            format!("probes.{probe}.{field}: found {value}, accepted {accepted}")
+            format!("probes.{probe}.{field}: expected {expected}, found {value}")
         );
     }
     assert!(
         refusal_of("probes: {readiness: {periodSeconds: }}")
-            .ends_with("found nothing, accepted 1 to 2147483647")
+            .ends_with("expected 1 to 2147483647, found nothing")
     );
     for path in ["", "health", "' /health'", "'/a b'", "/é", "\"/a\\n\"", "\"/\\0\"", "http://other/health"]
     {
         let problem = refusal_of(&format!("probes: {{readiness: {{path: {path}}}}}"));
-        assert!(problem.starts_with("probes.readiness.path: found "), "{problem}");
-        assert!(
-            problem.ends_with(
-                "accepted a path such as /health: it starts with '/' and holds visible ASCII characters"
-            ),
-            "{problem}"
-        );
+        let expected = "probes.readiness.path: \
+                        expected a path such as /health: it starts with '/' and holds visible ASCII characters, found ";
+        assert!(problem.starts_with(expected), "{problem}");
     }
 }

@@ -58,8 +58,8 @@ fn every_accepted_key_is_documented() {
         "defaults: {x: 1}",
     ] {
         let message = refusal(yaml);
-        let (_, accepted) = message.split_once("accepted ").unwrap();
-        keys.extend(accepted.split(", ").map(str::to_owned));
+        let (_, expected) = message.split_once("expected ").unwrap();
+        keys.extend(expected.trim_start_matches("one of ").split(", ").map(str::to_owned));
     }
     let keys: BTreeSet<_> = keys.iter().map(String::as_str).collect();
     assert_eq!(keys, rows);
@@ -101,17 +101,17 @@ fn the_first_example_has_the_documented_meaning() {
 
 #[test]
 fn values_of_settings_match_the_table() {
-    let accepted = [
+    let errors = [
         ("audit-mode", "".parse::<AuditMode>().unwrap_err()),
         ("direction", "".parse::<Direction>().unwrap_err()),
         ("sidecar-mode", "".parse::<SidecarMode>().unwrap_err()),
         ("intercept", "".parse::<Intercept>().unwrap_err()),
     ];
-    for (key, error) in accepted {
+    for (key, error) in errors {
         let error = error.to_string();
-        let (_, accepted) = error.split_once("accepted ").unwrap();
+        let (expected, _) = error.split_once(", found").unwrap();
         let values: Vec<_> =
-            accepted.split('"').skip(1).step_by(2).map(|value| format!("`{value}`")).collect();
+            expected.split('"').skip(1).step_by(2).map(|value| format!("`{value}`")).collect();
         let start = format!("| `{key}` |");
         let row = PAGE.lines().find(|line| line.starts_with(&start)).unwrap();
         assert!(row.ends_with(&format!("| {} |", values.join(", "))), "{row}");

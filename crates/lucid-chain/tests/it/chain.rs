@@ -26,19 +26,19 @@ fn the_label_or_the_auditors_annotation_is_a_trigger() {
             label("yes"),
             none(),
             None,
-            "label lucid.io/secured is ignored: found \"yes\", accepted \"true\" or \"false\"",
+            "label lucid.io/secured is ignored: expected \"true\" or \"false\", found \"yes\"",
         ),
         (
             label("TRUE"),
             none(),
             None,
-            "label lucid.io/secured is ignored: found \"TRUE\", accepted \"true\" or \"false\"",
+            "label lucid.io/secured is ignored: expected \"true\" or \"false\", found \"TRUE\"",
         ),
         (
             label("1"),
             none(),
             None,
-            "label lucid.io/secured is ignored: found \"1\", accepted \"true\" or \"false\"",
+            "label lucid.io/secured is ignored: expected \"true\" or \"false\", found \"1\"",
         ),
         (json!({"lucid.computing/enabled": "true"}), none(), None, ""),
         (none(), auditors("injection"), by_annotation, ""),
@@ -46,7 +46,7 @@ fn the_label_or_the_auditors_annotation_is_a_trigger() {
             none(),
             auditors(""),
             by_annotation,
-            "annotation lucid.computing/auditors is ignored: found \"\", names no auditor, accepted auditor names separated by commas",
+            "annotation lucid.computing/auditors is ignored: the list is empty, expected auditor names separated by commas; found \"\"",
         ),
         (label("true"), auditors("injection"), by_label, ""),
         (
@@ -184,24 +184,24 @@ fn a_namespace_chain_comes_from_either_key_or_both() {
 fn an_invalid_config_map_is_rejected_with_name_and_key() {
     let many = vec!["injection"; lucid_chain::MAX_CHAIN + 1].join(",");
     let cases: [(&[(&str, &str)], &str); 7] = [
-        (
-            &[],
-            "ConfigMap team-a/lucid-auditor-chain: found no data, accepted the keys chain and auditors.yaml",
-        ),
+        (&[], "ConfigMap team-a/lucid-auditor-chain: expected the key chain or auditors.yaml, found no data"),
         (
             &[("chains", ""), ("x", "")],
-            r#"ConfigMap team-a/lucid-auditor-chain: found only the keys "chains, x", accepted"#,
+            r#"ConfigMap team-a/lucid-auditor-chain: expected the key chain or auditors.yaml, found only the keys "chains, x""#,
         ),
-        (&[("chain", " ")], "ConfigMap team-a/lucid-auditor-chain, chain: names no auditor, accepted"),
+        (&[("chain", " ")], "ConfigMap team-a/lucid-auditor-chain, chain: the list is empty, expected"),
         (
             &[("chain", "injection,")],
-            "ConfigMap team-a/lucid-auditor-chain, chain: item 2 is empty, accepted",
+            "ConfigMap team-a/lucid-auditor-chain, chain: item 2 is empty, expected",
         ),
         (
             &[("chain", "injectoin")],
             r#"ConfigMap team-a/lucid-auditor-chain, chain: unknown auditor "injectoin", did you mean lucid-injection-auditor?"#,
         ),
-        (&[("chain", &many)], "ConfigMap team-a/lucid-auditor-chain, chain: names more than 128 auditors"),
+        (
+            &[("chain", &many)],
+            "ConfigMap team-a/lucid-auditor-chain, chain: the list is too long, expected at most 128 auditors",
+        ),
         (
             &[("chain", "injection"), ("auditors.yaml", "chain:\n- name: a\n")],
             "ConfigMap team-a/lucid-auditor-chain, auditors.yaml: line 2, column 3: chain[0]: `image` is missing",
@@ -216,7 +216,7 @@ fn an_invalid_config_map_is_rejected_with_name_and_key() {
 #[test]
 fn an_invalid_operator_chain_is_an_error() {
     let cases: [(&[&str], &str); 3] = [
-        (&[], "failed to read the operator's chain: names no auditor"),
+        (&[], "failed to read the operator's chain: the list is empty, expected auditor names"),
         (&["injection", " "], "failed to read the operator's chain: item 2 is empty"),
         (&["topics"], r#"failed to read the operator's chain: unknown auditor "topics" (known: "#),
     ];

@@ -132,10 +132,10 @@ fn the_defaults_of_a_catalogue_set_upstream_and_allowed_hosts() {
         assert_eq!(plan.upstream.unwrap().value.to_string(), expected);
     }
     let invalid = [(keys::UPSTREAM.to_owned(), "namespace".to_owned())].into();
-    assert!(Upstream::from_annotations(&invalid).1.unwrap().contains(Upstream::ACCEPTED));
+    assert!(Upstream::from_annotations(&invalid).1.unwrap().contains(Upstream::EXPECTED));
     // An invalid one is ignored.
     let invalid = outcome_in(&pod(json!({keys::UPSTREAM: "llm"}), &[8000]), &configuration, None);
-    assert!(warnings(&invalid)[0].contains("accepted an http or https URL"), "{:?}", warnings(&invalid));
+    assert!(warnings(&invalid)[0].contains("expected an http or https URL"), "{:?}", warnings(&invalid));
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn containers_lose_net_raw_and_privilege_escalation() {
 #[test]
 fn removing_a_configured_privilege_produces_a_warning() {
     let raw =
-        "container \"web\" loses securityContext.capabilities.add: NET_RAW, which leads past the auditors";
+        "container \"web\" loses securityContext.capabilities.add: NET_RAW, which bypasses the auditors";
     for (add, kept) in [
         (json!(["NET_RAW"]), json!(null)),
         (json!(["CHOWN", "cap_Net_Raw", "KILL", "net_raw"]), json!(["CHOWN", "KILL"])),

@@ -320,7 +320,7 @@ fn pod_security_decides_if_intercept_is_not_set() {
         assert_eq!(chosen(json!({keys::INTERCEPT: "env"}), level), (Intercept::Env, annotation, vec![]));
         let (intercept, source, said) = chosen(json!({keys::INTERCEPT: "redirect"}), level);
         assert_eq!((intercept, source), (Intercept::Redirect, annotation));
-        assert!(said[0].contains("accepted \"env\""), "{said:?}");
+        assert!(said[0].contains("expected \"env\""), "{said:?}");
     }
 }
 

@@ -79,7 +79,7 @@ fn applications_get_auditor_url_unless_they_set_it() {
         pod["spec"]["containers"][0]["env"] = env;
         pod["spec"]["initContainers"] = json!([{"name": "setup"}]);
         let said = kept.map(|found| {
-            format!("container \"web\" sets AUDITOR_URL itself and may pass the auditors by: found {found}, expected \"http://localhost:8090\"")
+            format!("container \"web\" sets AUDITOR_URL itself and may bypass the auditors: expected \"http://localhost:8090\", found {found}")
         });
         assert_eq!(patch_warnings(&patch_of(&pod)), Vec::from_iter(said.clone()));
         let patched = injected(&pod);
@@ -584,7 +584,7 @@ fn a_status_that_does_not_fit_is_omitted() {
     assert_eq!(
         patch_warnings(&patch),
         [
-            "annotation lucid.computing/status is left out: with it the annotations would be 262145 bytes, accepted at most 262144"
+            "annotation lucid.computing/status is omitted: expected at most 262144 bytes of annotations, found 262145 with it"
         ]
     );
 }

@@ -212,13 +212,15 @@ fn pods_that_cannot_hold_a_chain_are_impossible() {
         (
             json!({"containers": []}),
             Some(
-                "failed to make an auditor chain: spec.containers is empty, accepted at least one container",
+                "failed to make an auditor chain: spec.containers is empty, expected at least one container",
             ),
         ),
         (json!({"containers": null}), Some("failed to make an auditor chain: spec.containers is empty")),
         (
             json!({"os": {"name": "windows"}}),
-            Some("failed to make an auditor chain: spec.os.name is windows, accepted linux"),
+            Some(
+                "failed to make an auditor chain: expected spec.os.name linux, on which auditors run, found windows",
+            ),
         ),
         (json!({"os": {"name": "linux"}}), None),
         (json!({"os": null, "resources": null, "volumes": null}), None),

@@ -60,7 +60,7 @@ fn lists_and_names_are_bounded() {
         assert!(PodView::from_json(&pod(1024)).is_ok(), "{list}");
         let error = PodView::from_json(&pod(1025)).unwrap_err().to_string();
         let expected =
-            format!("failed to read the pod at spec.{list}: found 1025 items, accepted at most 1024");
+            format!("failed to read the pod at spec.{list}: expected at most 1024 items, found 1025");
         assert_eq!(error, expected);
         let named = |length| format!(r#"{{"spec": {{"{list}": [{{"name": "{}"}}]}}}}"#, "a".repeat(length));
         assert!(PodView::from_json(&named(253)).is_ok(), "{list}");
@@ -86,10 +86,10 @@ fn contents_of_containers_are_bounded() {
         };
         assert!(PodView::from_json(&pod(&[65_535, 1])).is_ok(), "{contents}");
         let error = |counts: &[usize]| PodView::from_json(&pod(counts)).unwrap_err().to_string();
-        let expected = format!("at spec.{list}: found 65537 items, accepted at most 65536");
+        let expected = format!("at spec.{list}: expected at most 65536 items, found 65537");
         assert!(error(&[65_535, 1, 1]).ends_with(&expected), "{contents}");
         let alone = error(&[65_537]);
-        assert!(alone.contains("found more than 65536 items, accepted at most 65536"), "{alone}");
+        assert!(alone.contains("expected at most 65536 items, found more"), "{alone}");
     }
 }
 

@@ -79,7 +79,7 @@ fn namespaces_that_require_a_chain_allow_no_choices() {
         let (found, problem) = PodChoices::from_namespace(&map(&[choices(value)]), &map(&[]));
         assert_eq!(found, PodChoices::None, "{value}");
         let expected = format!(
-            r#"lucid.computing/pod-choices: found "{value}", accepted "none", "chain" or "all"; "none" applies"#
+            r#"lucid.computing/pod-choices: expected "none", "chain" or "all", found "{value}"; "none" applies"#
         );
         assert_eq!(problem, Some(expected));
     }

@@ -38,7 +38,7 @@ fn an_invalid_redirect_is_rejected_with_the_problem() {
         (PLAN, "[]", "invalid length 0"),
         (PLAN, "7", "invalid type: integer `7`"),
         (r#""version":1,"#, "", "missing field `version`"),
-        (r#""version":1"#, r#""version":2,"chains":[]"#, "found version 2, accepted 1"),
+        (r#""version":1"#, r#""version":2,"chains":[]"#, "expected version 1, found 2"),
         (r#""version":1"#, r#""version":"1""#, r#"version: invalid type: string "1""#),
         (r#""inbound":true"#, r#""inbound":true,"udp":1"#, "udp: unknown field `udp`"),
         (r#""uid":20001"#, r#""uid":20001,"gid":1"#, "chain[0].gid: unknown field `gid`"),
@@ -47,19 +47,19 @@ fn an_invalid_redirect_is_rejected_with_the_problem() {
         (r#""model":5000"#, r#""model":5000,"model":5001"#, "duplicate field `model`"),
         ("}]", "}],", "key must be a string at line 1 column 76"),
         ("[8000]}", "[8000]} x", "trailing characters"),
-        ("5000", "0", r#"model: found "0", accepted a port from 1 to 65535"#),
-        ("5000", "70000", r#"model: found "70000", accepted a port from 1 to 65535"#),
-        ("5000", "-1", r#"model: found "-1", accepted a port from 1 to 65535"#),
-        ("8093", "\"8093\"", r#"chain[1].port: found "\"8093\"", accepted a port from 1 to 65535"#),
-        ("[8000]", "[8000,0]", r#"outbound[1]: found "0", accepted a port from 1 to 65535"#),
-        ("20001", "0", "uid of auditor 1 is 0, accepted 1 to 2147483647"),
-        ("20002", "2147483648", "uid of auditor 2 is 2147483648, accepted 1 to 2147483647"),
+        ("5000", "0", r#"model: expected a port from 1 to 65535, found "0""#),
+        ("5000", "70000", r#"model: expected a port from 1 to 65535, found "70000""#),
+        ("5000", "-1", r#"model: expected a port from 1 to 65535, found "-1""#),
+        ("8093", "\"8093\"", r#"chain[1].port: expected a port from 1 to 65535, found "\"8093\"""#),
+        ("[8000]", "[8000,0]", r#"outbound[1]: expected a port from 1 to 65535, found "0""#),
+        ("20001", "0", "uid of auditor 1: expected 1 to 2147483647, found 0"),
+        ("20002", "2147483648", "uid of auditor 2: expected 1 to 2147483647, found 2147483648"),
         ("20002", "-1", "chain[1].uid: invalid value: integer `-1`"),
-        ("20002", "20001", "uid 20001 of auditor 2 is an earlier auditor's too"),
-        ("8093", "8090", "port 8090 of auditor 2 is the one of auditor 1 too"),
-        ("8093", "5000", "port 5000 of auditor 2 is the one of the model too"),
-        ("[8000]", "[8000,8000]", "outbound port 8000 comes twice"),
-        (r#"{"uid":20001,"port":8090},{"uid":20002,"port":8093}"#, "", "chain is empty, accepted 1 to 128"),
+        ("20002", "20001", "uid 20001 of auditor 2 is already used by an earlier auditor"),
+        ("8093", "8090", "port 8090 of auditor 2 is already used by auditor 1"),
+        ("8093", "5000", "port 5000 of auditor 2 is already used by the model"),
+        ("[8000]", "[8000,8000]", "expected each outbound port once, found 8000 twice"),
+        (r#"{"uid":20001,"port":8090},{"uid":20002,"port":8093}"#, "", "chain is empty, expected 1 to 128"),
     ] {
         let plan = PLAN.replacen(from, to, 1);
         let error = Redirect::from_json(&plan).unwrap_err().to_string();
@@ -99,7 +99,7 @@ fn a_route_has_its_own_port_for_every_auditor() {
         (r#""ports":[8091,8080]"#, "expected different ports on all routes, found 8080 twice"),
         (r#""ports":[8091,8091]"#, "expected different ports on all routes, found 8091 twice"),
         (r#""ports":[8091,8085]"#, "expected different ports on all routes, found 8085 twice"),
-        (r#""ports":[8091,0]"#, r#"routes[0].ports[1]: found "0", accepted a port from 1 to 65535"#),
+        (r#""ports":[8091,0]"#, r#"routes[0].ports[1]: expected a port from 1 to 65535, found "0""#),
         (r#""port":[8091]"#, "routes[0].port: unknown field `port`"),
     ] {
         let error =
@@ -170,7 +170,7 @@ fn open_ports_are_written_only_if_others_are_closed() {
         assert_eq!(Redirect::from_json(&closed.to_json()).unwrap(), closed);
     }
     let error = Redirect::from_json(&PLAN.replace(r#""outbound""#, r#""open":[0],"outbound""#)).unwrap_err();
-    assert!(error.to_string().contains("open[0]: found"), "{error}");
+    assert!(error.to_string().contains("open[0]: expected a port"), "{error}");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn the_maximum_chain_is_accepted() {
     let error = Redirect::new(chain(longest + 1), port(5000), true, []).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "failed to read the redirect: chain is too long, accepted 1 to 128 auditors"
+        "failed to read the redirect: chain is longer than the limit of 128 auditors"
     );
 }
 

@@ -57,7 +57,7 @@ fn a_namespace_cannot_grant_the_token() {
     let error = NamespaceChain::from_data("a", &data, &Catalogue::builtin(), &AuditorImages::all())
         .unwrap_err()
         .to_string();
-    assert!(error.contains("auditor own: found serviceAccountToken: true, accepted false"), "{error}");
+    assert!(error.contains("auditor own: expected serviceAccountToken: false, found true"), "{error}");
 
     // Nor can it keep the token for an auditor whose image it replaces.
     let yaml = "chain: [{name: own, image: other}]".to_owned();

@@ -88,7 +88,7 @@ fn a_forged_status_removes_no_application() {
     let mut unreadable = pod;
     unreadable["metadata"]["annotations"][keys::STATUS] = json!("{\u{7}");
     assert!(uninject(&unreadable).is_empty());
-    assert!(warnings_of(&unreadable)[0].contains("cannot be read"));
+    assert!(warnings_of(&unreadable)[0].contains("cannot be parsed"));
 }
 
 #[test]

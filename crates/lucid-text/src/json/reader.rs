@@ -372,5 +372,5 @@ impl<'a> Reader<'a> {
 
 /// Returns the error for a list or map of more than [`LONGEST_LIST`] items.
 fn too_long() -> Error {
-    Error::new(format_args!("found more than {LONGEST_LIST} items, accepted at most {LONGEST_LIST}"))
+    Error::new(format_args!("expected at most {LONGEST_LIST} items, found more"))
 }

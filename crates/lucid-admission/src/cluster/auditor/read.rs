@@ -152,7 +152,7 @@ chain:
             (json!({"image": "Not An Image"}), "spec.image"),
             (
                 json!({"image": "a", "container": {"resources": {"requests": cpu("2"), "limits": cpu("1")}}}),
-                "spec.container.resources: `requests.cpu` is 2, accepted at most `limits.cpu` 1",
+                "spec.container.resources: `requests.cpu`: expected at most `limits.cpu` 1, found 2",
             ),
             (
                 json!({"image": "a", "container": {"env": [{"name": "PORT", "value": "1"}]}}),
@@ -160,9 +160,12 @@ chain:
             ),
             (
                 json!({"image": "a", "container": {"files": [{"mountPath": "/a"}]}}),
-                "spec.container.files[0]: found 0 sources",
+                "spec.container.files[0]: expected one of configMap, secret, image; found 0 sources",
             ),
-            (json!({"image": "a", "container": {"port": 70000}}), "spec.container.port: found 70000"),
+            (
+                json!({"image": "a", "container": {"port": 70000}}),
+                "spec.container.port: expected 1 to 65535, found 70000",
+            ),
             (json!({"image": "a", "extra": 1}), "unknown key \"extra\""),
         ] {
             let error = auditor("topics", spec.clone()).unwrap_err().to_string();

@@ -160,7 +160,7 @@ fn own_images_of_a_namespace_end_with_the_permission_for_them() {
     state.set_chain("a", Some(data("auditors.yaml", "chain: [{name: topics, image: own.test/p}]")));
     assert_eq!(chain(&state, "a"), None);
     let problems = state.view("a").unwrap().problems;
-    assert!(problems[0].contains("auditor topics: image is not the namespace's to set"), "{problems:?}");
+    assert!(problems[0].contains("auditor topics: a namespace cannot set image"), "{problems:?}");
     assert!(problems[0].ends_with("they get the chain of the cluster"), "{problems:?}");
     assert_eq!(state.view("a").unwrap().catalogues().len(), 2);
 
