@@ -16,8 +16,7 @@ impl FromStr for Named {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const ACCEPTED: &str =
-            "accepted are sha256:HEX, sha512:HEX, and an image with one of them behind '@'";
+        const EXPECTED: &str = "expected sha256:HEX, sha512:HEX, or an image with one of them after '@'";
         let is_digest = ["sha256:", "sha512:"].iter().any(|algorithm| text.starts_with(algorithm));
         if !text.contains(['@', '/']) && (is_digest || !text.contains(':')) {
             let digest = text.parse::<Digest>().map_err(|error| error.to_string())?;
@@ -26,7 +25,7 @@ impl FromStr for Named {
         let image: ImageReference = text.parse().map_err(|error: ReferenceError| error.to_string())?;
         let digest = image.digest().cloned();
         let digest =
-            digest.ok_or_else(|| format!("the image has no digest, and a tag can be moved; {ACCEPTED}"))?;
+            digest.ok_or_else(|| format!("the image has no digest, and a tag can be moved; {EXPECTED}"))?;
         Ok(Self { digest, image: Some(image) })
     }
 }
@@ -36,12 +35,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_list_accepted_values_once() {
+    fn messages_list_expected_values_once() {
         for text in
             ["nginx", "nginx:1.25", "library/nginx:1", "sha256:0", "sha384:00", "a/B@sha256:00", "", "a@b"]
         {
             let error = text.parse::<Named>().unwrap_err();
-            assert_eq!(error.matches("accepted").count(), 1, "{error}");
+            assert_eq!(error.matches("expected").count(), 1, "{error}");
         }
     }
 }

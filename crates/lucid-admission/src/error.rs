@@ -52,8 +52,8 @@ pub enum InjectError {
 pub enum ValidateError {
     /// The kind of the object is unknown to the webhook.
     #[snafu(display(
-        "found {found}, accepted is a core/v1 Pod by {VALIDATE_NAME}, and a workload with a template of pods by \
-         {WORKLOADS_NAME}; is the webhook registered for something else?"
+        "expected a core/v1 Pod in {VALIDATE_NAME}, or a workload with a pod template in {WORKLOADS_NAME}; found {found}; \
+         is the webhook registered for something else?"
     ))]
     UnknownKind {
         /// Group, version and kind of the object.

@@ -95,7 +95,7 @@ impl Digest {
 
 /// A string is not a valid [`Digest`].
 ///
-/// The message quotes the string, names the fault and lists the accepted values.
+/// The message quotes the string, names the fault and lists the expected values.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("digest {digest} {fault}"))]
 pub struct DigestError {
@@ -112,20 +112,20 @@ impl FromStr for Digest {
     fn from_str(text: &str) -> Result<Self, DigestError> {
         let error = |offset, fault| DigestError { digest: format!("\"{}\"", Line(text)), fault, offset };
         let Some((name, hex)) = text.split_once(':') else {
-            return Err(error(0, "has no ':'; accepted are sha256:HEX and sha512:HEX".to_owned()));
+            return Err(error(0, "has no ':'; expected sha256:HEX or sha512:HEX".to_owned()));
         };
         let Some(algorithm) = Algorithm::from_name(name) else {
-            let fault = "has an algorithm that is not supported; accepted are sha256 and sha512";
+            let fault = "has an algorithm that is not supported; expected sha256 or sha512";
             return Err(error(0, fault.to_owned()));
         };
         if let Some((at, found)) = hex.char_indices().find(|(_, c)| !matches!(c, '0'..='9' | 'a'..='f')) {
             let offset = name.len() + 1 + at;
-            let fault = format!("has {found:?} at byte {offset}; accepted are 0 to 9 and a to f");
+            let fault = format!("has {found:?} at byte {offset}; expected 0 to 9 and a to f");
             return Err(error(offset, fault));
         }
-        let (length, accepted) = (hex.len(), algorithm.hex_length());
-        if length != accepted {
-            let fault = format!("has {length} hexadecimal digits; accepted are {accepted} for {algorithm}");
+        let (length, expected) = (hex.len(), algorithm.hex_length());
+        if length != expected {
+            let fault = format!("has {length} hexadecimal digits; expected {expected} for {algorithm}");
             return Err(error(0, fault));
         }
         Ok(Self { algorithm, text: text.into() })

@@ -79,7 +79,7 @@ impl FromStr for ImagePattern {
         };
         let invalid = |fault: String| ImagePatternError { text: text.to_owned(), fault };
         let image = written.parse::<ImageReference>().map_err(|error| {
-            invalid(format!(": {error}; accepted is registry/path, with `*.` in front or registry/*"))
+            invalid(format!(": {error}; a pattern is registry/path, with `*.` in front or `/*` at the end"))
         })?;
         let (host, path) = written.split_once('/').unwrap_or_default();
         if let Some(fault) = fault_of(&image, host) {
@@ -100,13 +100,13 @@ impl FromStr for ImagePattern {
 
 fn fault_of(image: &ImageReference, host: &str) -> Option<&'static str> {
     if image.tag().is_some() || image.digest().is_some() {
-        Some("has a tag or a digest; accepted is a repository: write digests to `digests`")
+        Some("has a tag or a digest; expected a repository: write digests to `digests`")
     } else if host.eq_ignore_ascii_case("index.docker.io") {
         // `ImageReference` normalizes this alias, so the pattern would never match.
         Some("names index.docker.io, which is docker.io: write docker.io")
     } else if !image.registry().eq_ignore_ascii_case(host) {
         // References without a registry imply docker.io. Patterns must be explicit.
-        Some("names no registry; accepted is registry/path, such as docker.io/library/nginx")
+        Some("does not name a registry; expected registry/path, such as docker.io/library/nginx")
     } else {
         None
     }

@@ -90,13 +90,13 @@ impl Tickets {
     /// Returns the problem with the ticket, or `None` if it is acceptable or absent.
     fn check(&self, case: &Case<'_>) -> Option<Problem> {
         let ticket = case.ticket()?;
-        let accepted = match &self.0 {
-            None => "and no ticket is accepted in this cluster".to_owned(),
+        let expected = match &self.0 {
+            None => "expected no ticket, because this cluster does not accept any".to_owned(),
             Some(pattern) if pattern.regex.is_match(ticket) => return check_expiry(case),
-            Some(pattern) => format!("accepted is a ticket that matches {}", pattern.text),
+            Some(pattern) => format!("expected a ticket that matches {}", pattern.text),
         };
         let found = Excerpt(ticket);
-        let message = format!("label {}: found {found}, {accepted}", keys::BREAK_GLASS);
+        let message = format!("label {}: {expected}; found {found}", keys::BREAK_GLASS);
         Some(Problem::break_glass("TicketInvalid", message))
     }
 
@@ -138,7 +138,7 @@ fn check_expiry(case: &Case<'_>) -> Option<Problem> {
         Err(_) => Some(Problem::break_glass(
             "ExpiryInvalid",
             format!(
-                "annotation {}: found {}, accepted is a time such as 2026-01-31T18:00:00Z",
+                "annotation {}: expected a time such as 2026-01-31T18:00:00Z, found {}",
                 keys::BREAK_GLASS_UNTIL,
                 Excerpt(until)
             ),

@@ -49,7 +49,7 @@ struct Written {
 #[snafu(display("exemption {name:?} {fault}"))]
 pub struct ExemptionError {
     name: String,
-    /// Fault and accepted values.
+    /// Fault and expected values.
     fault: String,
 }
 
@@ -72,7 +72,7 @@ impl TryFrom<Written> for Exemption {
         }
         if let Some(found) = namespaces.iter().find(|namespace| !is_dns_label(namespace)) {
             return invalid(format!(
-                "has namespace {found:?}; accepted are names of namespaces, without patterns: 1 to 63 of a-z, 0-9 and '-', \
+                "has namespace {found:?}, expected the name of a namespace, without patterns: 1 to 63 of a-z, 0-9 and '-', \
                  with a letter or digit at both ends"
             ));
         }
@@ -83,7 +83,7 @@ impl TryFrom<Written> for Exemption {
         };
         if let Some(found) = host_paths.iter().find(|path| !is_path(path)) {
             return invalid(format!(
-                "has hostPath {found:?}; accepted are absolute paths without '..', of at most {} bytes",
+                "has hostPath {found:?}, expected an absolute path without '..', of at most {} bytes",
                 host_path::MAX_LENGTH
             ));
         }

@@ -68,7 +68,7 @@ pub struct Problem {
     pub check: Check,
     /// Stable, machine-readable reason, suitable as a metric label.
     pub reason: &'static str,
-    /// Description with the accepted values, as one bounded line without control characters.
+    /// Description with the expected values, as one bounded line without control characters.
     pub message: Cow<'static, str>,
     /// Severity before the policy is applied.
     pub(crate) severity: Severity,

@@ -12,7 +12,7 @@ use crate::findings::Findings;
 pub struct RequiredLabel {
     /// Label key.
     pub key: String,
-    /// Accepted values; if empty, any value is accepted.
+    /// Allowed values; if empty, any value is accepted.
     pub values: Vec<String>,
 }
 
@@ -96,18 +96,18 @@ impl Case<'_> {
         if self.is_label_old(key) {
             return None;
         }
-        let accepted = || match values.is_empty() {
+        let expected = || match values.is_empty() {
             true => "any value".to_owned(),
             false => values.iter().map(|value| format!("\"{value}\"")).collect::<Vec<_>>().join(" or "),
         };
         match self.pod().label(key) {
             None => {
-                let message = format!("label {key} is missing, accepted {}", accepted());
+                let message = format!("label {key} is missing, expected {}", expected());
                 Some(Problem::label(TIER_MISSING, message))
             }
             Some(found) if values.is_empty() || values.iter().any(|value| value == found) => None,
             Some(found) => {
-                let message = format!("label {key}: found {}, accepted {}", Excerpt(found), accepted());
+                let message = format!("label {key}: expected {}, found {}", expected(), Excerpt(found));
                 Some(Problem::label("TierInvalid", message))
             }
         }

@@ -50,7 +50,7 @@ impl FromStr for Mode {
 
 /// Error of parsing a [`Mode`].
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[snafu(display("found {found:?}, accepted are audit and enforce"))]
+#[snafu(display("expected audit or enforce, found {found:?}"))]
 pub struct UnknownMode {
     found: String,
 }

@@ -148,11 +148,11 @@ fn failed_commands_change_nothing() {
     let (folder, registry) = folder(&text);
     for (arguments, code, says) in [
         (&["notarize", "ghcr.io/lucid/pii:1.4.2"][..], 2, "the image has no digest"),
-        (&["notarize", "latest"], 2, "accepted are sha256:HEX"),
+        (&["notarize", "latest"], 2, "expected sha256:HEX"),
         (&["notarize", "nginx:1.25"], 2, "the image has no digest"),
         (&["revoke", "nginx:1.25"], 2, "the image has no digest"),
-        (&["notarize", "sha256:00"], 2, "has 2 hexadecimal digits; accepted are 64"),
-        (&["notarize", "a/B@sha256:00"], 2, "accepted are lower-case letters"),
+        (&["notarize", "sha256:00"], 2, "has 2 hexadecimal digits; expected 64"),
+        (&["notarize", "a/B@sha256:00"], 2, "expected lower-case letters"),
         (&["notarize"], 2, "DIGEST|IMAGE@DIGEST"),
         (&["revoke", &digest('b')], 1, "is not notarized in"),
         (&["list", "-o", "xml"], 2, "table, json"),

@@ -108,8 +108,8 @@ fn exemptions_are_read_and_listed() {
     assert!(output.contains("exempt by dev: auditor container lucid-toxicity-auditor"), "{output}");
     for (exemptions, says) in [
         ("exemptions: [{name: dev}]", "at least one of namespaces, images, digests and hostPaths"),
-        ("exemptions: [{name: dev, images: [nginx]}]", "names no registry"),
-        ("exemptions: [{name: dev, namespaces: ['*']}]", "accepted are names of namespaces"),
+        ("exemptions: [{name: dev, images: [nginx]}]", "does not name a registry"),
+        ("exemptions: [{name: dev, namespaces: ['*']}]", "expected the name of a namespace"),
         ("exemptions: [{name: dev, image: [ghcr.io/a]}]", "unknown field `image`"),
         ("exemption: []", "unknown field `exemption`"),
         ("", "exemptions.yaml"),

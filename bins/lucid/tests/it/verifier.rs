@@ -74,22 +74,22 @@ fn review(arguments: &[&str]) -> (i32, String, String) {
 #[test]
 fn an_unavailable_verifier_denies_only_in_strict_mode() {
     let faults: [(&str, Fault, &str); 8] = [
-        ("slow", drip, "no answer within 1.5s"),
-        ("hanging", hang, "no answer within 1.5s"),
-        ("closed", |_, _| {}, "failed to ask the Verifier"),
+        ("slow", drip, "no response within 1.5s"),
+        ("hanging", hang, "no response within 1.5s"),
+        ("closed", |_, _| {}, "failed to query the Verifier"),
         (
             "500",
             |stream, _| answer(stream, "500 Internal Server Error", "", "no"),
             "500 Internal Server Error",
         ),
-        ("garbage", |stream, _| answer(stream, "200 OK", "", "<html>"), "failed to read the answer"),
+        ("garbage", |stream, _| answer(stream, "200 OK", "", "<html>"), "failed to parse the response"),
         (
             "redirect",
             |stream, _| answer(stream, "302 Found", "location: http://127.0.0.1:1/\r\n", ""),
             "302 Found",
         ),
-        ("wrong digest", |stream, _| verdict(stream, OTHER, true), "and not about"),
-        ("huge", |stream, _| answer(stream, "200 OK", "", &" ".repeat(10 << 20)), "its answer is too long"),
+        ("wrong digest", |stream, _| verdict(stream, OTHER, true), "rejected the response"),
+        ("huge", |stream, _| answer(stream, "200 OK", "", &" ".repeat(10 << 20)), "the response is longer than"),
     ];
     thread::scope(|scope| {
         for (name, fault, reason) in faults {
@@ -175,7 +175,7 @@ fn options_that_do_not_fit_are_refused_with_their_names() {
             vec!["--verifier-url=https://verifier.example", "--verifier-ca-file=/nonexistent/ca.crt"],
             "failed to use --verifier-ca-file: failed to read /nonexistent/ca.crt",
         ),
-        (vec!["--verifier-url=http://verifier.example", "--verifier-ca-file=/x"], "accepted is https"),
+        (vec!["--verifier-url=http://verifier.example", "--verifier-ca-file=/x"], "expected https"),
         (vec!["--verifier-allowlist-file=/nonexistent/list"], "LUCID_VERIFIER_ALLOWLIST_FILE"),
         (vec!["--verifier-url=ftp://verifier.example"], "LUCID_VERIFIER_URL"),
     ] {

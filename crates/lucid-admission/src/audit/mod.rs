@@ -170,7 +170,7 @@ impl Audit {
         }
         if path != UI && !token.authorizes(request.headers()).await {
             let message =
-                format!("accepted is the header `Authorization: Bearer TOKEN` with the token for {purpose}");
+                format!("expected the header `Authorization: Bearer TOKEN` with the token for {purpose}");
             let mut response = error(StatusCode::UNAUTHORIZED, &message);
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             return response;
@@ -302,10 +302,10 @@ fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-fn not_allowed(accepted: &'static str) -> Response<Full<Bytes>> {
+fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
     let mut response =
-        error(StatusCode::METHOD_NOT_ALLOWED, &format!("method not allowed; accepted is {accepted}"));
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(accepted));
+        error(StatusCode::METHOD_NOT_ALLOWED, &format!("method not allowed; expected {allowed}"));
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 

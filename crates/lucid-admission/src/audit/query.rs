@@ -108,11 +108,13 @@ impl Query {
         let mut given = BTreeMap::new();
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             if !KEYS.contains(&&*key) {
-                let accepted = KEYS.join(", ");
-                return Err(QueryError::new(format!("no such parameter {key:?}; accepted are {accepted}")));
+                let expected = KEYS.join(", ");
+                return Err(QueryError::new(format!(
+                    "unknown parameter {key:?}; expected one of {expected}"
+                )));
             }
             if given.insert(key.to_string(), value.into_owned()).is_some() {
-                return Err(QueryError::new(format!("the parameter {key} is repeated; accepted is one")));
+                return Err(QueryError::new(format!("the parameter {key} is repeated; expected one")));
             }
         }
         given.retain(|_, value| !value.is_empty());
@@ -172,16 +174,16 @@ impl Class {
 /// A parameter and its value.
 type Given<'a> = (&'static str, &'a str);
 
-/// Returns `parsed`, or the error that names the `accepted` values.
-fn accept<T>((key, value): Given<'_>, parsed: Option<T>, accepted: &'static str) -> Result<T, QueryError> {
-    parsed.ok_or_else(|| QueryError::new(format!("{key}={value:?}: accepted is {accepted}")))
+/// Returns `parsed`, or the error that names the `expected` values.
+fn require<T>((key, value): Given<'_>, parsed: Option<T>, expected: &'static str) -> Result<T, QueryError> {
+    parsed.ok_or_else(|| QueryError::new(format!("{key}: expected {expected}, found {value:?}")))
 }
 
 fn time(given: Given<'_>) -> Result<Timestamp, QueryError> {
     let value = given.1;
     // An unencoded `+` is decoded as a space.
     let repaired = || value.rsplit_once(' ').and_then(|(time, zone)| format!("{time}+{zone}").parse().ok());
-    accept(given, value.parse().ok().or_else(repaired), "a time of RFC 3339, such as 2026-11-22T14:00:00Z")
+    require(given, value.parse().ok().or_else(repaired), "an RFC 3339 time, such as 2026-11-22T14:00:00Z")
 }
 
 fn classes(given: Given<'_>) -> Result<Vec<Class>, QueryError> {
@@ -192,7 +194,7 @@ fn classes(given: Given<'_>) -> Result<Vec<Class>, QueryError> {
         _ => None,
     };
     let classes = given.1.split(',').map(class).collect();
-    accept(given, classes, "allowed, denied, would-deny, or several with commas")
+    require(given, classes, "one or more of allowed, denied, would-deny")
 }
 
 fn order(given: Given<'_>) -> Result<Order, QueryError> {
@@ -201,12 +203,12 @@ fn order(given: Given<'_>) -> Result<Order, QueryError> {
         "oldest" => Some(Order::Oldest),
         _ => None,
     };
-    accept(given, order, "newest or oldest")
+    require(given, order, "newest or oldest")
 }
 
 fn limit(given: Given<'_>) -> Result<usize, QueryError> {
     let limit = given.1.parse().ok().filter(|limit| (1..=LARGEST).contains(limit));
-    accept(given, limit, "a whole number from 1 to 1000")
+    require(given, limit, "a whole number from 1 to 1000")
 }
 
 fn format(given: Given<'_>) -> Result<Format, QueryError> {
@@ -215,12 +217,12 @@ fn format(given: Given<'_>) -> Result<Format, QueryError> {
         "jsonl" => Some(Format::JsonLines),
         _ => None,
     };
-    accept(given, format, "json or jsonl")
+    require(given, format, "json or jsonl")
 }
 
 fn number(value: &str, run: &str) -> Result<u64, QueryError> {
     let parts = value.split_once('-').and_then(|(of, number)| Some((of, number.parse().ok()?)));
-    let (of, number) = accept(("cursor", value), parts, "the `next` cursor of an earlier response")?;
+    let (of, number) = require(("cursor", value), parts, "the `next` cursor of an earlier response")?;
     if of != run {
         let message = "the cursor belongs to another replica or an earlier process; omit it";
         return Err(QueryError { status: StatusCode::GONE, message: message.to_owned() });
@@ -248,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn invalid_parameters_name_the_accepted_values() {
+    fn invalid_parameters_name_the_expected_values() {
         for (query, says) in [
-            ("Namespace=a", "accepted are since, until,"),
+            ("Namespace=a", "expected one of since, until,"),
             ("limit=5&limit=6", "limit is repeated"),
             ("limit=0", "1 to 1000"),
             ("limit=1001", "1 to 1000"),

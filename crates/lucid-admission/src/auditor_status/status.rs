@@ -53,7 +53,7 @@ pub(super) fn digest(image: &str) -> Result<Digest, Notarization> {
         status: "False",
         reason: "MissingDigest".into(),
         message: format!(
-            "spec.image: found {image}, accepted is an image with its digest, <image>@sha256:<64 hex digits>"
+            "spec.image: expected an image with its digest, <image>@sha256:<64 hex digits>; found {image}"
         ),
     })
 }

@@ -57,6 +57,6 @@ impl<T: Default> Document<T> {
 pub(crate) fn value<'a>(data: &'a Data, key: &str) -> Result<&'a str, String> {
     data.get(key).map(String::as_str).ok_or_else(|| {
         let found: Vec<&str> = data.keys().map(String::as_str).collect();
-        format!("keys: found {found:?}, accepted is {key}")
+        format!("keys: expected {key}, found {found:?}")
     })
 }

@@ -64,11 +64,13 @@ impl Webhooks {
         let labels = webhooks.get(VALIDATE_NAME).map_or(0, |it| it.selector.label_keys().count());
         if labels > MOST_LABELS {
             return Err(format!(
-                "{KEY}: webhooks: {VALIDATE_NAME}: selector: found {labels} labels, accepted are up to {MOST_LABELS}"
+                "{KEY}: webhooks: {VALIDATE_NAME}: selector: expected at most {MOST_LABELS} labels, found {labels}"
             ));
         }
         match webhooks.keys().find(|name| !NAMES.contains(&name.as_str())) {
-            Some(name) => Err(format!("{KEY}: webhooks: found {name:?}, accepted are {}", NAMES.join(", "))),
+            Some(name) => {
+                Err(format!("{KEY}: webhooks: expected one of {}; found {name:?}", NAMES.join(", ")))
+            }
             None => Ok(Self(webhooks)),
         }
     }
@@ -140,11 +142,11 @@ mod tests {
             format!("webhooks: {{validate.lucid.computing: {{selector: {{matchLabels: {{{many}}}}}}}}}");
         for (yaml, says) in [
             ("webhooks: {mutate.lucid.computing: {strict: true}}", "unknown field `strict`"),
-            ("webhooks: {mutate: {}}", "found \"mutate\", accepted are mutate.lucid.computing, "),
+            ("webhooks: {mutate: {}}", "expected one of mutate.lucid.computing, "),
             ("webhooks: {mutate.lucid.computing: {failureAction: panic}}", "unknown variant `panic`"),
             ("webhooks: {mutate.lucid.computing: {serviceAccountName: a}}", "accepted is namespace/name"),
             ("{}", "missing field `webhooks`"),
-            (&many, "selector: found 33 labels, accepted are up to 32"),
+            (&many, "selector: expected at most 32 labels, found 33"),
         ] {
             let problem = Webhooks::read(&data(yaml)).unwrap_err();
             assert!(problem.starts_with("webhooks.yaml: ") && problem.contains(says), "{problem}");

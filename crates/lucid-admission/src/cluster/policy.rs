@@ -48,7 +48,7 @@ impl PolicyData {
                 ALLOWLIST => {}
                 found => {
                     return Err(format!(
-                        "keys: found {found:?}, accepted are {MODE}, {EXEMPTIONS} and {ALLOWLIST}"
+                        "keys: expected {MODE}, {EXEMPTIONS} or {ALLOWLIST}, found {found:?}"
                     ));
                 }
             }
@@ -105,9 +105,9 @@ mod tests {
         let exemptions = data(&[("exemptions.yaml", "exemptions: [{name: dev, namespaces: [dev]}]")]);
         assert_eq!(PolicyData::read(&exemptions).unwrap().apply(&options).exemptions.len(), 1);
         for (key, value, says) in [
-            ("mode", "enforced", r#"mode: found "enforced", accepted are audit and enforce"#),
-            ("mode", "", r#"mode: found "", accepted"#),
-            ("Mode", "audit", r#"found "Mode", accepted are mode, exemptions.yaml and allowlist"#),
+            ("mode", "enforced", r#"mode: expected audit or enforce, found "enforced""#),
+            ("mode", "", r#"mode: expected audit or enforce, found """#),
+            ("Mode", "audit", r#"expected mode, exemptions.yaml or allowlist, found "Mode""#),
             ("exemptions.yaml", "exemptions: [{name: all}]", "exemptions.yaml: "),
         ] {
             let problem = mode(&[(key, value)]).unwrap_err();

@@ -283,7 +283,7 @@ async fn foreign_cursors_are_gone_and_bad_queries_explained() {
     ring.record(0..2).await;
     for (uri, status, says) in [
         ("/audit?limit=0", StatusCode::BAD_REQUEST, "1 to 1000"),
-        ("/audit?nothing=1", StatusCode::BAD_REQUEST, "no such parameter"),
+        ("/audit?nothing=1", StatusCode::BAD_REQUEST, "unknown parameter"),
         ("/audit?cursor=0123456789abcdef-1", StatusCode::GONE, "another replica"),
     ] {
         let answer = ring.get(uri).await;

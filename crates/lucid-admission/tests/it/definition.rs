@@ -70,7 +70,7 @@ async fn nonsense_is_refused_with_a_message_that_people_can_read() {
         (
             "pii",
             with("env", json!([{"name": "A B", "value": ""}])),
-            &["spec.container.env[0].name", "starts with no digit"],
+            &["spec.container.env[0].name", "does not start with a digit"],
         ),
         (
             "pii",

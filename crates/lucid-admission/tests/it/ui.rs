@@ -148,7 +148,7 @@ fn evening() -> Vec<Decision> {
     let would = &mut decisions[7];
     (would.mode, would.tier, would.would_deny) = ("audit".to_owned(), "missing".to_owned(), true);
     (would.namespace, would.name) = ("research".to_owned(), "notebook-0".to_owned());
-    would.findings = vec!["label lucid.computing/tier is missing; accepted are A and B".to_owned()];
+    would.findings = vec!["label lucid.computing/tier is missing, expected \"A\" or \"B\"".to_owned()];
     would.warnings = would.findings.clone();
     let glass = &mut decisions[9];
     (glass.mode, glass.ticket, glass.would_deny) = ("break-glass".to_owned(), "INC-4711".to_owned(), true);

@@ -66,6 +66,7 @@ fn parse_entry(entry: &str) -> Result<Digest, BoxError> {
     }
     let digest = ImageReference::from_str(entry)?.digest().cloned();
     digest.ok_or_else(|| {
-        format!("image {} has no digest; accepted is sha256:HEX or IMAGE@sha256:HEX", Excerpt(entry)).into()
+        format!("image {} does not have a digest; expected sha256:HEX or IMAGE@sha256:HEX", Excerpt(entry))
+            .into()
     })
 }

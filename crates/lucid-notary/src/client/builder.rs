@@ -49,16 +49,16 @@ impl fmt::Debug for HttpVerifierBuilder {
 #[derive(Debug, Snafu)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The base URL is not accepted.
+    /// The base URL cannot be used.
     #[snafu(display("the base URL of the Verifier {fault}"))]
     BaseUrl {
-        /// Fault and accepted values. Does not quote the URL, which may contain a password.
+        /// Fault and expected values. Does not quote the URL, which may contain a password.
         fault: String,
     },
     /// The bearer token would be sent unencrypted.
     #[snafu(display(
         "the base URL of the Verifier is plain http to {host}, where a bearer token could be read on its way; \
-         accepted are https, and http to a loopback address"
+         expected https, or http to a loopback address"
     ))]
     PlaintextToken {
         /// Host of the base URL.
@@ -135,9 +135,9 @@ impl HttpVerifierBuilder {
         let is_plain = base.scheme() == "http";
         for (what, is_set) in [
             ("root certificates", self.root_file.is_some()),
-            ("client certificate", self.identity_files.is_some()),
+            ("a client certificate", self.identity_files.is_some()),
         ] {
-            let fault = || format!("is plain http, which has no {what}; accepted is https");
+            let fault = || format!("is plain http, which cannot use {what}; expected https");
             ensure!(!is_plain || !is_set, BaseUrlSnafu { fault: fault() });
         }
         let is_exposed = is_plain && !is_loopback(&base);
@@ -192,12 +192,12 @@ impl HttpVerifierBuilder {
 }
 
 fn parse_base_url(text: &str) -> Result<Url, BuildError> {
-    const ACCEPTED: &str = "accepted is http[s]://host[:port][/path]";
+    const EXPECTED: &str = "expected http[s]://host[:port][/path]";
     let invalid = |fault: String| BaseUrlSnafu { fault }.build();
-    let url = Url::parse(text).map_err(|error| invalid(format!("is not valid: {error}; {ACCEPTED}")))?;
+    let url = Url::parse(text).map_err(|error| invalid(format!("is not valid: {error}; {EXPECTED}")))?;
     let scheme = url.scheme();
     if !matches!(scheme, "http" | "https") {
-        return Err(invalid(format!("has the scheme {scheme:?}; accepted are http and https")));
+        return Err(invalid(format!("has the scheme {scheme:?}; expected http or https")));
     }
     for (part, is_present) in [
         ("a user or password", !url.username().is_empty() || url.password().is_some()),
@@ -205,7 +205,7 @@ fn parse_base_url(text: &str) -> Result<Url, BuildError> {
         ("a fragment", url.fragment().is_some()),
     ] {
         if is_present {
-            return Err(invalid(format!("has {part}; {ACCEPTED}")));
+            return Err(invalid(format!("has {part}; {EXPECTED}")));
         }
     }
     Ok(url)

@@ -12,13 +12,13 @@ use super::error::root_cause;
 pub(super) fn authorization(file: &[u8]) -> Result<HeaderValue, BoxError> {
     let token = file.trim_ascii();
     if token.is_empty() {
-        return Err("it is empty; accepted is a bearer token".into());
+        return Err("the file is empty; expected a bearer token".into());
     }
     // `b64token` of RFC 6750, section 2.1.
     let is_b64token = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(byte);
     if let Some(at) = token.iter().position(|byte| !is_b64token(byte)) {
-        let accepted = "letters, digits and -._~+/ and = at the end";
-        return Err(format!("the byte {at} is not valid in a bearer token; accepted are {accepted}").into());
+        let expected = "letters, digits and -._~+/ and = at the end";
+        return Err(format!("byte {at} is not valid in a bearer token; expected {expected}").into());
     }
     let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())?;
     value.set_sensitive(true);
@@ -45,7 +45,7 @@ pub(super) fn with_identity(
     let identity = Identity::from_pem(&[key, b"\n", certificate].concat()).map_err(|error| {
         let cause = root_cause(&error);
         format!(
-            "failed to read the client's certificate and key: {cause}; accepted are a chain and an unencrypted key in PEM"
+            "failed to read the client's certificate and key: {cause}; expected a chain and an unencrypted key in PEM"
         )
     })?;
     Ok(client.identity(identity))

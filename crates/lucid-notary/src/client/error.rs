@@ -10,7 +10,7 @@ use tower::BoxError;
 
 use crate::digest::Digest;
 
-/// A request to the Verifier failed, or its answer cannot be trusted.
+/// A request to the Verifier failed, or its response cannot be trusted.
 ///
 /// Messages name the origin of the Verifier (`https://host:port`) and the cause, so that they can be shown on their
 /// own.
@@ -19,7 +19,7 @@ use crate::digest::Digest;
 #[non_exhaustive]
 pub enum VerifierError {
     /// The response was not complete in time.
-    #[snafu(display("failed to ask the Verifier at {origin}: no answer within {timeout:?}"))]
+    #[snafu(display("failed to query the Verifier at {origin}: no response within {timeout:?}"))]
     Timeout {
         /// Origin of the Verifier.
         origin: String,
@@ -27,7 +27,7 @@ pub enum VerifierError {
         timeout: Duration,
     },
     /// The connection failed.
-    #[snafu(display("failed to ask the Verifier at {origin}: {}", root_cause(&**source)))]
+    #[snafu(display("failed to query the Verifier at {origin}: {}", root_cause(&**source)))]
     Transport {
         /// Origin of the Verifier.
         origin: String,
@@ -36,9 +36,7 @@ pub enum VerifierError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The server answered with a status other than 200. Redirects are not followed.
-    #[snafu(display(
-        "failed to ask the Verifier at {origin}: it answered with status {status}; accepted is 200 OK"
-    ))]
+    #[snafu(display("failed to query the Verifier at {origin}: expected status 200 OK, found {status}"))]
     Status {
         /// Origin of the Verifier.
         origin: String,
@@ -47,7 +45,7 @@ pub enum VerifierError {
     },
     /// The response body is too long.
     #[snafu(display(
-        "failed to ask the Verifier at {origin}: its answer is too long; accepted are at most {limit} bytes"
+        "failed to query the Verifier at {origin}: the response is longer than the limit of {limit} bytes"
     ))]
     TooLong {
         /// Origin of the Verifier.
@@ -57,8 +55,8 @@ pub enum VerifierError {
     },
     /// The response body cannot be parsed.
     #[snafu(display(
-        "failed to read the answer of the Verifier at {origin}: {fault}; \
-         accepted is {{\"digest\":\"sha256:…\",\"notarized\":true}}"
+        "failed to parse the response of the Verifier at {origin}: {fault}; \
+         expected {{\"digest\":\"sha256:…\",\"notarized\":true}}"
     ))]
     Malformed {
         /// Origin of the Verifier.
@@ -66,16 +64,16 @@ pub enum VerifierError {
         /// Parse error, quoted and truncated.
         fault: String,
     },
-    /// The answer names a digest other than the requested one.
+    /// The response names a digest other than the requested one.
     #[snafu(display(
-        "refused the answer of the Verifier at {origin}: it is about {answered} and not about {requested}"
+        "rejected the response of the Verifier at {origin}: expected {requested}, found {answered}"
     ))]
     OtherDigest {
         /// Origin of the Verifier.
         origin: String,
         /// Requested digest.
         requested: Digest,
-        /// Digest in the answer, quoted and truncated.
+        /// Digest in the response, quoted and truncated.
         answered: String,
     },
 }
@@ -101,7 +99,7 @@ impl VerifierError {
         }
     }
 
-    /// Returns `true` if the same request may succeed when retried. TLS failures and invalid answers are permanent.
+    /// Returns `true` if the same request may succeed when retried. TLS failures and invalid responses are permanent.
     pub(super) fn is_retryable(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,

@@ -30,7 +30,7 @@ use crate::verdict::{CheckedVerdict, Provenance, Verdict};
 ///
 /// 1. The [allowlist](Allowlist) needs no network.
 /// 2. The cache holds verdicts and failures. Concurrent checks of a digest share one request, which continues if its
-///    callers are cancelled, so that its answer is cached.
+///    callers are cancelled, so that its response is cached.
 /// 3. The deadline bounds a request, including the wait for a permit and retries.
 /// 4. The concurrency limit makes further requests wait for a permit.
 /// 5. Transient failures are retried: timeouts, broken connections, and the statuses 408, 429 and 5xx.
@@ -179,7 +179,7 @@ impl Verifier {
 }
 
 #[derive(Debug, Snafu)]
-#[snafu(display("the Verifier gave no answer within {limit:?}"))]
+#[snafu(display("the Verifier did not respond within {limit:?}"))]
 struct DeadlineExceeded {
     limit: Duration,
 }

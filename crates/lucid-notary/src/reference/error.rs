@@ -19,7 +19,7 @@ pub enum Part {
 }
 
 impl Part {
-    pub(super) fn accepted(self) -> &'static str {
+    pub(super) fn expected(self) -> &'static str {
         match self {
             Self::Registry => {
                 "letters, digits and inner '-' in names joined by '.', or an IPv6 address in brackets, \
@@ -31,7 +31,7 @@ impl Part {
                  in components joined by '/'"
             }
             Self::Tag => "a letter, digit or '_', then letters, digits, '_', '.' and '-'",
-            Self::Digest => "sha256:HEX and sha512:HEX",
+            Self::Digest => "sha256:HEX or sha512:HEX",
         }
     }
 }
@@ -50,7 +50,7 @@ impl fmt::Display for Part {
 
 /// A string is not a valid [`ImageReference`](super::ImageReference).
 ///
-/// Messages quote the string, name the invalid part and its byte offset, and list the accepted values.
+/// Messages quote the string, name the invalid part and its byte offset, and list the expected values.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("image reference {reference} {fault}"))]
 pub struct ReferenceError {
@@ -58,7 +58,7 @@ pub struct ReferenceError {
     pub(super) reference: String,
     pub(super) part: Part,
     pub(super) offset: usize,
-    /// Fault and accepted values.
+    /// Fault and expected values.
     pub(super) fault: String,
 }
 

@@ -21,11 +21,11 @@ const TAG_LIMIT: usize = 128;
 pub(super) fn parse(text: &str) -> Result<ImageReference, ReferenceError> {
     let source = Source { text };
     if text.is_empty() {
-        return Err(source.error(Part::Repository, 0, format!("is empty; accepted is {GRAMMAR}")));
+        return Err(source.error(Part::Repository, 0, format!("is empty; expected {GRAMMAR}")));
     }
     if text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-        let fault = "is a bare identifier of 64 hexadecimal digits, which names no repository";
-        return Err(source.error(Part::Repository, 0, format!("{fault}; accepted is {GRAMMAR}")));
+        let fault = "is a bare identifier of 64 hexadecimal digits, which does not name a repository";
+        return Err(source.error(Part::Repository, 0, format!("{fault}; expected {GRAMMAR}")));
     }
     let (registry, start) = source.registry()?;
 
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
     fn check_host_and_port(&self, host_and_port: &str) -> Result<(), ReferenceError> {
         let host_end = if let Some(inner) = host_and_port.strip_prefix('[') {
             let Some(close) = inner.find(']') else {
-                let fault = "has a '[' at byte 0 that is not closed; accepted is [IPV6]";
+                let fault = "has a '[' at byte 0 that is not closed; expected [IPV6]";
                 return Err(self.error(Part::Registry, 0, fault.to_owned()));
             };
             self.check_characters(Part::Registry, 1, 1 + close, |c| c.is_ascii_hexdigit() || c == ':')?;
@@ -165,7 +165,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Requires at least one character from `start` to `end`, all accepted by `accept`.
+    /// Requires at least one character from `start` to `end`, all of which satisfy `accept`.
     fn check_characters(
         &self,
         part: Part,
@@ -183,7 +183,7 @@ impl<'a> Source<'a> {
     }
 
     fn missing<T>(&self, part: Part, offset: usize) -> Result<T, ReferenceError> {
-        let fault = format!("has an empty {part} at byte {offset}; accepted are {}", part.accepted());
+        let fault = format!("has an empty {part} at byte {offset}; expected {}", part.expected());
         Err(self.error(part, offset, fault))
     }
 
@@ -191,8 +191,8 @@ impl<'a> Source<'a> {
     fn character<T>(&self, part: Part, offset: usize) -> Result<T, ReferenceError> {
         match self.text[offset..].chars().next() {
             Some(found) => {
-                let accepted = part.accepted();
-                let fault = format!("has {found:?} in the {part} at byte {offset}; accepted are {accepted}");
+                let expected = part.expected();
+                let fault = format!("has {found:?} in the {part} at byte {offset}; expected {expected}");
                 Err(self.error(part, offset, fault))
             }
             None => self.missing(part, offset),
@@ -208,7 +208,7 @@ impl<'a> Source<'a> {
     ) -> Result<(), ReferenceError> {
         if length > limit {
             let fault =
-                format!("has a {part} of {length} characters at byte {offset}; accepted are at most {limit}");
+                format!("has a {part} of {length} characters at byte {offset}; expected at most {limit}");
             return Err(self.error(part, offset, fault));
         }
         Ok(())

@@ -98,7 +98,7 @@ fn an_invalid_list_is_rejected_with_file_and_line() {
     for (line, reason) in [
         ("sha256:abc", "has 3 hexadecimal digits"),
         ("busybox", "has no ':'"),
-        ("ghcr.io/lucid/auditor:1", "has no digest; accepted is sha256:HEX or IMAGE@sha256:HEX"),
+        ("ghcr.io/lucid/auditor:1", "does not have a digest; expected sha256:HEX or IMAGE@sha256:HEX"),
         ("ghcr.io/Lucid/auditor@sha256:abc", "has 'L' in the repository"),
         ("*", "has no ':'"),
     ] {

@@ -105,11 +105,11 @@ fn tokens_over_plain_http_are_refused() {
 #[test]
 fn an_invalid_token_is_rejected_without_quoting_it() {
     for (token, reason) in [
-        ("", "it is empty"),
-        (" \n", "it is empty"),
-        ("hunter2 hunter2", "the byte 7"),
-        ("hunter2\r\nX-Other: 1", "the byte 7"),
-        ("hunter2é", "the byte 7"),
+        ("", "the file is empty"),
+        (" \n", "the file is empty"),
+        ("hunter2 hunter2", "byte 7"),
+        ("hunter2\r\nX-Other: 1", "byte 7"),
+        ("hunter2é", "byte 7"),
     ] {
         let (_folder, path) = folder_with(token);
         let builder = HttpVerifier::builder("https://verifier.example").with_bearer_token_file(&path);
@@ -220,11 +220,11 @@ fn tls_options_require_https() {
     let builder = HttpVerifier::builder("http://localhost");
     for (builder, what) in [
         (builder.clone().with_root_certificates_file("x"), "root certificates"),
-        (builder.with_client_certificate_files("x", "y"), "client certificate"),
+        (builder.with_client_certificate_files("x", "y"), "a client certificate"),
     ] {
         let message = builder.build().unwrap_err().to_string();
         assert!(
-            message.contains(&format!("plain http, which has no {what}; accepted is https")),
+            message.contains(&format!("plain http, which cannot use {what}; expected https")),
             "{message}"
         );
     }

@@ -57,10 +57,10 @@ async fn the_path_of_the_base_url_is_kept() {
 #[tokio::test]
 async fn misleading_base_urls_are_rejected() {
     for (url, reason) in [
-        ("", "accepted is http[s]://host[:port][/path]"),
-        ("verifier.example", "accepted is http[s]://host[:port][/path]"),
-        ("http://", "accepted is http[s]://host[:port][/path]"),
-        ("ftp://verifier.example", "the scheme \"ftp\"; accepted are http and https"),
+        ("", "expected http[s]://host[:port][/path]"),
+        ("verifier.example", "expected http[s]://host[:port][/path]"),
+        ("http://", "expected http[s]://host[:port][/path]"),
+        ("ftp://verifier.example", "the scheme \"ftp\"; expected http or https"),
         ("localhost:8080", "the scheme \"localhost\""),
         ("https://user:hunter2@verifier.example", "a user or password"),
         ("https://user@verifier.example", "a user or password"),
@@ -119,14 +119,14 @@ async fn an_invalid_answer_is_an_error_that_names_the_fault() {
     };
     let digest_only = format!(r#"{{"digest":"{requested}"}}"#);
     let cases = [
-        ("500", status(500, &about(&requested)), "status 500 Internal Server Error; accepted is 200 OK"),
-        ("404", status(404, &about(&requested)), "status 404 Not Found"),
-        ("201", status(201, &about(&requested)), "status 201 Created"),
-        ("204", status(204, &Reply::ok("")), "status 204 No Content"),
-        ("302", redirect(302), "status 302 Found"),
-        ("307", redirect(307), "status 307 Temporary Redirect"),
-        ("empty", Reply::ok(""), "failed to read the answer"),
-        ("garbage", Reply::ok("<html>"), "accepted is {\"digest\":\"sha256:…\",\"notarized\":true}"),
+        ("500", status(500, &about(&requested)), "expected status 200 OK, found 500 Internal Server Error"),
+        ("404", status(404, &about(&requested)), "found 404 Not Found"),
+        ("201", status(201, &about(&requested)), "found 201 Created"),
+        ("204", status(204, &Reply::ok("")), "found 204 No Content"),
+        ("302", redirect(302), "found 302 Found"),
+        ("307", redirect(307), "found 307 Temporary Redirect"),
+        ("empty", Reply::ok(""), "failed to parse the response"),
+        ("garbage", Reply::ok("<html>"), "expected {\"digest\":\"sha256:…\",\"notarized\":true}"),
         (
             "other type",
             Reply::ok(format!(r#"{{"digest":"{requested}","notarized":"yes"}}"#)),
@@ -145,17 +145,17 @@ async fn an_invalid_answer_is_an_error_that_names_the_fault() {
             Reply::ok(format!(r#"{{"digest":"{requested}","notarized":true}} {{}}"#)),
             "trailing characters",
         ),
-        ("other digest", about(&digest('c')), "it is about \"sha256:cccc"),
+        ("other digest", about(&digest('c')), "found \"sha256:cccc"),
         (
             "upper case",
             Reply::ok(format!(r#"{{"digest":"sha256:{}","notarized":true}}"#, "A".repeat(64))),
-            "not about",
+            "rejected the response",
         ),
-        ("huge", Reply::ok(" ".repeat(10 << 20)), "its answer is too long; accepted are at most 65536 bytes"),
+        ("huge", Reply::ok(" ".repeat(10 << 20)), "the response is longer than the limit of 65536 bytes"),
         (
             "long string",
             Reply::ok(format!(r#"{{"digest":"{}","notarized":true}}"#, "x".repeat(60_000))),
-            "not about",
+            "rejected the response",
         ),
         ("not HTTP", Reply::Raw(b"SSH-2.0-x\r\n"), "invalid HTTP"),
         ("closed", Reply::Raw(b""), "connection closed before message completed"),
@@ -187,7 +187,7 @@ async fn a_hanging_verifier_times_out() {
     assert!(matches!(error, VerifierError::Timeout { .. }), "{error}");
     assert_eq!(
         error.to_string(),
-        format!("failed to ask the Verifier at {}: no answer within 100ms", server.url())
+        format!("failed to query the Verifier at {}: no response within 100ms", server.url())
     );
     assert!((Duration::from_millis(100)..Duration::from_secs(5)).contains(&started.elapsed()));
 }
@@ -198,7 +198,7 @@ async fn a_refused_connection_is_reported() {
     let verifier = HttpVerifier::builder(&format!("http://{free}")).build().unwrap();
     let message = request(&verifier, &digest('a')).await.unwrap_err().to_string();
     assert!(
-        message.starts_with(&format!("failed to ask the Verifier at http://{free}: Connection refused")),
+        message.starts_with(&format!("failed to query the Verifier at http://{free}: Connection refused")),
         "{message}"
     );
 }
@@ -227,7 +227,7 @@ async fn each_distinct_digest_is_requested_once() {
     let digests = ['a', 'b', 'a', 'c', 'b', 'a'].map(digest);
     let mut verdicts = check_all(verifier, digests, in_time()).await;
     let Some(Verdict::Unknown { reason }) = verdicts.remove(&digest('c')) else { panic!("{verdicts:?}") };
-    assert!(reason.starts_with("failed to read the answer of the Verifier at"), "{reason}");
+    assert!(reason.starts_with("failed to parse the response of the Verifier at"), "{reason}");
     let expected = [(digest('a'), Verdict::Notarized), (digest('b'), Verdict::NotNotarized)];
     assert_eq!(verdicts, BTreeMap::from(expected));
     assert_eq!(server.requests().len(), 3);

@@ -280,25 +280,25 @@ fn the_tables_have_no_duplicates() {
 }
 
 #[test]
-fn messages_name_found_and_accepted_values() {
+fn messages_name_expected_and_found_values() {
     for (text, message) in [
         (
             "ghcr.io/Team/model",
-            "image reference \"ghcr.io/Team/model\" has 'T' in the repository at byte 8; accepted are lower-case \
+            "image reference \"ghcr.io/Team/model\" has 'T' in the repository at byte 8; expected lower-case \
              letters and digits, joined by one '.', one or two '_' or any number of '-', in components joined by '/'",
         ),
         (
             "registry:/model",
-            "image reference \"registry:/model\" has an empty port at byte 9; accepted are decimal digits",
+            "image reference \"registry:/model\" has an empty port at byte 9; expected decimal digits",
         ),
         (
             "a@sha256:abc",
             "image reference \"a@sha256:abc\" is wrong from byte 2: digest \"sha256:abc\" has 3 hexadecimal digits; \
-             accepted are 64 for sha256",
+             expected 64 for sha256",
         ),
         (
             "[::1/model",
-            "image reference \"[::1/model\" has a '[' at byte 0 that is not closed; accepted is [IPV6]",
+            "image reference \"[::1/model\" has a '[' at byte 0 that is not closed; expected [IPV6]",
         ),
     ] {
         assert_eq!(text.parse::<ImageReference>().unwrap_err().to_string(), message);

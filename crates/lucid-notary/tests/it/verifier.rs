@@ -118,15 +118,15 @@ async fn every_fault_is_unknown_in_time_with_a_reason() {
     };
     let failing = Reply::Response { status: 500, header: None, body: "no".to_owned() };
     let cases: [(&str, Reply, &str); 9] = [
-        ("slow", Reply::Drip, "no answer within 200ms"),
-        ("hanging", Reply::Hang, "no answer within 200ms"),
-        ("reset", Reply::Reset, "failed to ask the Verifier"),
+        ("slow", Reply::Drip, "no response within 200ms"),
+        ("hanging", Reply::Hang, "no response within 200ms"),
+        ("reset", Reply::Reset, "failed to query the Verifier"),
         ("closed", Reply::Raw(b""), "connection closed before message completed"),
         ("500", failing, "500 Internal Server Error"),
-        ("garbage", Reply::ok("<html>"), "accepted is {\"digest\":\"sha256:…\""),
+        ("garbage", Reply::ok("<html>"), "expected {\"digest\":\"sha256:…\""),
         ("redirect", redirect, "302 Found"),
-        ("wrong digest", other, "and not about"),
-        ("huge", huge, "its answer is too long"),
+        ("wrong digest", other, "rejected the response"),
+        ("huge", huge, "the response is longer than"),
     ];
     for (name, reply, reason) in cases {
         let server = Server::start(move |_| reply.clone()).await;

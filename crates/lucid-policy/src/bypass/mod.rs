@@ -125,7 +125,7 @@ impl Case<'_> {
             if is_application(ContainerList::InitContainers, found) {
                 let site = findings.container(ContainerList::InitContainers, found);
                 let message = "it is a native sidecar that starts before the rules for outbound traffic are installed, and can \
-                               open connections that pass the chain: accepted is a container of spec.containers";
+                               open connections that bypass the chain: expected a container of spec.containers";
                 findings.add(&site, Problem::bypass("StartsBeforeRules", message));
             }
         }
@@ -179,7 +179,7 @@ impl Case<'_> {
         let names = names.filter(|name| is_loopback_name(name)).map(|name| {
             let message = format!(
                 "the pod's host name is {}, and each auditor calls the next one by localhost, which would be the pod's address \
-                 as well: accepted is any other hostname",
+                 as well: expected any other hostname",
                 Excerpt(name)
             );
             Problem::bypass("Hostname", message)
@@ -189,8 +189,8 @@ impl Case<'_> {
             .filter(|(address, name)| is_loopback_name(name) && !host_alias::is_loopback(address));
         let aliases = aliases.map(|(address, name)| {
             let message = format!(
-                "hostAliases gives {} the address {}, and each auditor calls the next one by localhost: accepted are \
-                 127.0.0.1 and ::1",
+                "hostAliases gives {} the address {}, and each auditor calls the next one by localhost: expected \
+                 127.0.0.1 or ::1",
                 Excerpt(name),
                 Excerpt(address)
             );
@@ -214,7 +214,7 @@ impl Case<'_> {
             findings.add(site, Problem::bypass("Privileged", message));
         }
         if own.is_some_and(|own| own.proc_mount() != "Default") {
-            let message = "securityContext.procMount is not Default: it can change the pod's network settings, accepted is Default";
+            let message = "securityContext.procMount is not Default: it can change the pod's network settings; expected Default";
             findings.add(site, Problem::bypass("UnmaskedProc", message));
         }
         let may_keep = self.plan().is_some_and(|plan| plan.keep_privileges);
@@ -227,7 +227,7 @@ impl Case<'_> {
                 keeps_net_raw = true;
             } else if !CAPABILITIES.into_iter().any(is) {
                 let message = format!(
-                    "it adds the capability {}, which is not allowed beside an auditor chain: accepted are {}",
+                    "it adds the capability {}, which is not allowed beside an auditor chain: expected one of {}",
                     Excerpt(&truncated(name).to_ascii_uppercase()),
                     CAPABILITIES.join(", ")
                 );
@@ -237,20 +237,20 @@ impl Case<'_> {
             }
         }
         if chain.redirects && keeps_net_raw && !is_hardened {
-            let message = "it keeps the capability NET_RAW, with which it can write into connections past the chain: accepted \
-                           is capabilities.drop with NET_RAW or ALL";
+            let message = "it keeps the capability NET_RAW, with which it can write into connections past the chain: expected \
+                           capabilities.drop with NET_RAW or ALL";
             findings.add(site, Problem::bypass("Capability", message).warn_if(may_keep));
         }
         // Ephemeral containers are never part of a chain.
         let is_ephemeral = site.list() == Some(ContainerList::EphemeralContainers);
         if is_ephemeral && (chain.names.contains(found.name()) || self.is_name_of_auditor(found.name())) {
-            let message = "it bears the name of an auditor, and an ephemeral container is never part of a chain: accepted is \
+            let message = "it bears the name of an auditor, and an ephemeral container is never part of a chain: expected \
                            any other name";
             findings.add(site, Problem::bypass("AuditorName", message));
         }
         if let Some(auditor) = found.target().filter(|target| chain.names.contains(target)) {
             let message = format!(
-                "targetContainerName is auditor {}, whose processes and files it would reach: accepted is a container of the \
+                "targetContainerName is auditor {}, whose processes and files it would reach: expected a container of the \
                  application",
                 Excerpt(auditor)
             );
@@ -259,7 +259,7 @@ impl Case<'_> {
         for volume in found.mounts().map(MountView::volume) {
             if let Some(path) = chain.host_paths.get(volume) {
                 let message = format!(
-                    "volume {} mounts {} of the node: accepted are hostPaths of an exemption",
+                    "volume {} mounts {} of the node: expected a hostPath of an exemption",
                     Excerpt(volume),
                     Excerpt(path)
                 );
@@ -270,7 +270,7 @@ impl Case<'_> {
         let user = own.and_then(|own| own.run_as_user()).or(of_pod.and_then(|pod| pod.run_as_user()));
         if let Some((uid, auditor)) = user.and_then(|uid| Some((uid, chain.users.get(&uid)?))) {
             let message = format!(
-                "it runs as user {uid}, by which the kernel knows auditor {}, and can pass the chain by: accepted is any other \
+                "it runs as user {uid}, by which the kernel knows auditor {}, and can bypass the chain: expected any other \
                  runAsUser",
                 truncated(auditor)
             );
@@ -282,7 +282,7 @@ impl Case<'_> {
         let may_be_root =
             user == Some(0) || (chain.require_non_root && user.is_none() && never_root != Some(true));
         if may_be_root && !own.is_some_and(|own| own.drops("SETUID")) {
-            let message = "it may run as root and keeps SETUID, so that it can become an auditor's user: accepted is \
+            let message = "it may run as root and keeps SETUID, so that it can become an auditor's user: expected \
                            runAsNonRoot, another runAsUser, or capabilities.drop with SETUID or ALL";
             findings.add(site, Problem::bypass("Root", message).warn_if(!chain.require_non_root));
         }
@@ -290,7 +290,8 @@ impl Case<'_> {
         let may_escalate = own.and_then(|own| own.allows_privilege_escalation()).unwrap_or(by_default);
         // A privileged container is already reported.
         if may_escalate && !is_privileged {
-            let message = "it can become an auditor's user by a setuid file: accepted is allowPrivilegeEscalation: false";
+            let message =
+                "it can become an auditor's user by a setuid file: expected allowPrivilegeEscalation: false";
             let is_refused = chain.require_non_root || (chain.redirects && !may_keep && !is_hardened);
             findings.add(site, Problem::bypass("PrivilegeEscalation", message).warn_if(!is_refused));
         }

@@ -37,10 +37,10 @@ fn pods_must_have_the_required_label_and_value() {
         assert_eq!(ask.evaluate().unwrap().tier, tier);
         assert!(RequiredLabel::default().tiers().any(|known| known == tier));
     }
-    assert_eq!(tiered(&plain()).denial(), r#"label lucid.computing/tier is missing, accepted "A" or "B""#);
+    assert_eq!(tiered(&plain()).denial(), r#"label lucid.computing/tier is missing, expected "A" or "B""#);
     assert_eq!(
         tiered(&with_label("lucid.computing/tier", "C\n")).denial(),
-        r#"label lucid.computing/tier: found "C\n", accepted "A" or "B""#
+        r#"label lucid.computing/tier: expected "A" or "B", found "C\n""#
     );
 }
 

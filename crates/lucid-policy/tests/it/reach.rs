@@ -63,7 +63,7 @@ fn only_volumes_that_are_mounted_count() {
     let denial = Ask::create(&injected(&mounting("//var/./run/docker.sock/", &json!({})))).denial();
     assert_eq!(
         denial,
-        "container model: volume \"node\" mounts \"/run/docker.sock\" of the node: accepted are hostPaths of an exemption"
+        "container model: volume \"node\" mounts \"/run/docker.sock\" of the node: expected a hostPath of an exemption"
     );
 }
 
@@ -113,7 +113,7 @@ fn localhost_must_be_the_loopback_address() {
     assert_eq!(
         Ask::create(&injected(&pod)).denial(),
         "hostAliases gives \"localhost\" the address \"10.0.0.1\", and each auditor calls the next one by localhost: \
-         accepted are 127.0.0.1 and ::1"
+         expected 127.0.0.1 or ::1"
     );
 }
 
@@ -204,7 +204,7 @@ fn ephemeral_containers_may_not_target_auditors() {
     assert_eq!(
         Ask::update(&running, &new).denial(),
         "ephemeral container debugger: targetContainerName is auditor \"first\", whose processes and files it would reach: \
-         accepted is a container of the application"
+         expected a container of the application"
     );
 }
 
@@ -240,7 +240,7 @@ fn ephemeral_containers_may_not_have_auditor_names() {
     assert_eq!(
         Ask::update(&running, &new).denial(),
         "ephemeral container lucid-init: it bears the name of an auditor, and an ephemeral container is never part of a \
-         chain: accepted is any other name"
+         chain: expected any other name"
     );
 }
 

@@ -20,7 +20,7 @@ async fn modes_deny_or_record() {
             operator.env("LUCID_ADMISSION_MODE", mode).env("LUCID_DECISION_LOG", folder)
         })
         .await;
-        for (tier, message) in [(None, "is missing"), (Some("C"), r#"found "C", accepted "A" or "B""#)] {
+        for (tier, message) in [(None, "is missing"), (Some("C"), r#"expected "A" or "B", found "C""#)] {
             let labels = tier.map_or_else(|| json!({}), |tier| json!({"lucid.computing/tier": tier}));
             let reply =
                 post(&cluster, PODS, &pod(&format!("{mode}-{}", tier.is_some()), labels, json!({}))).await;
@@ -235,7 +235,7 @@ async fn tickets_count_for_permitted_users() {
     assert_passed("in time", &create("jane", "in-time", "INC-1", Some("2100-01-01T00:00:00Z")).await);
     for (user, ticket, until, says) in [
         ("joe", "INC-4711", None, "user joe may not breakglass pods.lucid.computing in namespace shop"),
-        ("jane", "please", None, "accepted is a ticket that matches INC-[0-9]+"),
+        ("jane", "please", None, "expected a ticket that matches INC-[0-9]+"),
         ("jane", "INC-4711", Some("2020-01-01T00:00:00Z"), "has expired"),
     ] {
         let refused = create(user, "refused", ticket, until).await;

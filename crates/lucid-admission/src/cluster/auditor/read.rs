@@ -11,7 +11,7 @@ use snafu::Snafu;
 /// Keys of a catalogue entry that an Auditor has in `spec.container`.
 const CONTAINER: [&str; 7] = ["port", "env", "files", "resources", "securityContext", "probes", "routes"];
 
-/// An Auditor cannot be used. The message names the object, the field, the value found and the values accepted.
+/// An Auditor cannot be used. The message names the object, the field, the expected values and the value found.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("Auditor {name}: {problem}"))]
 pub struct AuditorError {

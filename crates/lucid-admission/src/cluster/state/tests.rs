@@ -144,7 +144,7 @@ fn invalid_pod_choices_are_reported() {
     let view = state.view("a").unwrap();
     assert_eq!(view.pod_choices, PodChoices::None);
     assert!(
-        view.problems[0].starts_with(r#"namespace a, lucid.computing/pod-choices: found "some""#),
+        view.problems[0].starts_with(r#"namespace a, lucid.computing/pod-choices: expected "none", "chain" or "all", found "some""#),
         "{:?}",
         view.problems
     );
@@ -224,7 +224,7 @@ fn invalid_permissions_and_policies_leave_the_last_valid_ones_in_force() {
     let [webhooks, policy] = &*view.problems else { panic!("{:?}", view.problems) };
     assert!(webhooks.starts_with("ConfigMap lucid-system/lucid-webhooks, webhooks.yaml: "), "{webhooks}");
     let says =
-        r#"ConfigMap lucid-system/lucid-policy, mode: found "on", accepted are audit and enforce; the last "#;
+        r#"ConfigMap lucid-system/lucid-policy, mode: expected audit or enforce, found "on"; the last "#;
     assert!(policy.starts_with(says), "{policy}");
     state.set_permissions("lucid-system", None);
     state.set_policy("lucid-system", None, None);
@@ -272,7 +272,7 @@ fn a_broken_catalogue_leaves_the_last_good_one_in_force() {
     assert!(view.configuration.catalogue().resolve("topics").is_ok());
     assert!(view.problems[0].contains("ConfigMap lucid-system/lucid-auditors, auditors.yaml: line 1"));
     state.set_catalogue("lucid-system", Some(&data("auditors.yml", topics)));
-    assert!(state.view("a").unwrap().problems[0].contains("accepted is auditors.yaml"));
+    assert!(state.view("a").unwrap().problems[0].contains("expected auditors.yaml, found"));
     state.set_catalogue("lucid-system", None);
     let view = state.view("a").unwrap();
     assert!(view.configuration.catalogue().resolve("topics").is_err() && view.problems.is_empty());
