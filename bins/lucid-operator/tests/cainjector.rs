@@ -86,7 +86,7 @@ async fn injection_ends_at_sigterm_and_beside_cert_manager() {
         "spec": { "group": "elsewhere.example.org", "version": "v1", "groupPriorityMinimum": 100,
             "versionPriority": 100, "service": { "namespace": "default", "name": "elsewhere" } } });
     assert!(cluster.kubectl(&["apply", "-f", "-"], &service.to_string()).unwrap().status.success());
-    let refused = "CAs of namespace default are not allowed; accepted are lucid-system";
+    let refused = "CAs of namespace default are not allowed, expected one of: lucid-system";
     running.logs(refused, |log| log.contains(refused).then_some(())).await;
     let metrics = running.get("/metrics").await;
     assert!(metrics.contains("lucid_cainjector_refused{kind=\"ConfigMap\"} 1"), "{metrics}");

@@ -5,7 +5,7 @@ use std::{error, fmt};
 /// Reason why names, durations, a certificate, a key or a bundle was rejected, why a certificate could not be issued, or why an
 /// injector cannot run.
 ///
-/// The message names the failed operation, and the accepted input if there is a choice. The source is the cause, if
+/// The message names the failed operation, and the expected input if there is a choice. The source is the cause, if
 /// another library reported it, such as a `webpki::Error` of a certificate that does not verify.
 #[derive(Debug)]
 pub struct Error(pub(crate) Box<dyn error::Error + Send + Sync>);

@@ -122,8 +122,8 @@ impl ServingNames {
                 Ok(ServerName::IpAddress(address))
             }
             _ => Err(Error::new(format!(
-                "failed to accept {host:?} as a host: a DNS name without wildcard and trailing dot, or an IP \
-                     address without brackets and port, is accepted"
+                "failed to accept {host:?} as a host: expected a DNS name without wildcard and trailing dot, or \
+                 an IP address without brackets and port"
             ))),
         }
     }
@@ -167,7 +167,7 @@ fn check_label(what: &str, name: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::new(format!(
-        "failed to accept {name:?} as the name of a {what}: 1 to 63 lower-case letters, digits and inner dashes are \
-         accepted (RFC 1123 label)"
+        "failed to accept {name:?} as the name of a {what}: expected 1 to 63 lower-case letters, digits and inner dashes \
+         (RFC 1123 label)"
     )))
 }

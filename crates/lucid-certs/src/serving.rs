@@ -109,7 +109,7 @@ impl ServingCertificate {
         issued_at: Option<SystemTime>,
     ) -> Result<Self, PairError> {
         let parsed = parse_chain(&leaf, &intermediates)?;
-        let problem = "failed to use the private key: ECDSA P-256 to P-521, Ed25519 and RSA are accepted";
+        let problem = "failed to use the private key: expected ECDSA P-256 to P-521, Ed25519 or RSA";
         let key = sign::any_supported_type(key).boxed().context(KeySnafu { problem })?;
         let chain = [leaf.clone()].into_iter().chain(intermediates).collect();
         let certified = CertifiedKey::new(chain, key);

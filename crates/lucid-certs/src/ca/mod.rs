@@ -125,7 +125,7 @@ impl CertificateAuthority {
         ] {
             ensure!(is_met, UnfitSnafu { fingerprint, problem });
         }
-        let problem = "failed to parse the private key of the CA: ECDSA, RSA and Ed25519 are accepted";
+        let problem = "failed to parse the private key of the CA: expected ECDSA, RSA or Ed25519";
         let key = SigningKey::try_from(&private_key).boxed().context(KeySnafu { problem })?;
         let is_match = key.subject_public_key_info() == parsed.public_key_info;
         ensure!(is_match, MismatchSnafu { kind: "CA certificate", fingerprint });

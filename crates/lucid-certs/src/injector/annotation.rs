@@ -33,7 +33,7 @@ impl ObjectName {
                 Ok(Self::new(namespace, name))
             }
             _ => {
-                let problem = format!("annotation {annotation} is {value:?}; accepted is NAMESPACE/NAME");
+                let problem = format!("annotation {annotation}: expected NAMESPACE/NAME, found {value:?}");
                 Err(Problem::malformed(problem))
             }
         }
@@ -160,7 +160,7 @@ mod tests {
         {
             for annotation in [FROM_SECRET, FROM_CERTIFICATE] {
                 let problem = requested(FOUR[0], &[(annotation, value)]).unwrap_err();
-                let expected = format!("annotation {annotation} is {value:?}; accepted is NAMESPACE/NAME");
+                let expected = format!("annotation {annotation}: expected NAMESPACE/NAME, found {value:?}");
                 assert_eq!(problem, expected);
             }
         }

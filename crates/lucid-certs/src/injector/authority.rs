@@ -138,10 +138,10 @@ impl Authorities {
 
     fn check(&self, namespace: &str) -> Result<(), Problem> {
         match &self.namespaces {
-            Some(accepted) if !accepted.contains(namespace) => {
-                let accepted = accepted.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            Some(allowed) if !allowed.contains(namespace) => {
+                let allowed = allowed.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
                 let problem =
-                    format!("CAs of namespace {namespace} are not allowed; accepted are {accepted}");
+                    format!("CAs of namespace {namespace} are not allowed, expected one of: {allowed}");
                 Err(Problem::not_allowed(problem))
             }
             _ => Ok(()),

@@ -129,7 +129,7 @@ impl Trust {
 pub struct SourceError {
     /// Kind of problem, also used as a metric label.
     pub reason: Reason,
-    /// Object or file concerned, problem found, and accepted input.
+    /// Object or file concerned, problem, and expected input.
     pub(crate) problem: String,
 }
 

@@ -101,7 +101,7 @@ fn refuse_empty(text: &Text<'_>) -> Result<(), SourceError> {
     if text.bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(SourceError::new(
             Reason::Malformed,
-            format!("failed to use {}: it is empty, PEM is accepted", text.place),
+            format!("failed to use {}: it is empty, expected PEM", text.place),
         ));
     }
     Ok(())

@@ -56,7 +56,7 @@ impl BundleFields {
     }
 
     /// Returns the names of the object's bundle fields, whether set or not. The error names the obstacle and
-    /// the accepted input.
+    /// the expected input.
     pub(super) fn slots(&self, object: &Value) -> Result<Vec<String>, String> {
         let spec = &object["spec"];
         match self {
@@ -78,7 +78,7 @@ impl BundleFields {
             }
             Self::ApiService => Ok(vec!["spec".to_owned()]),
             Self::Data(key) if !object["binaryData"][key].is_null() => {
-                Err(format!("{key} is in binaryData, a bundle is expected in data: remove it there"))
+                Err(format!("expected {key} in data, found it in binaryData: remove it there"))
             }
             Self::Data(key) => Ok(vec![key.clone()]),
         }

@@ -104,7 +104,7 @@ pub enum TargetError {
     Unfit {
         /// Name of the target.
         target: String,
-        /// Obstacle and accepted input.
+        /// Obstacle and expected input.
         problem: String,
     },
     /// The API server did not respond in time.

@@ -39,9 +39,7 @@ impl FromStr for TlsVersion {
         match name {
             "1.2" => Ok(Self::Tls12),
             "1.3" => Ok(Self::Tls13),
-            _ => Err(Error::new(format!(
-                "failed to parse {name:?} as a TLS version: 1.2 and 1.3 are accepted"
-            ))),
+            _ => Err(Error::new(format!("failed to parse {name:?} as a TLS version: expected 1.2 or 1.3"))),
         }
     }
 }

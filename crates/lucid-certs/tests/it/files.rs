@@ -243,7 +243,7 @@ async fn only_regular_files_within_the_size_limit_are_read() {
 
         fs::remove_file(&key).unwrap();
         fs::create_dir(&key).unwrap();
-        scene.refuses(Reason::Unreadable, "tls.key: it is a directory").await;
+        scene.refuses(Reason::Unreadable, "tls.key: expected a file, found a directory").await;
 
         fs::remove_dir(&key).unwrap();
         assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
@@ -251,7 +251,7 @@ async fn only_regular_files_within_the_size_limit_are_read() {
 
         fs::remove_file(&key).unwrap();
         fs::write(&key, vec![b'\n'; (1 << 20) + 1]).unwrap();
-        scene.refuses(Reason::Unreadable, "tls.key: it is larger than 1048576 bytes").await;
+        scene.refuses(Reason::Unreadable, "tls.key: it is larger than the limit of 1048576 bytes").await;
 
         fs::write(&key, &pair.key).unwrap();
         scene.offers(&pair).await;
@@ -294,7 +294,7 @@ async fn errors_name_the_file_and_the_problem() {
             "tls.key",
             "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
             Reason::Malformed,
-            "tls.key: failed to use the private key: ECDSA P-256 to P-521, Ed25519 and RSA are accepted",
+            "tls.key: failed to use the private key: expected ECDSA P-256 to P-521, Ed25519 or RSA",
         ),
         (
             "tls.key",

@@ -78,8 +78,9 @@ fn read(path: &Path, links: &mut Links) -> Content {
     // Check the type first: opening a FIFO would block until a writer opens it.
     let metadata = fs::metadata(&file).map_err(failed)?;
     if !metadata.is_file() {
-        let found = if metadata.is_dir() { "a directory" } else { "not a regular file" };
-        return Err(unreadable(&format!("it is {found}, a file is accepted")));
+        let problem =
+            if metadata.is_dir() { "expected a file, found a directory" } else { "it is not a regular file" };
+        return Err(unreadable(&problem));
     }
     let size = usize::try_from(metadata.len().min(MAX_SIZE)).unwrap_or_default();
     // Allocate once: a growing vector would leave copies behind that are not zeroed.
@@ -87,7 +88,7 @@ fn read(path: &Path, links: &mut Links) -> Content {
     let file = File::open(&file).map_err(failed)?;
     file.take(MAX_SIZE + 1).read_to_end(&mut text).map_err(failed)?;
     if text.len() as u64 > MAX_SIZE {
-        return Err(unreadable(&format!("it is larger than {MAX_SIZE} bytes, which are accepted")));
+        return Err(unreadable(&format!("it is larger than the limit of {MAX_SIZE} bytes")));
     }
     Ok(text)
 }

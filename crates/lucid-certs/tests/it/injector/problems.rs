@@ -34,7 +34,7 @@ pub(super) async fn a_secret_must_allow_direct_injection(site: &Site, ca: &Trust
 pub(super) async fn problems_are_reported_once_until_resolved(site: &Site) {
     let malformed =
         Object::create(site, Kind::Conversion, "malformed", &[(FROM_SECRET, "no-namespace")]).await;
-    site.wait_for_note(&malformed, "is \"no-namespace\"; accepted is NAMESPACE/NAME").await;
+    site.wait_for_note(&malformed, "expected NAMESPACE/NAME, found \"no-namespace\"").await;
     // A malformed first annotation takes precedence over a valid second one, as in cert-manager.
     malformed.annotate(FROM_CERTIFICATE, Some("web/serving")).await;
 

@@ -36,7 +36,7 @@ async fn permissions_in_the_configured_namespaces_are_sufficient() {
         [("far", FROM_SECRET, "other/ca"), ("away", FROM_CERTIFICATE, "other/serving")]
     {
         let object = Object::create(&site, Kind::Mutating, word, &[(annotation, name)]).await;
-        site.wait_for_note(&object, "CAs of namespace other are not allowed; accepted are web").await;
+        site.wait_for_note(&object, "CAs of namespace other are not allowed, expected one of: web").await;
         assert!(!is_written_by_us(&object.read().await));
     }
 }

@@ -280,7 +280,7 @@ async fn unfit_objects_are_rejected_with_the_reason(client: &Client) {
     manifest["binaryData"] = json!({ "ca.crt": "AAAA" });
     subject.make(&manifest).await;
     let error = subject.target.read().await.unwrap_err();
-    assert!(error.to_string().contains("ca.crt is in binaryData"), "{error}");
+    assert!(error.to_string().contains("expected ca.crt in data, found it in binaryData"), "{error}");
 
     let subject = Subject::new(client, Kind::ConfigMap, "immutable");
     let mut manifest = subject.manifest();
