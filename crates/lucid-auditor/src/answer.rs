@@ -103,7 +103,7 @@ impl Answered<'_> {
     pub(crate) async fn hand_back(self, response: hyper::Response<Incoming>) -> Result<Response, Response> {
         let (mut parts, body) = response.into_parts();
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-            let message = "the answer changes to another protocol, which nobody has asked for";
+            let message = "the answer changes to another protocol, which was not requested";
             return Err(self.refuse(StatusCode::BAD_GATEWAY, UNREADABLE, message));
         }
         // Without a body, as after HEAD, the headers describe the one that GET would return.
@@ -282,7 +282,7 @@ impl Answered<'_> {
             Some(denial) if denial.kind == UNREADABLE => self.unjudged(parts, &denial.message),
             Some(denial) => self.denied(denial),
             None if error.is::<DecodeError>() => self.unjudged(parts, &error.to_string()),
-            None => self.refuse(StatusCode::BAD_GATEWAY, "cut_off", &format!("no whole answer: {error}")),
+            None => self.refuse(StatusCode::BAD_GATEWAY, "cut_off", &format!("incomplete answer: {error}")),
         }
     }
 

@@ -185,11 +185,11 @@ impl Auditor {
             return Some((StatusCode::METHOD_NOT_ALLOWED, message.to_owned()));
         }
         if let Some(coding) = forward::transfer_coding(&parts.headers) {
-            let message = format!("found a body that is transferred as {coding}, accepted chunked alone");
+            let message = format!("expected the transfer coding chunked alone, found {coding}");
             return Some((StatusCode::NOT_IMPLEMENTED, message));
         }
         if self.settings.mode == Mode::Enforce && has_types(&parts.headers) {
-            let message = "found several values of Content-Type, expected one";
+            let message = "expected one value of Content-Type, found several";
             return Some((StatusCode::BAD_REQUEST, message.to_owned()));
         }
         if !self.settings.refuses_unjudged() {

@@ -21,7 +21,7 @@ use tower::BoxError;
 use crate::body::Body;
 
 /// Value of `Accept-Encoding`.
-pub(crate) const ACCEPTED: &str = "gzip, deflate, br, zstd";
+pub(crate) const SUPPORTED: &str = "gzip, deflate, br, zstd";
 
 pub(crate) const MAX_CODINGS: usize = 3;
 

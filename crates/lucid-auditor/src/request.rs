@@ -19,7 +19,7 @@ use crate::{
         Body, Buffered, Response, Room, Unbuffered, as_text, beginning, begins_like_json, content_type,
         copied, discard, full, is_like_ascii, json_response, skip,
     },
-    coding::{ACCEPTED, DecodeError, MAX_CODINGS, codings, decode, decoded, remove_headers},
+    coding::{DecodeError, MAX_CODINGS, SUPPORTED, codings, decode, decoded, remove_headers},
     json::Document,
     protocol::{self, Protocol, UNREADABLE},
     refusal::Asked,
@@ -82,7 +82,7 @@ impl Examiner<'_> {
         let document = Document::scan(text);
         let asked = Asked::of(&path, &document);
         if !passes && let Some(found) = protocol::unjudged_request(&document) {
-            let message = format!("found {found}, which cannot be judged; accepted text");
+            let message = format!("expected text, found {found}, which cannot be judged");
             return Err(self.unjudged(&asked, &message));
         }
         let judged =
@@ -130,7 +130,7 @@ impl Examiner<'_> {
         let refuse = |status, kind, message: &str| self.refuse(asked, status, kind, message);
         let max_bytes = self.settings.max_bytes;
         let too_large = || {
-            let message = format!("accepted a body of at most {max_bytes} bytes");
+            let message = format!("expected a body of at most {max_bytes} bytes");
             refuse(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message)
         };
         let codings = match codings(headers) {
@@ -139,9 +139,9 @@ impl Examiner<'_> {
             Err(found) => {
                 skip(headers, body).await;
                 let message =
-                    format!("found a body that is {found}, accepted up to {MAX_CODINGS} of {ACCEPTED}");
+                    format!("expected a body with up to {MAX_CODINGS} of {SUPPORTED}; found it {found}");
                 let mut refusal = self.unjudged(asked, &message);
-                refusal.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED));
+                refusal.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(SUPPORTED));
                 return Err(refusal);
             }
         };
@@ -167,7 +167,7 @@ impl Examiner<'_> {
                 refuse(StatusCode::BAD_REQUEST, kind, &error.to_string())
             }
             Err(_elapsed) => {
-                let message = format!("accepted a body that arrives within {} s", BODY_LIMIT.as_secs());
+                let message = format!("expected a body that arrives within {} s", BODY_LIMIT.as_secs());
                 refuse(StatusCode::REQUEST_TIMEOUT, "too_slow", &message)
             }
         };

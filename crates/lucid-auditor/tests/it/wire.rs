@@ -198,7 +198,7 @@ async fn a_caller_of_http_1_0_gets_a_whole_answer_or_none() {
         ("enforce", format!("{chunked}5\r\nhello\r\n0\r\nx-sum: 7\r\n\r\n"), 200, "\r\n\r\nhello"),
         ("enforce", format!("{chunked}8\r\nthe secr\r\n7\r\net word\r\n0\r\n\r\n"), 403, "is refused"),
         ("observe", format!("{chunked}8\r\nthe secr\r\n7\r\net word\r\n0\r\n\r\n"), 200, "the secret word"),
-        ("enforce", format!("{chunked}5\r\nhello\r\n"), 502, "no whole answer"),
+        ("enforce", format!("{chunked}5\r\nhello\r\n"), 502, "incomplete answer"),
         ("enforce", format!("{chunked}21\r\n{}\r\n0\r\n\r\n", "x".repeat(33)), 422, "longer than 32"),
         ("enforce", format!("{known}33\r\n\r\n{}", "x".repeat(33)), 422, "longer than 32"),
         ("enforce", format!("{known}32\r\n\r\n{}", "x".repeat(32)), 200, "xxx"),
