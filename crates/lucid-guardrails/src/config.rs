@@ -73,8 +73,8 @@ impl Config {
                 policy.name.as_deref().filter(|name| judges.policies().any(|it| it.0 == *name))
             {
                 let (key, found) =
-                    (format!("judges[{index}].name"), format!("{name:?}, as of another judge"));
-                return Err(OptionsError::found(key, found, "a name of its own, for metrics and log lines"));
+                    (format!("judges[{index}].name"), format!("{name:?}, the name of another judge"));
+                return Err(OptionsError::found(key, found, "a unique name, for metrics and log lines"));
             }
             judges =
                 add(judges, policy).map_err(|error| error.within(format_args!("judges[{index}].{kind}")))?;
@@ -180,7 +180,7 @@ impl JudgeConfig {
             (last, others) => {
                 let names: Vec<_> = others.iter().chain(&last).map(|(kind, _)| *kind).collect();
                 let found = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                Err(OptionsError::found(key, found, format_args!("exactly one of {KINDS}")))
+                Err(OptionsError::one_of(key, found, KINDS))
             }
         }
     }
@@ -282,26 +282,26 @@ mod tests {
     #[test]
     fn errors_name_the_path_of_the_key() {
         for (yaml, error) in [
-            ("judges: []", "judges: found none, accepted at least one"),
+            ("judges: []", "judges: expected at least one, found none"),
             (
                 "judges: [{pii: {}, directions: []}]",
-                "judges[0].directions: found none, accepted at least one",
+                "judges[0].directions: expected at least one, found none",
             ),
-            ("judges: [{pii: {}, roles: []}]", "judges[0].roles: found none, accepted at least one"),
+            ("judges: [{pii: {}, roles: []}]", "judges[0].roles: expected at least one, found none"),
             (
                 "judges: [{pii: {}, turns: last, cache: {size: 0}}]",
-                "judges[0].cache.size: found 0, accepted a number above 0 with turns: last",
+                "judges[0].cache.size: expected a number above 0 with turns: last, found 0",
             ),
-            ("judges: [{pii: {}, timeout: 0s}]", "judges[0].timeout: found 0s, accepted a duration above 0s"),
+            ("judges: [{pii: {}, timeout: 0s}]", "judges[0].timeout: expected a duration above 0s, found 0s"),
             (
                 "judges: [{pii: {}}, {name: pii, secrets: {}}]",
-                "judges[1].name: found \"pii\", as of another judge, accepted a name of its own",
+                "judges[1].name: expected a unique name, for metrics and log lines, found \"pii\"",
             ),
-            ("judges: [{}]", "judges[0]: found none, accepted exactly one of phrases, "),
-            ("judges: [{regex: {}, pii: {}, phrases: {}}]", "judges[0]: found phrases, regex, pii, accepted"),
+            ("judges: [{}]", "judges[0]: expected one of phrases, "),
+            ("judges: [{regex: {}, pii: {}, phrases: {}}]", "judges[0]: expected one of phrases, "),
             (
                 "judges: [{pii: {}}, {name: x, pii: {entities: [X]}}]",
-                "judges[1].pii.entities: found \"X\", accepted",
+                "judges[1].pii.entities: expected one of ",
             ),
             (
                 "judges: [{regex: {rules: [{name: a, pattern: b, examples: [c]}]}}]",

@@ -61,7 +61,7 @@ impl EntityOptions {
 
     /// Returns the selection for each of the `known` entities, in their order.
     pub(crate) fn select(&self, known: &[&'static str]) -> Result<Vec<Option<Selected>>, OptionsError> {
-        let error = |key, found: &str| OptionsError::found(key, found, known.join(", "));
+        let error = |key, found: &str| OptionsError::one_of(key, found, known.join(", "));
         let named = self.entities.as_deref();
         if named.is_some_and(<[_]>::is_empty) {
             return Err(error("entities", "none"));

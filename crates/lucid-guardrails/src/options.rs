@@ -4,7 +4,7 @@ use std::{error, fmt, fs, path::Path};
 
 /// An option is invalid, or a file that it names.
 ///
-/// The message has the key, what was found and what is accepted.
+/// The message has the key, what is expected and what was found.
 pub struct OptionsError(String);
 
 impl OptionsError {
@@ -15,9 +15,14 @@ impl OptionsError {
     pub(crate) fn found(
         key: impl fmt::Display,
         found: impl fmt::Display,
-        accepted: impl fmt::Display,
+        expected: impl fmt::Display,
     ) -> Self {
-        Self::new(key, format_args!("found {found}, accepted {accepted}"))
+        Self::new(key, format_args!("expected {expected}, found {found}"))
+    }
+
+    /// `found` is not exactly one of the `known` names, or not all of its names are known.
+    pub(crate) fn one_of(key: impl fmt::Display, found: impl fmt::Display, known: impl fmt::Display) -> Self {
+        Self::new(key, format_args!("expected one of {known}; found {found}"))
     }
 
     /// The error of a parser, which names the key.

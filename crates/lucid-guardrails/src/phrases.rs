@@ -170,11 +170,11 @@ mod tests {
     #[test]
     fn invalid_options_are_named() {
         for (yaml, error) in [
-            ("{}", "phrases: found none, accepted at least one, or file or builtin"),
+            ("{}", "phrases: expected at least one, or file or builtin, found none"),
             ("{file: /nonexistent}", "file: failed to read /nonexistent: No such file"),
             (
                 "{phrases: [a], rule: 'a b'}",
-                r#"rule: found "a b", accepted 1 to 63 letters, digits, "-" and "_""#,
+                r#"rule: expected 1 to 63 letters, digits, "-" and "_", found "a b""#,
             ),
         ] {
             let found = Phrases::new(options(yaml).unwrap()).unwrap_err().to_string();

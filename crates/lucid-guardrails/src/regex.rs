@@ -133,7 +133,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new()?;
         for (text, error) in [
             ("rules: [{name: a, patern: b}]", "file: failed to parse /"),
-            ("rules: []", "rules: found none, accepted at least one, here or in file"),
+            ("rules: []", "rules: expected at least one, here or in file, found none"),
             (
                 "rules: [{name: a, pattern: b, examples: [c]}]",
                 "rules[a].examples[0]: the rule does not find this text",

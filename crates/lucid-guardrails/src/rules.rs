@@ -92,7 +92,7 @@ pub(crate) fn parse(key: &str, text: &str, name: impl fmt::Display) -> Result<Ve
         OptionsError::new(
             key,
             format_args!(
-                "failed to parse {name}: {error}, accepted rules: [{{name, phrases or pattern, …}}]"
+                "failed to parse {name}: {error}, expected rules: [{{name, phrases or pattern, …}}]"
             ),
         )
     })
@@ -211,18 +211,18 @@ pub(crate) fn check_name(key: impl fmt::Display, name: &str) -> Result<(), Optio
     if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_label) {
         return Ok(());
     }
-    let accepted = format_args!("1 to {MAX_NAME} letters, digits, \"-\" and \"_\"");
-    Err(OptionsError::found(key, format_args!("{name:?}"), accepted))
+    let expected = format_args!("1 to {MAX_NAME} letters, digits, \"-\" and \"_\"");
+    Err(OptionsError::found(key, format_args!("{name:?}"), expected))
 }
 
 fn check(index: usize, rule: &Rule) -> Result<(), OptionsError> {
     check_name(format_args!("rules[{index}].name"), &rule.name)?;
     let found = match (&rule.pattern, rule.phrases.is_empty()) {
-        (None, true) => "neither phrases nor pattern",
-        (Some(_), false) => "both phrases and pattern",
+        (None, true) => "neither",
+        (Some(_), false) => "both",
         _ => return Ok(()),
     };
-    Err(OptionsError::found(rule.key(""), found, "one of them"))
+    Err(OptionsError::found(rule.key(""), found, "either phrases or a pattern"))
 }
 
 #[cfg(test)]

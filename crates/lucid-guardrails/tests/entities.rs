@@ -239,12 +239,14 @@ fn entities_are_masked_denied_or_left_alone() {
     assert_eq!(spans[0].replacement, "<IP_ADDRESS>");
 
     let error = |yaml| Pii::new(serde_yaml::from_str(yaml).unwrap()).unwrap_err().to_string();
-    for (yaml, expected) in [
-        ("entities: [EMAIL]", "entities: found \"EMAIL\", accepted ABA_ROUTING_NUMBER, "),
-        ("actions: {JWT: deny}", "actions: found \"JWT\", accepted ABA_ROUTING_NUMBER, "),
-        ("entities: []", "entities: found none, accepted ABA_ROUTING_NUMBER, "),
+    for (yaml, key, found) in [
+        ("entities: [EMAIL]", "entities", "\"EMAIL\""),
+        ("actions: {JWT: deny}", "actions", "\"JWT\""),
+        ("entities: []", "entities", "none"),
     ] {
-        assert!(error(yaml).starts_with(expected), "{}", error(yaml));
+        let error = error(yaml);
+        assert!(error.starts_with(&format!("{key}: expected one of ABA_ROUTING_NUMBER, ")), "{error}");
+        assert!(error.ends_with(&format!("; found {found}")), "{error}");
     }
 }
 

@@ -185,14 +185,17 @@ fn a_configuration_is_checked() {
             "judges: [{pii: {}}, {name: x, mode: observe, directions: [prompt], secrets: {}}]",
             "pii: Enforce, all texts\nx: Observe, prompt\n",
         ),
-        ("judges: []", "judges: found none, accepted at least one"),
+        ("judges: []", "judges: expected at least one, found none"),
         (
             "judges: [{}]",
-            "judges[0]: found none, accepted exactly one of phrases, regex, pii, secrets, classifier, http",
+            "judges[0]: expected one of phrases, regex, pii, secrets, classifier, http; found none",
         ),
-        ("judges: [{pii: {}, secrets: {}}]", "judges[0]: found pii, secrets, accepted"),
+        (
+            "judges: [{pii: {}, secrets: {}}]",
+            "judges[0]: expected one of phrases, regex, pii, secrets, classifier, http; found pii, secrets",
+        ),
         ("judges: [{mode: off, pii: {}}]", "judges[0].mode"),
-        ("judges: [{pii: {entities: [CARD]}}]", "judges[0].pii.entities: found \"CARD\", accepted "),
+        ("judges: [{pii: {entities: [CARD]}}]", "judges[0].pii.entities: expected one of "),
         ("judges: [{regex: {rules: [{name: a, pattern: '('}]}}]", "judges[0].regex.rules[a].pattern: "),
         ("judges: [{phrases: {file: /none}}]", "judges[0].phrases.file: failed to read /none"),
         ("judge: []", "unknown field `judge`"),
@@ -221,18 +224,18 @@ fn the_page_lists_the_keys_of_each_judge() {
         let output =
             Command::new(PROGRAM).args(["--check", "--config", config]).env_clear().output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
-        let (_, accepted) = error.split_once("expected ").expect(&error);
-        let mut accepted: Vec<_> = accepted.split('`').skip(1).step_by(2).collect();
+        let (_, expected) = error.split_once("expected ").expect(&error);
+        let mut expected: Vec<_> = expected.split('`').skip(1).step_by(2).collect();
         if heading == "## Configuration" {
             let kinds: String = page.lines().filter(|line| line.starts_with("### ")).collect();
-            accepted.retain(|key| !kinds.contains(&format!("`{key}`")));
+            expected.retain(|key| !kinds.contains(&format!("`{key}`")));
         }
         let (_, section) = page.split_once(&format!("\n{heading}\n")).expect(heading);
         let section = section.split("\n#").next().unwrap();
         let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         let mut keys: Vec<_> = rows.filter(|key| !key.starts_with("LUCID_")).collect();
-        accepted.sort_unstable();
+        expected.sort_unstable();
         keys.sort_unstable();
-        assert_eq!(keys, accepted, "{heading}");
+        assert_eq!(keys, expected, "{heading}");
     }
 }

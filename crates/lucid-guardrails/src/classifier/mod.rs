@@ -99,7 +99,7 @@ impl Classifier {
     pub fn new(options: ClassifierOptions) -> Result<Self, OptionsError> {
         let model = Model::load(&options.path)
             .map_err(|error| OptionsError::new("path", lucid_text::with_causes(&error)))?;
-        let unknown = |found: &str| OptionsError::found("labels", found, model.labels().join(", "));
+        let unknown = |found: &str| OptionsError::one_of("labels", found, model.labels().join(", "));
         if options.labels.is_empty() {
             return Err(unknown("none"));
         }

@@ -96,7 +96,7 @@ impl Model {
         let window = positions.min(WINDOW).saturating_sub(added);
         if window < MIN_WINDOW {
             whatever!(
-                "config.json has max_position_embeddings for {window} tokens; accepted are at least {MIN_WINDOW}"
+                "config.json: expected max_position_embeddings for at least {MIN_WINDOW} tokens, found {window}"
             );
         }
 
@@ -170,9 +170,9 @@ impl Network {
                     .map(Self::Roberta)
             }
             "deberta-v2" => {
-                // candle panics.
+                // candle panics on a conv_kernel_size above 0.
                 if fields.get("conv_kernel_size").and_then(Value::as_u64).is_some_and(|size| size > 0) {
-                    whatever!("config.json has a conv_kernel_size, which is not supported; accepted is 0");
+                    whatever!("config.json: conv_kernel_size is not supported, expected 0");
                 }
                 let config = typed(&fields)?;
                 debertav2::DebertaV2SeqClassificationModel::load(weights.pp("deberta"), &config, None)
@@ -202,8 +202,8 @@ impl Network {
                 })()
             }
             other => whatever!(
-                "config.json has the model_type {other:?}; accepted are bert, roberta, xlm-roberta, deberta-v2 (also \
-                 DeBERTa-v3) and modernbert"
+                "config.json: model_type: expected one of bert, roberta, xlm-roberta, deberta-v2 (also \
+                 DeBERTa-v3), modernbert; found {other:?}"
             ),
         };
         network.whatever_context("model.safetensors does not fit config.json")

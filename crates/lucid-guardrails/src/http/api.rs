@@ -50,7 +50,7 @@ impl HttpApi {
     }
 
     /// Valid responses, for error messages.
-    pub(super) const fn accepted(self) -> &'static str {
+    pub(super) const fn expected(self) -> &'static str {
         match self {
             Self::Plain => r#"{"allowed": …} or {"spans": […]}"#,
             Self::Fms => r#"[[{"start", "end", "detection", "detection_type", "score"}, …]]"#,

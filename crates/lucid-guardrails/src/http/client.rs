@@ -14,8 +14,10 @@ use crate::options::read;
 
 pub(super) fn url(options: &HttpOptions) -> Result<Url, OptionsError> {
     // The URL is not quoted: it may contain a password.
-    let invalid = |found: &str| OptionsError::found("url", found, "http[s]://host[:port][/path]");
-    let mut url = Url::parse(&options.url).map_err(|error| invalid(&error.to_string()))?;
+    const FORM: &str = "http[s]://host[:port][/path]";
+    let invalid = |found: &str| OptionsError::found("url", found, FORM);
+    let mut url = Url::parse(&options.url)
+        .map_err(|error| OptionsError::new("url", format_args!("{error}, expected {FORM}")))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(invalid(&format!("the scheme {:?}", url.scheme())));
     }
@@ -25,8 +27,8 @@ pub(super) fn url(options: &HttpOptions) -> Result<Url, OptionsError> {
     let is_secret = options.token_file.is_some() || !options.header_files.is_empty();
     if url.scheme() == "http" && (options.ca_file.is_some() || is_secret && !is_loopback(&url)) {
         let found = "plain http with caFile, tokenFile or headerFiles";
-        let accepted = "https and, without caFile, http to a loopback address";
-        return Err(OptionsError::found("url", found, accepted));
+        let expected = "https or, without caFile, http to a loopback address";
+        return Err(OptionsError::found("url", found, expected));
     }
     if url.path() == "/" {
         url.set_path(options.api.path());
@@ -122,10 +124,10 @@ fn header_name(key: &str, name: &str) -> Result<HeaderName, OptionsError> {
 fn header_value(scheme: &str, value: &[u8]) -> Result<HeaderValue, &'static str> {
     let value = value.trim_ascii();
     if value.is_empty() {
-        return Err("found an empty value, accepted one line of visible characters");
+        return Err("expected one line of visible characters, found an empty value");
     }
     let mut value = HeaderValue::from_bytes(&[scheme.as_bytes(), value].concat())
-        .map_err(|_| "found control characters, accepted one line of visible characters")?;
+        .map_err(|_| "expected one line of visible characters, found control characters")?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -116,19 +116,19 @@ impl fmt::Debug for HttpOptions {
 enum RequestError {
     #[snafu(display("requests to {origin} are paused after repeated failures (circuit breaker open)"))]
     Paused { origin: String },
-    #[snafu(display("{origin} gave no answer within {timeout:?}"))]
+    #[snafu(display("{origin} did not respond within {timeout:?}"))]
     Timeout { origin: String, timeout: Duration },
     #[snafu(display("{fault}"))]
     Credentials { fault: String },
     #[snafu(display("request to {origin} failed"))]
     Transport { origin: String, source: reqwest::Error },
-    #[snafu(display("{origin} answered with status {status}; accepted is 2xx"))]
+    #[snafu(display("{origin} responded with status {status}, expected 2xx"))]
     Status { origin: String, status: StatusCode },
-    #[snafu(display("the answer of {origin} is longer than {RESPONSE_LIMIT} bytes"))]
+    #[snafu(display("the response of {origin} is longer than {RESPONSE_LIMIT} bytes"))]
     TooLong { origin: String },
-    #[snafu(display("malformed answer of {origin}; accepted is {accepted}"))]
-    Malformed { origin: String, accepted: &'static str },
-    #[snafu(display("{origin} answered with a span of {start} to {end} in a text of {length} characters"))]
+    #[snafu(display("malformed response of {origin}, expected {expected}"))]
+    Malformed { origin: String, expected: &'static str },
+    #[snafu(display("{origin} responded with a span of {start} to {end} in a text of {length} characters"))]
     OutOfRange { origin: String, start: usize, end: usize, length: usize },
 }
 
@@ -191,10 +191,10 @@ impl Http {
                 .any(|key| key.eq_ignore_ascii_case(name))
         };
         if api == HttpApi::Fms && !is_set("detector-id") {
-            return Err(OptionsError::found("headers", "no detector-id", "the name of a detector"));
+            return Err(OptionsError::found("headers", "none", "detector-id with the name of a detector"));
         }
         if api == HttpApi::Nemo && !options.parameters.get("model").is_some_and(Value::is_string) {
-            return Err(OptionsError::found("parameters", "no model", "the name of a model"));
+            return Err(OptionsError::found("parameters", "none", "model with the name of a model"));
         }
         let is_valid = |threshold: &f64| api.has_scores() && (0.0..=1.0).contains(threshold);
         if let Some(threshold) = options.threshold.filter(|threshold| !is_valid(threshold)) {
@@ -298,7 +298,7 @@ impl Service {
         }
         match self.api.read(&body, &passage.text, self.threshold, &self.rules) {
             Ok(finding) => Ok(finding.into_verdict(self.action)),
-            Err(Fault::Malformed) => MalformedSnafu { origin, accepted: self.api.accepted() }.fail(),
+            Err(Fault::Malformed) => MalformedSnafu { origin, expected: self.api.expected() }.fail(),
             Err(Fault::OutOfRange { start, end, length }) => {
                 OutOfRangeSnafu { origin, start, end, length }.fail()
             }

@@ -23,7 +23,7 @@ pub(super) fn parse(pattern: &str, exact: bool) -> Result<Hir, String> {
     }
     if folder.has_boundary && folder.has_non_ascii {
         return Err(
-            "found letters other than Latin next to a boundary of ASCII words, accepted in phrases".into()
+            "letters other than Latin next to a boundary of ASCII words are supported in phrases only".into(),
         );
     }
     Ok(hir)

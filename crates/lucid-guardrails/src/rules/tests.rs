@@ -129,21 +129,21 @@ fn invalid_rules_are_named_with_what_is_accepted() {
     for (rule, error) in [
         (
             Rule::phrases("a b", ["x"]),
-            r#"rules[0].name: found "a b", accepted 1 to 63 letters, digits, "-" and "_""#,
+            r#"rules[0].name: expected 1 to 63 letters, digits, "-" and "_", found "a b""#,
         ),
         (
             Rule::phrases("r", ["a", " \u{200b} "]),
-            "rules[r].phrases[1]: found 0 visible bytes, accepted 1 to 1024",
+            "rules[r].phrases[1]: expected 1 to 1024 visible bytes, found 0",
         ),
-        (Rule::phrases("r", [""; 0]), "rules[r]: found neither phrases nor pattern, accepted one of them"),
+        (Rule::phrases("r", [""; 0]), "rules[r]: expected either phrases or a pattern, found neither"),
         (Rule::pattern("r", "a*"), "rules[r].pattern: matches the empty text"),
         (
             Rule::pattern("r", r"\bж"),
-            "rules[r].pattern: found letters other than Latin next to a boundary of ASCII words, accepted in phrases",
+            "rules[r].pattern: letters other than Latin next to a boundary of ASCII words are supported in phrases only",
         ),
         (
             Rule::pattern("r", r"(\w{50}){500}"),
-            "rules[r].pattern: found more than 1048576 bytes when compiled, accepted shorter repetitions",
+            "rules[r].pattern: expected at most 1048576 bytes when compiled, found more: shorten the repetitions",
         ),
     ] {
         assert_eq!(Rules::new(&[rule]).unwrap_err().to_string(), error);

@@ -114,7 +114,7 @@ fn regex(hirs: &[Hir], kind: MatchKind, size: usize) -> Result<meta::Regex, Stri
     meta::Builder::new().configure(config).build_many_from_hir(hirs).map_err(|error| {
         match error.size_limit() {
             Some(limit) => {
-                format!("found more than {limit} bytes when compiled, accepted shorter repetitions")
+                format!("expected at most {limit} bytes when compiled, found more: shorten the repetitions")
             }
             None => error.to_string(),
         }

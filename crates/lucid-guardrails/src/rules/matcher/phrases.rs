@@ -36,8 +36,8 @@ impl Phrases {
                 let text = Normalized::new(phrase).text.trim().to_owned();
                 if !(1..=MAX_PHRASE).contains(&text.len()) {
                     let key = rule.key(format_args!(".phrases[{i}]"));
-                    let found = format_args!("{} visible bytes", text.len());
-                    return Err(OptionsError::found(key, found, format_args!("1 to {MAX_PHRASE}")));
+                    let expected = format_args!("1 to {MAX_PHRASE} visible bytes");
+                    return Err(OptionsError::found(key, text.len(), expected));
                 }
                 phrases.push(Phrase { text, rule: index, whole_words: rule.whole_words.unwrap_or(true) });
             }

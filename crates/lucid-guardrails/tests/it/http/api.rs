@@ -146,7 +146,7 @@ async fn statuses_of_nemo() {
     for answer in
         [json!({ "status": "error" }), json!({ "status": "modified" }), json!({}), json!(["passed"])]
     {
-        assert!(fault(options(), answer.clone()).await.contains("malformed answer"), "{answer}");
+        assert!(fault(options(), answer.clone()).await.contains("malformed response"), "{answer}");
     }
 }
 
@@ -183,7 +183,7 @@ async fn actions_of_litellm() {
         json!({ "action": "ALLOW" }),
         json!({ "texts": [TEXT] }),
     ] {
-        assert!(fault(options(), answer.clone()).await.contains("malformed answer"), "{answer}");
+        assert!(fault(options(), answer.clone()).await.contains("malformed response"), "{answer}");
     }
 }
 
@@ -210,7 +210,7 @@ async fn plain_services_allow_deny_or_mask() {
 }
 
 #[tokio::test]
-async fn malformed_answers_are_errors_without_the_text() {
+async fn malformed_responses_are_errors_without_the_text() {
     for answer in [
         json!({}),
         json!([true]),
@@ -223,13 +223,13 @@ async fn malformed_answers_are_errors_without_the_text() {
         json!({ "spans": [{ "start": 0 }] }),
     ] {
         let error = fault(json!({}), answer.clone()).await;
-        assert!(error.contains("malformed answer of http://127.0.0.1:"), "{answer}: {error}");
-        assert!(error.ends_with(r#"accepted is {"allowed": …} or {"spans": […]}"#), "{answer}: {error}");
+        assert!(error.contains("malformed response of http://127.0.0.1:"), "{answer}: {error}");
+        assert!(error.ends_with(r#"expected {"allowed": …} or {"spans": […]}"#), "{answer}: {error}");
         assert!(!error.contains("John"), "{error}");
     }
     let fms = json!({ "api": "fms", "headers": { "detector-id": "d" } });
     for answer in [json!([]), json!([[], []]), json!({}), json!([[{ "score": 1 }]])] {
-        assert!(fault(fms.clone(), answer.clone()).await.contains("malformed answer"), "{answer}");
+        assert!(fault(fms.clone(), answer.clone()).await.contains("malformed response"), "{answer}");
     }
 }
 
@@ -237,7 +237,7 @@ async fn malformed_answers_are_errors_without_the_text() {
 async fn spans_outside_of_the_text_are_errors() {
     for (start, end) in [(0, 21), (21, 22), (14, 4), (u64::MAX, u64::MAX)] {
         let error = fault(json!({}), json!({ "spans": [{ "start": start, "end": end }] })).await;
-        let expected = format!("answered with a span of {start} to {end} in a text of 20 characters");
+        let expected = format!("responded with a span of {start} to {end} in a text of 20 characters");
         assert!(error.ends_with(&expected), "{error}");
     }
     assert_eq!(verdict(json!({}), json!({ "spans": [{ "start": 20, "end": 20 }] })).await, Verdict::Allow);

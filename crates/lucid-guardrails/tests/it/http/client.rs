@@ -47,11 +47,15 @@ async fn credentials_are_read_for_each_request() {
     assert_eq!(sent("authorization"), "Bearer second");
 
     let calls = remote.calls();
-    for (contents, fault) in [("", "found an empty value"), ("a\nb", "found control characters")] {
+    for (contents, fault) in [("", "an empty value"), ("a\nb", "control characters")] {
         fs::write(path("key"), contents).unwrap();
         let error = error(&judge, "a text").await;
-        let expected = format!("failed to use {}: {fault}, accepted", path("key").display());
-        assert!(error.starts_with(&expected), "{error}");
+        let path = path("key");
+        let expected = format!(
+            "failed to use {}: expected one line of visible characters, found {fault}",
+            path.display()
+        );
+        assert!(error.ends_with(&expected), "{error}");
     }
     fs::remove_file(path("key")).unwrap();
     let error = error(&judge, "a text").await;
@@ -60,7 +64,7 @@ async fn credentials_are_read_for_each_request() {
 }
 
 #[test]
-fn invalid_options_name_the_key_and_the_accepted_values() {
+fn invalid_options_name_the_key_and_the_expected_values() {
     let files = TempDir::new().unwrap();
     let bad = files.path().join("bad");
     fs::write(&bad, "secret\nsecret").unwrap();
@@ -69,28 +73,49 @@ fn invalid_options_name_the_key_and_the_accepted_values() {
     for (options, expected) in [
         (
             json!({ "url": "ftp://host" }),
-            r#"url: found the scheme "ftp", accepted http[s]://host[:port][/path]"#,
+            r#"url: expected http[s]://host[:port][/path], found the scheme "ftp""#,
         ),
-        (json!({ "url": "host:80/" }), "url: found the scheme"),
-        (json!({ "url": "" }), "url: found relative URL without a base, accepted"),
-        (json!({ "url": "http://u:secret@host" }), "url: found a user or password"),
+        (
+            json!({ "url": "host:80/" }),
+            "url: expected http[s]://host[:port][/path], found the scheme \"host\"",
+        ),
+        (json!({ "url": "" }), "url: relative URL without a base, expected http"),
+        (
+            json!({ "url": "http://u:secret@host" }),
+            "url: expected http[s]://host[:port][/path], found a user or password",
+        ),
         (
             json!({ "url": "http://host", "tokenFile": bad }),
-            "url: found plain http with caFile, tokenFile or headerFiles",
+            "url: expected https or, without caFile, http to a loopback address, found plain http with caFile",
         ),
-        (json!({ "url": local, "caFile": bad }), "url: found plain http with caFile"),
+        (json!({ "url": local, "caFile": bad }), "url: expected https or, without caFile, http"),
         (json!({ "url": "https://host", "caFile": bad }), "caFile: failed to use /"),
         (json!({ "url": local, "tokenFile": bad }), "tokenFile: failed to use /"),
         (json!({ "url": local, "headerFiles": { "a": missing } }), "headerFiles: failed to read /"),
         (
             json!({ "url": local, "headers": { "a b": "c" } }),
-            r#"headers: found "a b", accepted the name of a header"#,
+            r#"headers: expected the name of a header, found "a b""#,
         ),
-        (json!({ "url": local, "headers": { "a": "" } }), "headers.a: found an empty value, accepted"),
-        (json!({ "url": local, "api": "fms" }), "headers: found no detector-id, accepted"),
-        (json!({ "url": local, "api": "nemo" }), "parameters: found no model, accepted"),
-        (json!({ "url": local, "api": "presidio", "threshold": 2 }), "threshold: found 2, accepted 0 to 1"),
-        (json!({ "url": local, "threshold": 0.5 }), "threshold: found 0.5"),
+        (
+            json!({ "url": local, "headers": { "a": "" } }),
+            "headers.a: expected one line of visible characters, found an empty value",
+        ),
+        (
+            json!({ "url": local, "api": "fms" }),
+            "headers: expected detector-id with the name of a detector, found none",
+        ),
+        (
+            json!({ "url": local, "api": "nemo" }),
+            "parameters: expected model with the name of a model, found none",
+        ),
+        (
+            json!({ "url": local, "api": "presidio", "threshold": 2 }),
+            "threshold: expected 0 to 1, for the APIs presidio and fms, found 2",
+        ),
+        (
+            json!({ "url": local, "threshold": 0.5 }),
+            "threshold: expected 0 to 1, for the APIs presidio and fms, found 0.5",
+        ),
     ] {
         let error = fault(options);
         assert!(error.starts_with(expected), "{error}");

@@ -52,7 +52,7 @@ async fn other_errors_are_not_retried() {
     for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::BAD_REQUEST, StatusCode::FOUND] {
         let remote = Remote::with_status(status).await;
         let error = error(&remote.judge(patient(json!({}))), TEXT).await;
-        assert!(error.contains(&format!("answered with status {status}")), "{error}");
+        assert!(error.contains(&format!("responded with status {status}")), "{error}");
         assert_eq!(remote.calls(), 1);
     }
 }
@@ -74,7 +74,7 @@ async fn slow_services_time_out() {
     let remote = Remote::start(move |_| stalled()).await;
     let begun = Instant::now();
     let error = error(&remote.judge(patient(json!({ "timeout": "50ms" }))), TEXT).await;
-    assert!(error.ends_with("gave no answer within 50ms"), "{error}");
+    assert!(error.ends_with("did not respond within 50ms"), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert_eq!(remote.calls(), 1);
 }
@@ -97,13 +97,13 @@ async fn answers_that_are_not_json_are_errors() {
     for body in ["", "allowed", "{\"allowed\":true", "{\"allowed\":true}{\"allowed\":true}", "\u{1}"] {
         let remote = Remote::start(move |_| body.into_response()).await;
         assert!(
-            error(&remote.judge(patient(json!({}))), TEXT).await.contains("malformed answer"),
+            error(&remote.judge(patient(json!({}))), TEXT).await.contains("malformed response"),
             "{body:?}"
         );
     }
     let nested = "[".repeat(500_000);
     let remote = Remote::start(move |_| nested.clone().into_response()).await;
-    assert!(error(&remote.judge(patient(json!({}))), TEXT).await.contains("malformed answer"));
+    assert!(error(&remote.judge(patient(json!({}))), TEXT).await.contains("malformed response"));
 }
 
 #[tokio::test]
