@@ -87,8 +87,10 @@ impl FromStr for Checkpoint {
         let lines: Vec<&str> = text.strip_suffix('\n').context(malformed(SHAPE))?.split('\n').collect();
         let [origin, size, root, extensions @ ..] = &lines[..] else { return malformed(SHAPE).fail() };
         ensure!(lines.iter().all(|line| !line.is_empty()), malformed(SHAPE));
-        let wrong = |what: &str, found: &str, accepted: &str| {
-            malformed(format!("the checkpoint of {origin} has the {what} {found:?}, accepted is {accepted}"))
+        let wrong = |what: &str, found: &str, expected: &str| {
+            malformed(format!(
+                "the {what} in the checkpoint of {origin}: expected {expected}, found {found:?}"
+            ))
         };
         let number = size.parse().ok().filter(|number: &u64| number.to_string() == *size);
         let decimal = "a decimal number without leading zeros";

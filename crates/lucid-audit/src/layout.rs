@@ -69,7 +69,7 @@ pub(crate) fn parse_segment(name: &str) -> Option<u64> {
 #[non_exhaustive]
 pub(crate) enum LineError {
     /// The line is longer than a leaf may be.
-    #[snafu(display("the line has {found} bytes, accepted are {LONGEST_LINE}"))]
+    #[snafu(display("expected a line of at most {LONGEST_LINE} bytes, found {found}"))]
     Long {
         /// Length of the line in bytes.
         found: usize,

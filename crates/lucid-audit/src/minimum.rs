@@ -55,7 +55,7 @@ impl Minimum {
             [line] => line.strip_prefix(EXTENSION).and_then(|hash| Hash::from_hex(hash.as_bytes())),
             _ => None,
         };
-        let shape = "it is no minimum index: its last line is not `minimum` and a hash";
+        let shape = "it is not a minimum index: expected `minimum` and a hash in the last line";
         let prev = hash.context(malformed(shape))?;
         Ok(Self { first, root, prev })
     }
@@ -89,6 +89,6 @@ mod tests {
         assert!(Minimum::verify(&note, &[]).is_err());
         let checkpoint = Checkpoint::new("lucid.computing/a", 7, minimum.root).sign(&key).unwrap();
         let error = Minimum::verify(&checkpoint.to_string(), &keys).unwrap_err().to_string();
-        assert!(error.contains("no minimum index"), "{error}");
+        assert!(error.contains("is not a minimum index"), "{error}");
     }
 }

@@ -151,8 +151,8 @@ impl FromStr for Proof {
 
 impl Proof {
     fn parse(text: &str) -> Result<Self, Problem> {
-        let shape = |line: usize, accepted: &str| Problem::Invalid {
-            message: format!("invalid line {line}: accepted is {accepted}"),
+        let shape = |line: usize, expected: &str| Problem::Invalid {
+            message: format!("invalid line {line}: expected {expected}"),
         };
         let wanted = "a hash in base64, or an empty line before the checkpoint";
         let count = text.split_inclusive('\n').count();

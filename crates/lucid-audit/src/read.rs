@@ -61,7 +61,7 @@ pub(crate) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let length = file.metadata()?.len();
     if length > limit {
-        let problem = format!("it has {length} bytes, at most {limit} are accepted");
+        let problem = format!("expected at most {limit} bytes, found {length}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     }
     let mut bytes = Vec::new();

@@ -39,7 +39,7 @@ impl fmt::Display for OnFailure {
 
 /// Error parsing an [`OnFailure`].
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[snafu(display("accepted are deny and serve-and-alarm"))]
+#[snafu(display("expected deny or serve-and-alarm"))]
 pub struct ParseOnFailureError;
 
 impl FromStr for OnFailure {

@@ -137,7 +137,7 @@ impl LogState {
         let size = self.size();
         let fields = serde_json::from_slice::<Fields>(line);
         let (Ok(parsed), Ok(fields)) = (Line::parse(line), fields) else {
-            self.drift(DriftClass::Rewritten, Some(size), "a line is no record");
+            self.drift(DriftClass::Rewritten, Some(size), "a line is not a record");
             self.tree = None;
             return None;
         };
@@ -201,7 +201,8 @@ impl LogState {
         let before =
             self.get_mut(of).filter(|record| of < by && record.call == call && record.overruled.is_none());
         let Some(record) = before else {
-            let detail = format!("the record supersedes record {of}, which is no decision of the same call");
+            let detail =
+                format!("the record supersedes record {of}, which is not a decision of the same call");
             return self.drift(DriftClass::Rewritten, Some(by), detail);
         };
         record.overruled = Some(by);

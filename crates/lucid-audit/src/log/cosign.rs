@@ -80,7 +80,7 @@ pub(super) fn accept(
     let Checkpoint { size, root: found, .. } = Checkpoint::verify(&note, key)?;
     let says =
         format!("the checkpoint says that {size} records have the root {found}; in this log they have");
-    ensure_whatever!(size <= sealed, "{says} no root: it has {sealed}");
+    ensure_whatever!(size <= sealed, "{says} none: it has {sealed}");
     let expected = root(&Tiles { directory, size: sealed }, size)?;
     ensure_whatever!(found == expected, "{says} {expected}");
 

@@ -111,7 +111,7 @@ pub enum AppendError {
     Closed,
     /// The record is too long or not a valid one-line JSON object.
     #[snafu(display(
-        "the record has {found} bytes, accepted is a one-line JSON object without seq and prev of up to {LONGEST_RECORD} bytes"
+        "expected a one-line JSON object without seq and prev of up to {LONGEST_RECORD} bytes, found {found} bytes"
     ))]
     Unfit {
         /// Length of the record in bytes.

@@ -97,7 +97,7 @@ impl Log {
 
     fn recover(directory: &Path, mut options: Options) -> Result<Self, OpenProblem> {
         let message = format!(
-            "{} is no directory; accepted is the directory of a log, which is created if missing",
+            "{} is not a directory: expected the directory of a log, which is created if missing",
             directory.display()
         );
         ensure!(directory.is_dir() || !directory.exists(), ConflictSnafu { message });

@@ -110,7 +110,7 @@ fn scan(directory: &Path, first: u64, prev: Option<Hash>) -> Result<Scan, OpenPr
         let hash = leaves.last().map(|(_, leaf)| *leaf).or(prev).unwrap_or(found.prev);
         ensure_whatever!(
             (found.seq, found.prev) == (seq, hash),
-            "{}, byte {offset}: found seq {} with prev {}, expected seq {seq} with prev {hash}: a line was changed, added or taken out",
+            "{}, byte {offset}: expected seq {seq} with prev {hash}, found seq {} with prev {}: a line was changed, added or removed",
             path.display(),
             found.seq,
             found.prev

@@ -203,7 +203,7 @@ impl Sealer {
         let follows = |line: Line| self.prev.is_none_or(|last| last == line.prev);
         if !Line::parse(line).is_ok_and(follows) {
             return Err(io::Error::other(format!(
-                "record {seq} does not follow the one before it in {directory}: a line was changed, added or taken out"
+                "record {seq} does not follow the one before it in {directory}: a line was changed, added or removed"
             )));
         }
         self.tree.append(found, line);

@@ -73,7 +73,7 @@ impl VerifierKey {
         ensure!(
             found == *id,
             malformed(format!(
-                "the key of {name} has the id {found:08x}, name and key make it {id:08x}: one of them was changed"
+                "the key of {name}: expected the id {id:08x} by name and key, found {found:08x}: one of them was changed"
             ))
         );
         Ok(())
@@ -100,14 +100,14 @@ impl FromStr for VerifierKey {
     type Err = NoteError;
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
-        let shape = "accepted is a verifier key as NAME+ID+KEY: a name, 8 hexadecimal digits, and base64";
+        let shape = "expected a verifier key as NAME+ID+KEY: a name, 8 hexadecimal digits, and base64";
         let (name, id, algorithm, key) = parse(text, shape)?;
         let algorithm = match algorithm {
             1 => Algorithm::Ed25519,
             4 => Algorithm::CosignatureV1,
             _ => {
                 return malformed(format!(
-                    "the key of {name} has the algorithm {algorithm:#04x}, accepted are 0x01 (Ed25519) and 0x04 (cosignature/v1)"
+                    "the key of {name}: expected the algorithm 0x01 (Ed25519) or 0x04 (cosignature/v1), found {algorithm:#04x}"
                 ))
                 .fail();
             }
@@ -177,13 +177,13 @@ impl SigningKey {
     /// Returns an error if the text is not a valid signing key.
     pub fn parse(text: &str) -> Result<Self, NoteError> {
         let shape =
-            "accepted is a signing key as PRIVATE+KEY+NAME+ID+KEY: a name, 8 hexadecimal digits, and base64";
+            "expected a signing key as PRIVATE+KEY+NAME+ID+KEY: a name, 8 hexadecimal digits, and base64";
         let text = text.trim().strip_prefix(PRIVATE).context(malformed(shape))?;
         let (name, id, algorithm, seed) = parse(text, shape)?;
         ensure!(
             algorithm == 1,
             malformed(format!(
-                "the key of {name} has the algorithm {algorithm:#04x}, accepted are 0x01 (Ed25519)"
+                "the key of {name}: expected the algorithm 0x01 (Ed25519), found {algorithm:#04x}"
             ))
         );
         let signer = Self::from_seed(name, seed)?;
@@ -237,7 +237,7 @@ fn parse<'a>(text: &'a str, shape: &'static str) -> Result<Parts<'a>, NoteError>
     };
     let (name, id, key) = parts().context(malformed(shape))?;
     let (&algorithm, key) = key.split_first().context(malformed(shape))?;
-    let wrong = || malformed(format!("the key of {name} has {} bytes, accepted are 32", key.len()));
+    let wrong = || malformed(format!("the key of {name}: expected 32 bytes, found {}", key.len()));
     let key = key.try_into().ok().with_context(wrong)?;
     Ok((name, id, algorithm, Zeroizing::new(key)))
 }

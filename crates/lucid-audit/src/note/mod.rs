@@ -164,7 +164,7 @@ impl FromStr for Note {
         let count = lines.len();
         ensure!(
             count <= MOST_SIGNATURES,
-            malformed(format!("the note has {count} signatures, accepted are up to {MOST_SIGNATURES}"))
+            malformed(format!("expected a note with up to {MOST_SIGNATURES} signatures, found {count}"))
         );
         for (line, text) in (1..).zip(lines) {
             read.signatures.push(Signature::parse(text, line)?);
@@ -193,7 +193,7 @@ impl Signature {
         };
         parse().with_context(|| {
             malformed(format!(
-                "invalid signature in line {number}: accepted is an em dash, a name, and base64 of more than 4 bytes"
+                "invalid signature in line {number}: expected an em dash, a name, and base64 of more than 4 bytes"
             ))
         })
     }
@@ -250,8 +250,11 @@ mod tests {
                 "example.com/fob+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k",
                 "one of them was changed",
             ),
-            ("example.com/foo+530d903a+AukyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k", "algorithm 0x02"),
-            ("example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3Q==", "30 bytes"),
+            ("example.com/foo+530d903a+AukyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k", "found 0x02"),
+            (
+                "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3Q==",
+                "expected 32 bytes, found 30",
+            ),
             (" +530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k", "has a space"),
         ] {
             let error = text.parse::<VerifierKey>().unwrap_err().to_string();

@@ -189,7 +189,7 @@ fn verify_stable(directory: &Path, expected: &Expectations) -> Result<Report, Pr
         let witnesses = expected.witnesses.len();
         ensure_whatever!(
             (1..=witnesses).contains(&quorum),
-            "the quorum is {quorum}, accepted is 1 to {witnesses}: as many different keys of witnesses are given"
+            "quorum: expected 1 to {witnesses}, the number of different keys of witnesses, found {quorum}"
         );
     }
     // The writer signs a new minimum index before it removes segments.
@@ -222,7 +222,7 @@ fn verify_from(directory: &Path, expected: &Expectations, minimum: Option<&[u8]>
         Err(error) if error.is_absence() => {
             ensure_whatever!(there, "{} is not there", directory.display());
             whatever!(
-                "{} is no log: it has neither a folder {SEGMENTS} nor a checkpoint",
+                "{} is not a log: it has neither a folder {SEGMENTS} nor a checkpoint",
                 directory.display()
             );
         }
@@ -265,7 +265,7 @@ fn in_order(mut listing: Listing, minimum: u64, faults: &mut Vec<Fault>) -> Resu
     // Left by a process that was killed while it pruned.
     listing.segments.retain(|segment| segment.first >= minimum);
     for name in listing.unexpected {
-        let detail = "it is no segment: their names have 20 digits and end with .jsonl";
+        let detail = "it is not a segment: expected a name of 20 digits that ends with .jsonl";
         faults.push(Fault::of_file(FaultClass::Segment, name, detail));
     }
     let count = listing.segments.len();

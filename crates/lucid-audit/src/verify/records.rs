@@ -151,7 +151,7 @@ impl<'a> Records<'a> {
                 Ok(found) => self.record(found),
                 Err(offset) => {
                     let detail = format!(
-                        "the line is no record: not one object of JSON that begins with seq and prev, in at most {LONGEST_LINE} bytes"
+                        "the line is not a record: expected one JSON object that begins with seq and prev, of at most {LONGEST_LINE} bytes"
                     );
                     self.no_record(scanned.segment, offset, detail);
                 }

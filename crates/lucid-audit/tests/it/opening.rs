@@ -117,7 +117,7 @@ async fn a_changed_record_of_the_last_segment_is_found() {
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replacen("\"allowed\":true", "\"allowed\":null", 1)).unwrap();
     let error = refused(folder.path(), &key);
-    assert!(error.contains("a line was changed, added or taken out"), "{error}");
+    assert!(error.contains("a line was changed, added or removed"), "{error}");
     // The very last record, which no other record refers to.
     let at = text.rfind("\"allowed\":true").unwrap();
     fs::write(&path, format!("{}\"allowed\":null{}", &text[..at], &text[at + 14..])).unwrap();
@@ -267,7 +267,7 @@ fn paths_other_than_directories_are_named() {
     let path = folder.path().join("decisions.jsonl");
     fs::write(&path, "").unwrap();
     let error = Log::open(&path, Options::new()).unwrap_err();
-    assert!(error.to_string().contains("decisions.jsonl is no directory") && !error.is_fault(), "{error}");
+    assert!(error.to_string().contains("decisions.jsonl is not a directory") && !error.is_fault(), "{error}");
     let error = Log::open(Path::new("/proc/nonexistent/log"), Options::new()).unwrap_err();
     assert!(error.to_string().starts_with("failed to make /proc/nonexistent/log/segments"), "{error}");
 }

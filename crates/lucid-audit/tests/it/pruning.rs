@@ -447,5 +447,5 @@ async fn a_missing_key_is_generated_once() {
     assert!(error.contains("needs its key") && !path.join(KEY).exists(), "{error}");
     fs::write(path.join(KEY), "x").unwrap();
     let error = generated().unwrap_err().to_string();
-    assert!(error.contains("accepted is a signing key"), "{error}");
+    assert!(error.contains("expected a signing key"), "{error}");
 }

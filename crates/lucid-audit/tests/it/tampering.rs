@@ -698,7 +698,7 @@ fn witnesses_have_to_have_signed() {
     for quorum in [0, 2] {
         expected.quorum = Some(quorum);
         let error = verify(log.path(), &expected).unwrap_err().to_string();
-        assert!(error.contains("accepted is 1 to 1"), "{error}");
+        assert!(error.contains("expected 1 to 1"), "{error}");
     }
     expected.quorum = None;
     let mut note: Note = fs::read_to_string(log.path().join(CHECKPOINT)).unwrap().parse().unwrap();
@@ -720,7 +720,7 @@ fn witnesses_have_to_have_signed() {
     expected.witnesses.push(witness.verifier().clone());
     assert!(log.verify_as(&expected).is_intact());
     expected.quorum = Some(2);
-    assert!(verify(log.path(), &expected).unwrap_err().to_string().contains("accepted is 1 to 1"));
+    assert!(verify(log.path(), &expected).unwrap_err().to_string().contains("expected 1 to 1"));
     expected.quorum = None;
     expected.witnesses.push(other.verifier().clone());
     let report = log.verify_as(&expected);
@@ -803,7 +803,7 @@ fn directories_without_a_log_are_an_error() {
     assert_eq!(error, "/nonexistent is not there");
     let empty = tempfile::tempdir().unwrap();
     let error = verify(empty.path(), &Expectations::default()).unwrap_err().to_string();
-    assert!(error.contains("is no log"), "{error}");
+    assert!(error.contains("is not a log"), "{error}");
     // A new log is empty.
     fs::create_dir(empty.path().join("segments")).unwrap();
     assert!(verify(empty.path(), &Expectations::default()).unwrap().is_intact());
