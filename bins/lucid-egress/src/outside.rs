@@ -25,7 +25,7 @@ pub(crate) struct InPod(IpAddr);
 
 impl fmt::Display for InPod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is this pod, to which the request would come back; accepted another host", self.0)
+        write!(f, "{} is this pod, to which the request would come back, expected another host", self.0)
     }
 }
 

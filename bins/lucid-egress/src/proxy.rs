@@ -187,7 +187,7 @@ impl Proxy {
             (Some(allowed), Some(name)) if allowed.allow_name(&name, port) => format!("{name}:{port}"),
             (Some(allowed), _) => {
                 let message =
-                    format!("host {text:?} at {address} is not among the allowed hosts, accepted {allowed}");
+                    format!("host {text:?} at {address} is not among the allowed hosts, expected {allowed}");
                 return Err((StatusCode::FORBIDDEN, message));
             }
         };
@@ -200,12 +200,13 @@ impl Proxy {
 fn check_protocol(request: &Request<Incoming>) -> Result<(), Refusal> {
     if *request.method() == Method::CONNECT {
         let message =
-            "CONNECT opens a tunnel, which auditors cannot check; accepted requests to the host itself";
+            "CONNECT opens a tunnel, which auditors cannot check, expected a request to the host itself";
         return Err((StatusCode::NOT_IMPLEMENTED, message.to_owned()));
     }
     match lucid_proxy::upgrade(request.headers()) {
         Some(protocol) => {
-            let message = format!("upgrade to {protocol:?}, which auditors cannot check; accepted HTTP");
+            let message =
+                format!("expected HTTP, found an upgrade to {protocol:?}, which auditors cannot check");
             Err((StatusCode::NOT_IMPLEMENTED, message))
         }
         None => Ok(()),

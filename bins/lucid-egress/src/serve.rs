@@ -137,7 +137,7 @@ fn connect(
         let (proxy, in_progress) = (Arc::clone(&proxy), requests.begin());
         async move {
             let Some(in_progress) = in_progress else {
-                let message = "too many requests are in progress; accepted fewer of them, or a later one";
+                let message = "too many requests are in progress, retry later";
                 return Ok::<_, Infallible>(refused((StatusCode::SERVICE_UNAVAILABLE, message.to_owned())));
             };
             let answer = match destination {

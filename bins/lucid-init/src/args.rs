@@ -96,7 +96,7 @@ mod tests {
             ["nft", "--print", "--print=", "--print pf", "--print nft nft", "--help --version", "install"]
         {
             let message = parse(line).unwrap_err().to_string();
-            assert!(message.contains(line) && message.contains("accepted --print nft"), "{message}");
+            assert!(message.contains(line) && message.contains("expected --print nft"), "{message}");
         }
     }
 }

@@ -10,8 +10,8 @@ use crate::proof::NotProven;
 #[snafu(visibility(pub(crate)))]
 pub(crate) enum Error {
     #[snafu(display(
-        "failed to read the arguments: found `{found}`, accepted --print nft|iptables|ip6tables, --help, --version \
-         or nothing"
+        "failed to read the arguments: expected --print nft|iptables|ip6tables, --help, --version or nothing; found \
+         `{found}`"
     ))]
     Usage { found: String },
 
@@ -25,7 +25,7 @@ pub(crate) enum Error {
     Plan { source: RedirectError },
 
     #[snafu(display(
-        "failed to read the environment: {} is {found:?}, accepted auto, nft, iptables",
+        "failed to read the environment: {}: expected one of auto, nft, iptables; found {found:?}",
         keys::INIT_BACKEND_ENV
     ))]
     Backend { found: String },

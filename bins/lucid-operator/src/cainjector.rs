@@ -109,7 +109,7 @@ impl FromStr for OpenshiftCa {
                 let (namespace, name) = (parse_namespace(namespace).ok()?, parse_object_name(name).ok()?);
                 Some(Self::Secret { namespace, name })
             })
-            .ok_or("accepted is NAMESPACE/NAME of a Secret, or none")
+            .ok_or("expected NAMESPACE/NAME of a Secret, or none")
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!("none".parse(), Ok(OpenshiftCa::None));
         for text in ["", "ca", "web/", "/ca", "web/ca/x", "Web/ca"] {
             let refused = text.parse::<OpenshiftCa>();
-            assert_eq!(refused, Err("accepted is NAMESPACE/NAME of a Secret, or none"), "{text}");
+            assert_eq!(refused, Err("expected NAMESPACE/NAME of a Secret, or none"), "{text}");
         }
     }
 }

@@ -30,16 +30,16 @@ pub(crate) struct Conformance {
 /// A report cannot be used.
 #[derive(Debug, Snafu)]
 pub(crate) enum ReportError {
-    #[snafu(display("failed to read {} (accepted is the output of lucid auditor test -o json)", path.display()))]
+    #[snafu(display("failed to read {} (expected the output of lucid auditor test -o json)", path.display()))]
     Read { path: PathBuf, source: io::Error },
-    #[snafu(display("failed to read {} (accepted are {MAX_LENGTH} bytes at most)", path.display()))]
+    #[snafu(display("failed to read {}: expected at most {MAX_LENGTH} bytes", path.display()))]
     TooLong { path: PathBuf },
-    #[snafu(display("failed to parse {} (accepted is the output of lucid auditor test -o json)", path.display()))]
+    #[snafu(display("failed to parse {} (expected the output of lucid auditor test -o json)", path.display()))]
     Parse { path: PathBuf, source: serde_json::Error },
-    #[snafu(display("{}: found version {found}, accepted is {VERSION}", path.display()))]
+    #[snafu(display("{}: expected version {VERSION}, found {found}", path.display()))]
     Version { path: PathBuf, found: u32 },
     #[snafu(display(
-        "{}: found {found} checks, accepted are 1 to {MAX_CHECKS}, with names of at most {MAX_NAME} bytes",
+        "{}: expected 1 to {MAX_CHECKS} checks with names of at most {MAX_NAME} bytes, found {found} checks",
         path.display()
     ))]
     Checks { path: PathBuf, found: usize },

@@ -16,7 +16,7 @@ const MAX_LENGTH: u64 = 64 * 1024 * 1024;
 /// A registry file cannot be used or changed. The message names the file, the source the fault.
 #[derive(Debug, Snafu)]
 pub(crate) enum FileError {
-    #[snafu(display("failed to read registry file {} (accepted is YAML with the list `notarized`)", path.display()))]
+    #[snafu(display("failed to read registry file {} (expected YAML with the list `notarized`)", path.display()))]
     Read { path: PathBuf, source: io::Error },
     #[snafu(display("failed to parse registry file {}", path.display()))]
     Parse { path: PathBuf, source: ParseError },
@@ -40,12 +40,12 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     let refused = |problem: String| io::Error::new(ErrorKind::InvalidInput, problem);
     let read = || {
         if !fs::metadata(path)?.is_file() {
-            return Err(refused("accepted is a regular file".to_owned()));
+            return Err(refused("expected a regular file".to_owned()));
         }
         let mut text = String::new();
         File::open(path)?.take(MAX_LENGTH + 1).read_to_string(&mut text)?;
         if text.len() as u64 > MAX_LENGTH {
-            return Err(refused(format!("accepted are {MAX_LENGTH} bytes at most")));
+            return Err(refused(format!("expected at most {MAX_LENGTH} bytes")));
         }
         Ok(text)
     };

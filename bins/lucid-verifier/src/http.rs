@@ -60,12 +60,12 @@ impl Service {
     async fn respond<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
         if !matches!(path, "/registry/check" | "/healthz") {
-            return error(StatusCode::NOT_FOUND, "no such path; accepted are /registry/check and /healthz");
+            return error(StatusCode::NOT_FOUND, "no such path, expected /registry/check or /healthz");
         }
         // The server omits the body for HEAD.
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response =
-                error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; accepted are GET and HEAD");
+                error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed, expected GET or HEAD");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return response;
         }
@@ -75,7 +75,7 @@ impl Service {
         if let Some(token) = &self.token
             && !token.authorizes(request.headers()).await
         {
-            let message = "accepted is the header `Authorization: Bearer TOKEN` with this registry's token";
+            let message = "expected the header `Authorization: Bearer TOKEN` with this registry's token";
             let mut response = error(StatusCode::UNAUTHORIZED, message);
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             return response;
@@ -102,11 +102,11 @@ fn digest_of(query: &str) -> Result<Digest, String> {
     let mut digests = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "digest");
     let Some((_, digest)) = digests.next() else {
         return Err(
-            "the parameter digest is missing; accepted is digest=sha256:HEX or digest=sha512:HEX".to_owned()
+            "the parameter digest is missing, expected digest=sha256:HEX or digest=sha512:HEX".to_owned()
         );
     };
     if digests.next().is_some() {
-        return Err("the parameter digest is repeated; accepted is one".to_owned());
+        return Err("the parameter digest is repeated, expected one".to_owned());
     }
     digest.parse().map_err(|error| format!("parameter digest: {error}"))
 }

@@ -43,8 +43,8 @@ pub(crate) fn namespace_configs(path: &Path) -> Result<Vec<(Option<String>, Data
 
 /// Returns the error for a file of `--namespace-config`.
 pub(crate) fn namespace_config_error(path: &Path, problem: impl Display) -> Box<dyn Error> {
-    let accepted = format!("accepted are ConfigMaps {} as manifests", keys::NAMESPACE_CONFIG_MAP);
-    usage_error(format!("failed to read --namespace-config {}: {problem}, {accepted}", path.display()))
+    let expected = format!("expected ConfigMaps {} as manifests", keys::NAMESPACE_CONFIG_MAP);
+    usage_error(format!("failed to read --namespace-config {} ({expected}): {problem}", path.display()))
 }
 
 /// Returns the members that are strings.

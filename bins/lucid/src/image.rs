@@ -88,7 +88,7 @@ fn answer(line: &[u8], json: bool, output: &mut impl Write) -> io::Result<bool> 
     let input = String::from_utf8_lossy(if is_too_long { &line[..SHOWN] } else { line });
     let parsed = match std::str::from_utf8(line) {
         _ if is_too_long => {
-            Err(format!("is too long, shown are the first {SHOWN} bytes; accepted are {LONGEST} at most"))
+            Err(format!("is too long (the first {SHOWN} bytes are shown), expected at most {LONGEST} bytes"))
         }
         Ok(text) => text.parse::<ImageReference>().map_err(|error| error.to_string()),
         Err(error) => Err(format!("is not UTF-8 from byte {} on; a reference is ASCII", error.valid_up_to())),
@@ -163,7 +163,7 @@ mod tests {
         assert!(!image(&args, input, &mut output).unwrap());
         let lines: Vec<_> = output.split(|byte| *byte == b'\n').collect();
         assert_eq!(lines.len(), 3);
-        assert!(lines[0].len() < 1024 && lines[0].ends_with(b"accepted are 65536 at most\"}"));
+        assert!(lines[0].len() < 1024 && lines[0].ends_with(b"expected at most 65536 bytes\"}"));
         assert!(lines[1].starts_with(br#"{"input":"nginx","ok":true"#));
         let just = [vec![b'a'; LONGEST], vec![b'a'; LONGEST + 1]].join(&b'\n');
         let (_, lines) = parse(&just);

@@ -41,7 +41,7 @@ pub(crate) struct NamespaceArgs {
 fn parse_label(text: &str) -> Result<(String, String), &'static str> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
-        _ => Err("accepted are comma-separated labels, key=value"),
+        _ => Err("expected comma-separated labels, key=value"),
     }
 }
 
@@ -169,7 +169,7 @@ impl Namespaces {
                 Some(format!("Lucid never touches pods of namespace {namespace}"))
             }
             Some(value) if value != keys::TRUE => Some(format!(
-                "namespace {namespace} has the label {}: {value:?}, accepted is \"true\"",
+                "label {} of namespace {namespace}: expected \"true\", found {value:?}",
                 keys::ENABLED_LABEL
             )),
             _ => None,
@@ -194,6 +194,6 @@ fn config_map(path: &Path) -> Result<Data> {
     let mut found = files::namespace_configs(path)?;
     match found.len() {
         1 => Ok(found.swap_remove(0).1),
-        number => Err(namespace_config_error(path, format_args!("found {number} of them instead of one"))),
+        number => Err(namespace_config_error(path, format_args!("expected one, found {number}"))),
     }
 }

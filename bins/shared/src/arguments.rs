@@ -77,10 +77,10 @@ fn variable_of(command: &Command, refused: &str) -> Option<(String, String)> {
 ///
 /// # Errors
 ///
-/// Returns the accepted forms if `text` is not an IP address and a port.
+/// Returns the expected forms if `text` is not an IP address and a port.
 pub fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse()
-        .map_err(|_| "accepted is an IP address and a port, such as 0.0.0.0:8443, 127.0.0.1:0 or [::]:8443")
+        .map_err(|_| "expected an IP address and a port, such as 0.0.0.0:8443, 127.0.0.1:0 or [::]:8443")
 }
 
 /// Returns a parser of numbers within `range`, for clap's `value_parser`.
@@ -92,6 +92,6 @@ where
 {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
-        number.ok_or_else(|| format!("accepted is a whole number from {} to {}", range.start(), range.end()))
+        number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
     }
 }

@@ -50,15 +50,15 @@ pub struct LogArgs {
 }
 
 fn parse_filter(text: &str) -> Result<String, String> {
-    const ACCEPTED: &str = "accepted are a level (error, warn, info, debug, trace, off) or directives such as \
+    const EXPECTED: &str = "expected a level (error, warn, info, debug, trace, off) or directives such as \
                             `info,lucid_chain=debug`";
     // A single word that is not a level would be parsed as a target and silence everything else.
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let words = text.split(',').map(str::trim).filter(|directive| !directive.contains(['=', '[']));
     if let Some(word) = words.into_iter().find(|word| !is_level(word)) {
-        return Err(format!("{word:?} is not a level; {ACCEPTED}"));
+        return Err(format!("{word:?} is not a level, {EXPECTED}"));
     }
-    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| format!("{error}; {ACCEPTED}"))
+    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| format!("{error}, {EXPECTED}"))
 }
 
 /// Sends log lines to standard error, as configured by `args`. Call it once, before anything logs.
@@ -200,14 +200,14 @@ mod tests {
 
     #[test]
     fn a_word_that_is_no_level_is_refused() {
-        for (filter, accepted) in [
+        for (filter, is_valid) in [
             ("info", true),
             ("INFO,lucid_chain=debug", true),
             ("off", true),
             ("INF", false),
             ("info,lucid_chain", false),
         ] {
-            assert_eq!(parse_filter(filter).is_ok(), accepted, "{filter}");
+            assert_eq!(parse_filter(filter).is_ok(), is_valid, "{filter}");
         }
     }
 }

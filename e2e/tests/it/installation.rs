@@ -161,7 +161,7 @@ fn contradictory_durations_are_named_with_their_values() {
 }
 
 #[test]
-fn invalid_settings_fail_with_their_name_and_the_accepted_values() {
+fn invalid_settings_fail_with_their_name_and_the_expected_values() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     // No server listens there, and none is called.
@@ -169,22 +169,22 @@ fn invalid_settings_fail_with_their_name_and_the_accepted_values() {
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x"}"#;
     std::fs::write(&kubeconfig, unreachable).unwrap();
     let kubeconfig = kubeconfig.to_str().unwrap();
-    for (setting, value, accepted) in [
+    for (setting, value, expected) in [
         ("LUCID_FAILURE_POLICY", "Maybe", "Fail, Ignore"),
         ("LUCID_VALIDATION_FAILURE_POLICY", "ignore", "Fail, Ignore"),
         ("LUCID_LISTEN", "8443", "0.0.0.0:8443"),
-        ("LUCID_WEBHOOK_URL", "http://127.0.0.1", "accepted is https://HOST"),
+        ("LUCID_WEBHOOK_URL", "http://127.0.0.1", "expected https://HOST"),
         ("LUCID_LISTEN", "192.0.2.1:8443", "failed to listen on 192.0.2.1:8443"),
         ("LUCID_ADMIN_LISTEN", "192.0.2.1:8080", "failed to listen on 192.0.2.1:8080"),
-        ("LUCID_WEBHOOK_URL", "https://host./", "accepted is https://HOST"),
+        ("LUCID_WEBHOOK_URL", "https://host./", "expected https://HOST"),
         ("--webhook-timeout-seconds", "1", "from 2 to 30"),
         ("--webhook-timeout-seconds", "soon", "from 2 to 30"),
         ("--lame-duck-seconds", "-1", "from 0 to 300"),
-        ("LUCID_NAMESPACE", "Bad_Name", "accepted are 1 to 63 of a-z"),
-        ("--ca-secret", "A/B", "accepted are up to 253"),
+        ("LUCID_NAMESPACE", "Bad_Name", "expected 1 to 63 of a-z"),
+        ("--ca-secret", "A/B", "expected up to 253"),
         ("LUCID_DECISION_LOG", "/proc/nonexistent", "failed to make /proc/nonexistent"),
-        ("LUCID_DECISION_LOG", "/proc/version", "/proc/version is no directory"),
-        ("LUCID_DECISION_LOG_ON_FAILURE", "ignore", "deny and serve-and-alarm"),
+        ("LUCID_DECISION_LOG", "/proc/version", "/proc/version is not a directory"),
+        ("LUCID_DECISION_LOG_ON_FAILURE", "ignore", "deny or serve-and-alarm"),
         ("--decision-log-origin", "a b", "a name without spaces"),
         ("--decision-log-segment-bytes", "1", "from 65536"),
         ("--decision-log-witnesses", "invalid", "NAME+ID+KEY"),
@@ -196,8 +196,8 @@ fn invalid_settings_fail_with_their_name_and_the_accepted_values() {
         ("--validate-workloads", "maybe", "true, false"),
         ("LUCID_STRICT_NOTARIZATION", "true", "LUCID_VERIFIER_URL"),
         ("LUCID_VERIFIER_URL", "ftp://example.com", "http"),
-        ("LUCID_LOG", "lucid=loud", "accepted are a level"),
-        ("LUCID_LOG", "INF", "accepted are a level"),
+        ("LUCID_LOG", "lucid=loud", "expected a level"),
+        ("LUCID_LOG", "INF", "expected a level"),
         ("LUCID_LOG_FORMAT", "xml", "text, json"),
     ] {
         let mut environment = vec![("KUBECONFIG", kubeconfig), ("LUCID_ADMIN_LISTEN", "127.0.0.1:0")];
@@ -209,7 +209,7 @@ fn invalid_settings_fail_with_their_name_and_the_accepted_values() {
         }
         let ran = run_with("lucid-operator", &arguments, &environment);
         assert_ne!(ran.status, Some(0), "{flag} is accepted");
-        for part in [setting, accepted] {
+        for part in [setting, expected] {
             assert!(ran.stderr.contains(part), "{flag}: {part:?} is not in {ran:?}");
         }
     }
@@ -257,7 +257,7 @@ fn logging_options_go_before_and_after_the_command() {
             let ran = run_filtered("loud", is_before);
             assert_eq!(ran.status, Some(2), "{name} {command:?}: {ran:?}");
             let said = ran.stderr;
-            assert!(said.contains("--log-filter") && said.contains("accepted are a level"), "{said}");
+            assert!(said.contains("--log-filter") && said.contains("expected a level"), "{said}");
         }
     }
 }

@@ -218,14 +218,18 @@ async fn traces_need_an_endpoint_and_delay_no_request() {
 
 async fn invalid_variables_are_named(cluster: &Cluster) {
     for (variable, value, said) in [
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "found \"grpc\", accepted is http/protobuf"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "found \"collector:4318\", accepted is a URL"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "expected http/protobuf, found \"grpc\""),
+        (
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "collector:4318",
+            "expected a URL such as http://otel-collector.observability.svc:4318, found \"collector:4318\"",
+        ),
         (
             "OTEL_EXPORTER_OTLP_ENDPOINT",
             "http://lucid:secret@collector:4318",
-            "found \"…@collector:4318\", accepted is a URL without user and password",
+            "expected a URL without user and password, which OTEL_EXPORTER_OTLP_HEADERS can carry, found \"…@collector:4318\"",
         ),
-        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/file", "found \"/no/file\", accepted is a file"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/file", "failed to use /no/file: "),
     ] {
         let builder = Operator::builder(cluster).env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
         let error = builder.env(variable, value).start().await.unwrap_err().to_string();

@@ -174,8 +174,8 @@ fn invalid_input_is_reported_in_one_line_and_changes_nothing() {
         (Some("{}"), "auto", &[], "missing field `version`"),
         (Some(&*later), "auto", &[], "expected version 1, found 2"),
         (Some(&*nonsense), "auto", &[], "expected value at line 1 column 1"),
-        (Some(PLAN), "pf", &[], "LUCID_INIT_BACKEND is \"pf\", accepted auto, nft, iptables"),
-        (Some(PLAN), "auto", &["--flush"], "found `--flush`, accepted --print"),
+        (Some(PLAN), "pf", &[], "LUCID_INIT_BACKEND: expected one of auto, nft, iptables; found \"pf\""),
+        (Some(PLAN), "auto", &["--flush"], "or nothing; found `--flush`"),
         (None, "auto", &["--print", "nft"], "LUCID_REDIRECT is not set"),
     ] {
         let init = Init::new(Image::Nft).plan(plan).backend(backend);

@@ -45,7 +45,7 @@ pub(crate) struct Entry {
 /// A text is not a valid [`Registry`].
 #[derive(Debug, Snafu)]
 #[snafu(display(
-    "line {line}, column {column}, key `{key}`: {fault} (accepted is the key `notarized` with a list of digests, or of \
+    "line {line}, column {column}, key `{key}`: {fault} (expected the key `notarized` with a list of digests, or of \
      mappings with the keys digest, image, note and conformance)"
 ))]
 pub(crate) struct ParseError {

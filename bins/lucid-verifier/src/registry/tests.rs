@@ -84,6 +84,6 @@ fn errors_have_line_column_and_key() {
         assert!(error.fault.contains(fault), "{text:?}: {error}");
         let message = error.to_string();
         assert!(message.starts_with(&format!("line {line}, column {column}, key `{key}`: ")), "{message}");
-        assert!(message.contains("accepted is the key `notarized` with a list of digests"), "{message}");
+        assert!(message.contains("expected the key `notarized` with a list of digests"), "{message}");
     }
 }

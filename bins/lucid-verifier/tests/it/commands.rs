@@ -213,7 +213,7 @@ fn irregular_files_are_rejected_at_once() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for arguments in [&["list"][..], &["notarize", &digest('a')], &["serve", "--listen", "127.0.0.1:0"]] {
         let (code, _, error) = run(&pipe, arguments);
-        assert!(code == 1 && error.contains("accepted is a regular file"), "{arguments:?}: {error}");
+        assert!(code == 1 && error.contains("expected a regular file"), "{arguments:?}: {error}");
     }
 }
 
@@ -249,14 +249,14 @@ fn reports_of_tests_are_recorded() {
     // Other files change nothing.
     let before = fs::read_to_string(&registry).unwrap();
     for (text, told) in [
-        ("{}".to_owned(), "accepted is the output of lucid auditor test -o json"),
-        (json!({"version": 2, "kit": "", "checks": []}).to_string(), "found version 2, accepted is 1"),
-        (json!({"version": 1, "kit": "", "checks": []}).to_string(), "found 0 checks, accepted are 1 to 256"),
+        ("{}".to_owned(), "expected the output of lucid auditor test -o json"),
+        (json!({"version": 2, "kit": "", "checks": []}).to_string(), "expected version 1, found 2"),
+        (json!({"version": 1, "kit": "", "checks": []}).to_string(), "expected 1 to 256 checks"),
         (
             json!({"version": 1, "kit": "x".repeat(65), "checks": [check("a", "passed")]}).to_string(),
             "at most 64 bytes",
         ),
-        (" ".repeat(5 << 20), "accepted are 4194304 bytes at most"),
+        (" ".repeat(5 << 20), "expected at most 4194304 bytes"),
     ] {
         fs::write(&report, text).unwrap();
         let (code, _, error) = run(&registry, &notarize);

@@ -81,7 +81,7 @@ async fn other_paths_and_methods_are_rejected() {
     for path in ["/", "/registry", "/registry/check/", "/registry/Check", "//registry/check", "/healthz/"] {
         let (status, answer) = verifier.get(path).await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{path}: {answer}");
-        assert_eq!(answer["error"], "no such path; accepted are /registry/check and /healthz");
+        assert_eq!(answer["error"], "no such path, expected /registry/check or /healthz");
     }
     let client = reqwest::Client::new();
     for (method, path) in
@@ -243,7 +243,7 @@ async fn a_variable_is_the_fallback_for_the_flag() {
 }
 
 #[test]
-fn invalid_settings_are_rejected_with_accepted_values() {
+fn invalid_settings_are_rejected_with_the_expected_values() {
     let folder = folder_with(&['a']);
     let broken = folder.path().join("broken.yaml");
     fs::write(&broken, "notarised: []").unwrap();
@@ -257,16 +257,16 @@ fn invalid_settings_are_rejected_with_accepted_values() {
             &missing,
             "127.0.0.1:0",
             1,
-            vec!["missing.yaml", "No such file", "accepted is YAML with the list `notarized`"],
+            vec!["missing.yaml", "No such file", "expected YAML with the list `notarized`"],
         ),
         (
             &broken,
             "127.0.0.1:0",
             1,
-            vec!["broken.yaml", "line 1, column 1, key `notarised`", "accepted is the key `notarized`"],
+            vec!["broken.yaml", "line 1, column 1, key `notarised`", "expected the key `notarized`"],
         ),
         (&good, taken.as_str(), 1, vec!["failed to listen on", taken.as_str(), "Address already in use"]),
-        (&good, "localhost", 2, vec!["LUCID_LISTEN", "accepted is an IP address and a port"]),
+        (&good, "localhost", 2, vec!["LUCID_LISTEN", "expected an IP address and a port"]),
     ] {
         let Output { status, stderr, stdout } = command()
             .args(["serve", "--registry"])

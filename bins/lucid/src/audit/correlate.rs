@@ -61,7 +61,7 @@ fn parse_metrics_file(text: &str) -> Result<PathBuf, &'static str> {
     if path.extension().is_some_and(|extension| extension == "prom") {
         Ok(path)
     } else {
-        Err("accepted is a file name ending in .prom")
+        Err("expected a file name that ends in .prom")
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
         };
         if args.log.iter().take(number).any(same) {
             let path = path.display();
-            return Err(format!("found {path} twice among --log, accepted is each log once").into());
+            return Err(format!("expected each log once, found {path} twice among --log").into());
         }
     }
     let mut shutdown = std::pin::pin!(shutdown_signal()?);

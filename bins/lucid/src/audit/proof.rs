@@ -78,7 +78,7 @@ fn find(args: &ProofArgs, seq: u64) -> Result<Proof> {
 }
 
 fn parse_seq(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "accepted is the seq of a record: a number, from 0".to_owned())
+    text.parse().map_err(|_| "expected the seq of a record, a number from 0".to_owned())
 }
 
 fn check(args: &ProofArgs, path: &Path, output: &mut impl Write) -> Result<bool> {

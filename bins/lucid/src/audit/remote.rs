@@ -91,7 +91,7 @@ impl Remote {
             return Ok(self);
         }
         Err(format!(
-            "the token would be sent to {host} in the clear; accepted are https, and http to a loopback address"
+            "the token would be sent to {host} in the clear, expected https, or http to a loopback address"
         )
         .into())
     }

@@ -72,7 +72,7 @@ fn parse_since(text: &str) -> Result<Since, String> {
         let anchor = serde_json::from_str::<Anchor>(text).map_err(|error| error.to_string())?;
         if anchor.size <= anchor.seq {
             let Anchor { seq, size, .. } = anchor;
-            return Err(format!("found seq {seq} and size {size}; accepted is a size above seq"));
+            return Err(format!("expected a size above seq, found seq {seq} and size {size}"));
         }
         return Ok(Since::Anchor(anchor));
     }

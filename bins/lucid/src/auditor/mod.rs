@@ -93,8 +93,10 @@ enum Output {
 fn parse_text(text: &str) -> std::result::Result<String, String> {
     match text.chars().count() >= 8 && !text.contains(['"', '\\']) && !text.contains(char::is_control) {
         true => Ok(text.to_owned()),
-        false => Err("accepted are 8 characters or more, without quotes, backslashes and control characters"
-            .to_owned()),
+        false => {
+            Err("expected 8 characters or more, without quotes, backslashes and control characters"
+                .to_owned())
+        }
     }
 }
 
@@ -165,9 +167,9 @@ pub(crate) async fn auditor(args: &AuditorArgs, out: &mut impl Write) -> Result<
 
 /// Returns the address of an auditor.
 async fn address(url: &Url) -> Result<SocketAddr> {
-    let accepted = "accepted is http://HOST:PORT";
+    let expected = "expected http://HOST:PORT";
     let host = url.host_str().filter(|_| url.scheme() == "http");
-    let host = host.ok_or_else(|| usage_error(format!("URL {url}: {accepted}")))?;
+    let host = host.ok_or_else(|| usage_error(format!("URL {url}: {expected}")))?;
     let port = url.port_or_known_default().unwrap_or(80);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut addresses =

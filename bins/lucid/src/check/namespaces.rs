@@ -91,7 +91,7 @@ pub(super) fn check(namespaces: &[Namespace]) -> Vec<Check> {
             continue;
         }
         let why = if namespace.is_covered {
-            format!("accepted is \"{}\"", keys::TRUE)
+            format!("expected \"{}\"", keys::TRUE)
         } else {
             "Lucid never acts there".to_owned()
         };

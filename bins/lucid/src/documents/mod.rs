@@ -49,8 +49,8 @@ pub(crate) fn read(path: &Path) -> Result<String> {
             true => io::stdin().lock().read_to_end(&mut bytes)?,
             false => fs::File::open(path)?.read_to_end(&mut bytes)?,
         };
-        const ACCEPTED: &str = "accepted is UTF-8, and UTF-16 with a byte order mark";
-        decode(bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, ACCEPTED))
+        const EXPECTED: &str = "expected UTF-8, or UTF-16 with a byte order mark";
+        decode(bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, EXPECTED))
     };
     read().failed_to(format_args!("read {}", path.display())).usage()
 }

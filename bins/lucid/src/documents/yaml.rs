@@ -208,7 +208,7 @@ impl Reader<'_> {
     ) -> Result<Value, SyntaxError> {
         const CORE: &str = "tag:yaml.org,2002:";
         let meaning = match tag.map(|tag| tag.strip_prefix(CORE)) {
-            Some(Some("binary")) => return Err(self.error(mark, "found the tag !!binary, accepted is text")),
+            Some(Some("binary")) => return Err(self.error(mark, "expected text, found the tag !!binary")),
             Some(Some("int" | "float" | "bool" | "null" | "timestamp")) => scalar::plain(text),
             Some(_) => Meaning::String,
             None if style != ScalarStyle::Plain => Meaning::String,

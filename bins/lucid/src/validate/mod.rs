@@ -95,7 +95,7 @@ pub(crate) async fn validate(
     if subjects.is_empty() {
         let file = args.files.first().map_or(Path::new("-"), PathBuf::as_path).display();
         let found = skipped.first().map_or("nothing", String::as_str);
-        return Err(usage_error(format!("{file}: found {found}, accepted is {}", subjects::ACCEPTED)));
+        return Err(usage_error(format!("{file}: expected {}; found {found}", subjects::EXPECTED)));
     }
     let (total, mut failed, mut allowed) = (subjects.len(), 0_usize, true);
     let is_named = total > 1 || !skipped.is_empty();
@@ -179,7 +179,7 @@ impl Evaluator {
             Err(error) => return Err(error.to_string()),
         };
         if subject.pod.containers().is_empty() {
-            return Err(format!("{} is empty, accepted is at least one", review.containers_path()));
+            return Err(format!("{} is empty, expected at least one", review.containers_path()));
         }
         let inputs = Inputs::new(&self.configuration)
             .with_namespace_chain(context.chain.as_ref())

@@ -11,8 +11,8 @@ use crate::documents::{Input, Object};
 use crate::namespaces::Namespaces;
 
 /// Description of the objects that can be evaluated.
-pub(super) const ACCEPTED: &str =
-    "v1 Pods with containers, workloads with a template of such pods, and AdmissionReviews of either";
+pub(super) const EXPECTED: &str =
+    "v1 Pods with containers, workloads with a template of such pods, or AdmissionReviews of either";
 
 /// Content of the files.
 #[derive(Default)]
@@ -132,7 +132,7 @@ impl ReviewRequest {
                 namespace: namespaces.name_of(object.namespace.as_deref()).to_owned(),
                 may_be_empty: false,
             }),
-            _ => Err(format!("found apiVersion {:?}, accepted is version v1", object.api_version)),
+            _ => Err(format!("expected version v1, found apiVersion {:?}", object.api_version)),
         })
     }
 

@@ -166,7 +166,7 @@ async fn a_proof_is_checked_without_the_log() {
     assert_eq!(audit(&["proof", "--check", &file]).0, 2, "whom to trust is to be said");
     assert_eq!(audit(&["proof", "30", "--log", directory]).0, 1);
     let (code, _, error) = audit(&["proof", "abc", "--log", directory]);
-    assert!(code == 2 && error.contains("accepted is the seq of a record"), "{error}");
+    assert!(code == 2 && error.contains("expected the seq of a record"), "{error}");
     assert_eq!(audit(&["proof", "7", "--log", directory, "-ojson"]).0, 2);
 
     // Among several logs, the one with such a record, or the one of `--origin`, is used.

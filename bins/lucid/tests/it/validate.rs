@@ -125,9 +125,9 @@ fn settings_of_the_policy_that_mean_nothing_are_refused() {
     for (arguments, says) in [
         (vec!["--admission-mode", "enforced"], "possible values: audit, enforce"),
         (vec!["--break-glass-pattern", "INC-("], "failed to read the pattern of tickets"),
-        (vec!["--tier-label", "a b"], "accepted is a label's key"),
-        (vec!["--tier-label=-a"], "accepted is a label's key"),
-        (vec!["--tier-label", "a.-b/tier"], "accepted is a label's key"),
+        (vec!["--tier-label", "a b"], "expected a label's key"),
+        (vec!["--tier-label=-a"], "expected a label's key"),
+        (vec!["--tier-label", "a.-b/tier"], "expected a label's key"),
         (vec!["--exemptions", "/nonexistent/exemptions.yaml"], "/nonexistent/exemptions.yaml"),
     ] {
         let (code, _, error) = review(PLAIN, &arguments);
@@ -140,9 +140,19 @@ fn settings_of_the_policy_that_mean_nothing_are_refused() {
 fn unreadable_input_is_an_error_that_names_it() {
     for (pod, arguments, exit_code, says) in [
         ("{", vec![], 1, "-, document 1: line 2, column 1"),
-        ("", vec![], 2, "found nothing, accepted is v1 Pods"),
-        ("# nothing\n---\n", vec![], 2, "found nothing, accepted is v1 Pods"),
-        ("{}", vec![], 2, "found no apiVersion and no kind, accepted is v1 Pods"),
+        (
+            "",
+            vec![],
+            2,
+            "expected v1 Pods with containers, workloads with a template of such pods, or AdmissionReviews of either; found nothing",
+        ),
+        (
+            "# nothing\n---\n",
+            vec![],
+            2,
+            "expected v1 Pods with containers, workloads with a template of such pods, or AdmissionReviews of either; found nothing",
+        ),
+        ("{}", vec![], 2, "; found no apiVersion and no kind"),
         (
             r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}"#,
             vec![],
@@ -155,7 +165,12 @@ fn unreadable_input_is_an_error_that_names_it() {
             1,
             "Deployment (without a name): spec.template is missing",
         ),
-        (r#"{"apiVersion": "apps/v1beta1", "kind": "Deployment"}"#, vec![], 1, "accepted is version v1"),
+        (
+            r#"{"apiVersion": "apps/v1beta1", "kind": "Deployment"}"#,
+            vec![],
+            1,
+            "expected version v1, found apiVersion \"apps/v1beta1\"",
+        ),
         (r#"{"apiVersion": "v1", "kind": "List", "items": []}"#, vec![], 2, "found a list without items"),
         (r#"{"apiVersion": "v1", "kind": "Service"}"#, vec![], 2, "found v1 Service"),
         (TWICE, vec![], 1, r#"found the key "labels" twice in one map"#),

@@ -162,7 +162,7 @@ fn options_that_do_not_fit_are_refused_with_their_names() {
     fs::write(&token, "secret").unwrap();
     let token = format!("--verifier-token-file={}", token.display());
     for (arguments, says) in [
-        (vec![token.as_str()], "--verifier-token-file without LUCID_VERIFIER_URL"),
+        (vec![token.as_str()], "--verifier-token-file is set without LUCID_VERIFIER_URL"),
         (
             vec![&token, "--verifier-url=http://verifier.example"],
             "failed to use --verifier-token-file: the base URL of the Verifier is plain http",

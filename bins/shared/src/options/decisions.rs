@@ -235,12 +235,12 @@ pub fn default_origin() -> String {
 ///
 /// # Errors
 ///
-/// Returns the accepted form if `text` is not a name of signed notes.
+/// Returns the expected form if `text` is not a name of signed notes.
 pub fn parse_origin(text: &str) -> Result<String, &'static str> {
     if is_name(text) {
         Ok(text.to_owned())
     } else {
-        Err("accepted is a name without spaces and plus signs, such as lucid.computing/prod/lucid-operator-0")
+        Err("expected a name without spaces and plus signs, such as lucid.computing/prod/lucid-operator-0")
     }
 }
 

@@ -99,16 +99,12 @@ impl InjectionArgs {
 /// Unknown auditors are reported once the catalogue is known.
 fn parse_auditor(text: &str) -> Result<String, &'static str> {
     let name = text.trim();
-    if name.is_empty() {
-        Err("accepted are auditors' names separated by commas")
-    } else {
-        Ok(name.to_owned())
-    }
+    if name.is_empty() { Err("expected auditors' names separated by commas") } else { Ok(name.to_owned()) }
 }
 
 fn parse_secret(text: &str) -> Result<String, &'static str> {
     let name = text.trim();
-    parse_object_name(name).map_err(|_| "accepted are names of Secrets separated by commas")
+    parse_object_name(name).map_err(|_| "expected names of Secrets separated by commas")
 }
 
 fn parse_skip(text: &str) -> Result<SkipPolicy, &'static str> {
@@ -124,10 +120,10 @@ fn parse_skip(text: &str) -> Result<SkipPolicy, &'static str> {
             .map(account)
             .collect::<Option<_>>()
             .map(SkipPolicy::ServiceAccounts)
-            .ok_or("accepted are true, false or service accounts as namespace/name, separated by commas"),
+            .ok_or("expected true, false or service accounts as namespace/name, separated by commas"),
     }
 }
 
 fn parse_port(text: &str) -> Result<NonZeroU16, &'static str> {
-    text.parse().map_err(|_| "accepted is 1 to 65535")
+    text.parse().map_err(|_| "expected 1 to 65535")
 }

@@ -85,7 +85,7 @@ fn parse_label_key(text: &str) -> Result<String, &'static str> {
     match key.is_empty() || lucid_text::names::is_qualified_name(key) {
         true => Ok(key.to_owned()),
         false => Err(
-            "accepted is a label's key, such as lucid.computing/tier, or nothing: up to 63 letters, digits, '-', '_' and '.', \
+            "expected a label's key, such as lucid.computing/tier, or nothing: up to 63 letters, digits, '-', '_' and '.', \
              with a letter or digit at both ends, behind a DNS subdomain and '/' if there is one",
         ),
     }

@@ -108,7 +108,7 @@ impl ValidationArgs {
             return match files.map(|(found, _)| found).next() {
                 None => Ok(None),
                 Some(found) => {
-                    Err(Error::new(format!("found {found} without {URL}; accepted are both or neither")))
+                    Err(Error::new(format!("{found} is set without {URL}, expected both or neither")))
                 }
             };
         };

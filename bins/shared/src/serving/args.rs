@@ -57,8 +57,8 @@ pub struct ServingArgs {
 ///
 /// Returns an error if the API server would reject the URL or its host cannot be in a certificate.
 pub fn parse_webhook_url(text: &str) -> Result<Url, String> {
-    const ACCEPTED: &str = "accepted is https://HOST[:PORT][/PATH] without user, query and fragment";
-    let url: Url = text.parse().map_err(|error| format!("{error}; {ACCEPTED}"))?;
+    const EXPECTED: &str = "expected https://HOST[:PORT][/PATH] without user, query and fragment";
+    let url: Url = text.parse().map_err(|error| format!("{error}, {EXPECTED}"))?;
     let plain = url.username().is_empty() && url.password().is_none();
     let names = |host: String| ServingNames::for_services("default", &["webhook"])?.with_host(&host);
     if url.scheme() != "https"
@@ -67,7 +67,7 @@ pub fn parse_webhook_url(text: &str) -> Result<Url, String> {
         || url.query().is_some()
         || url.fragment().is_some()
     {
-        return Err(ACCEPTED.to_owned());
+        return Err(EXPECTED.to_owned());
     }
     Ok(url)
 }

@@ -96,7 +96,7 @@ pub struct CertificateArgs {
 impl CertificateArgs {
     /// Rejects options that the source of the certificate would ignore.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let (found, accepted) = match (self.certificates, &self.tls_directory, self.publish_trust) {
+        let (found, reason) = match (self.certificates, &self.tls_directory, self.publish_trust) {
             (Source::Files, None, _) => {
                 let needed = "LUCID_TLS_DIRECTORY, the directory with tls.crt, tls.key and ca.crt";
                 return Err(format!("LUCID_CERTIFICATES=files needs {needed}"));
@@ -109,7 +109,7 @@ impl CertificateArgs {
                 ("--inject-ca", "it is for cert-manager, secret and files")
             }
             (_, _, Some(true)) if self.inject_ca.is_some() => {
-                ("--publish-trust=true and --inject-ca", "only one of both can write the caBundle")
+                ("--publish-trust=true and --inject-ca", "only one of them can write the caBundle")
             }
             (Source::Openshift | Source::Olm, _, Some(true)) => {
                 ("--publish-trust=true", "it needs authorities, which this source does not provide")
@@ -118,7 +118,7 @@ impl CertificateArgs {
         };
         let source = self.certificates.to_possible_value();
         let source = source.as_ref().map_or("", |value| value.get_name());
-        Err(format!("found {found} with LUCID_CERTIFICATES={source}; {accepted}"))
+        Err(format!("{found} is set with LUCID_CERTIFICATES={source}: {reason}"))
     }
 
     /// Returns the name of the Secret with the certificate authority.
@@ -171,9 +171,9 @@ impl CertificateArgs {
 
 /// Parses an annotation of cert-manager for CA injection; returns its key and value.
 fn parse_injection(text: &str) -> Result<(String, String), &'static str> {
-    const ACCEPTED: &str = "accepted are inject-ca-from=NAMESPACE/CERTIFICATE, \
-                            inject-ca-from-secret=NAMESPACE/SECRET and inject-apiserver-ca=true";
-    let (annotation, value) = text.split_once('=').ok_or(ACCEPTED)?;
+    const EXPECTED: &str = "expected inject-ca-from=NAMESPACE/CERTIFICATE, \
+                            inject-ca-from-secret=NAMESPACE/SECRET or inject-apiserver-ca=true";
+    let (annotation, value) = text.split_once('=').ok_or(EXPECTED)?;
     let is_valid = match annotation {
         "inject-ca-from" | "inject-ca-from-secret" => {
             value.split_once('/').is_some_and(|(namespace, name)| {
@@ -183,15 +183,15 @@ fn parse_injection(text: &str) -> Result<(String, String), &'static str> {
         "inject-apiserver-ca" => value == "true",
         _ => false,
     };
-    is_valid.then(|| (format!("cert-manager.io/{annotation}"), value.to_owned())).ok_or(ACCEPTED)
+    is_valid.then(|| (format!("cert-manager.io/{annotation}"), value.to_owned())).ok_or(EXPECTED)
 }
 
 /// Parses a duration in the syntax of Go and Kubernetes.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, &'static str> {
-    const ACCEPTED: &str = "accepted is a duration such as 720h, 90m or 60s, of 1 second to 100 years";
-    let duration: jiff::SignedDuration = text.parse().map_err(|_| ACCEPTED)?;
+    const EXPECTED: &str = "expected a duration such as 720h, 90m or 60s, of 1 second to 100 years";
+    let duration: jiff::SignedDuration = text.parse().map_err(|_| EXPECTED)?;
     let range = Duration::from_secs(1)..=Duration::from_hours(100 * 365 * 24);
-    Duration::try_from(duration).ok().filter(|duration| range.contains(duration)).ok_or(ACCEPTED)
+    Duration::try_from(duration).ok().filter(|duration| range.contains(duration)).ok_or(EXPECTED)
 }
 
 #[cfg(test)]
@@ -214,7 +214,7 @@ mod tests {
             (&["--publish-trust=false"], Some("--publish-trust=false with LUCID_CERTIFICATES=self-signed")),
             (
                 &["--certificates=olm", "--publish-trust=true"],
-                Some("LUCID_CERTIFICATES=olm; it needs authorities"),
+                Some("LUCID_CERTIFICATES=olm: it needs authorities"),
             ),
             (&["--certificates=openshift", "--publish-trust=true"], Some("LUCID_CERTIFICATES=openshift")),
             (&["--certificates=cert-manager", "--publish-trust=true", "--tls-directory=/tls"], None),
@@ -222,7 +222,7 @@ mod tests {
             (&["--inject-ca=inject-apiserver-ca=true"], Some("it is for cert-manager, secret and files")),
             (
                 &["--certificates=secret", "--publish-trust=true", "--inject-ca=inject-apiserver-ca=true"],
-                Some("only one of both can write the caBundle"),
+                Some("only one of them can write the caBundle"),
             ),
             (&["--certificates=secret", "--inject-ca=inject-ca-from-secret=lucid-system/ca"], None),
             (&["--certificates=files", "--tls-directory=/tls", "--publish-trust=false"], None),

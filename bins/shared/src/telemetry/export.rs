@@ -35,8 +35,8 @@ pub(super) struct Exported {
 
 const FAILED: &str = "failed to export traces";
 
-fn refused(variable: &str, found: &str, accepted: &str) -> Error {
-    Error::new(format!("environment variable {variable}: found {found:?}, {accepted}"))
+fn refused(variable: &str, expected: &str, found: &str) -> Error {
+    Error::new(format!("environment variable {variable}: expected {expected}, found {found:?}"))
 }
 
 /// Returns the first of `variables` that is set, with its value. The variable for traces takes precedence over that for
@@ -49,19 +49,18 @@ fn first(variables: [&'static str; 2]) -> Option<(&'static str, String)> {
 impl Exported {
     pub(super) fn start(service: &'static str) -> Result<Self, Error> {
         if let Some((variable, found)) = first(PROTOCOLS).filter(|(_, found)| found != "http/protobuf") {
-            return Err(refused(variable, &found, "accepted is http/protobuf"));
+            return Err(refused(variable, "http/protobuf", &found));
         }
         if let Some((variable, found)) = first(ENDPOINTS) {
             let is_http = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
             // The exporter's errors quote the URL and are logged.
             if let Some((_, rest)) = found.rsplit_once('@') {
-                let accepted =
-                    "accepted is a URL without user and password, which OTEL_EXPORTER_OTLP_HEADERS can carry";
-                return Err(refused(variable, &format!("…@{rest}"), accepted));
+                let expected = "a URL without user and password, which OTEL_EXPORTER_OTLP_HEADERS can carry";
+                return Err(refused(variable, expected, &format!("…@{rest}")));
             }
             if !reqwest::Url::parse(&found).is_ok_and(|url| is_http(&url)) {
-                let accepted = "accepted is a URL such as http://otel-collector.observability.svc:4318";
-                return Err(refused(variable, &found, accepted));
+                let expected = "a URL such as http://otel-collector.observability.svc:4318";
+                return Err(refused(variable, expected, &found));
             }
         }
         // For spans of requests that continue a trace.
@@ -104,8 +103,8 @@ impl Client {
         let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_WITHIN);
         if let Some((variable, path)) = first(CERTIFICATES) {
             let unusable = |problem: String| {
-                let accepted = format!("accepted is a file with certificates in PEM: {problem}");
-                refused(variable, &path, &accepted)
+                let problem = format!("failed to use {path}: {problem}, expected certificates in PEM");
+                Error::new(format!("environment variable {variable}: {problem}"))
             };
             let pem = fs::read(&path).map_err(|error| unusable(error.to_string()))?;
             let certificates = lucid_certs::certificates_from_pem(&pem);

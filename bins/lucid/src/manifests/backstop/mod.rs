@@ -179,7 +179,7 @@ impl Backstop {
             Some(pattern) => re2::of(pattern).map_err(|error| {
                 format!(
                     "failed to write the pattern of tickets {pattern:?} (LUCID_BREAK_GLASS_PATTERN) for the API server: \
-                     {error}; accepted is another one, or --no-break-glass"
+                     {error}; use another one, or --no-break-glass"
                 )
                 .into()
             }),

@@ -49,7 +49,7 @@ fn write(hir: &Hir, most: u32, out: &mut String) -> Result<()> {
             Look::WordAscii | Look::WordUnicode => "\\b",
             Look::WordAsciiNegate | Look::WordUnicodeNegate => "\\B",
             // RE2 has no `\b{start}`.
-            _ => return Err("it matches the start or the end of a word, accepted are \\b and \\B".into()),
+            _ => return Err("it matches the start or the end of a word, expected \\b or \\B".into()),
         }),
         HirKind::Repetition(Repetition { min, max, sub, .. }) => {
             let times = max.unwrap_or(*min).max(1);
