@@ -43,8 +43,8 @@ pub(crate) async fn measure(cases: &Path) -> Outcome<Vec<Quality>> {
         all.push(entities("secrets", "all entities", &file, judge).await?);
     }
     if all.is_empty() {
-        let accepted = "injection.tsv, pii.tsv, secrets.tsv";
-        return Err(format!("no cases in {} (accepted: {accepted})", cases.display()).into());
+        let expected = "injection.tsv, pii.tsv, secrets.tsv";
+        return Err(format!("no cases in {} (expected {expected})", cases.display()).into());
     }
     Ok(all)
 }
@@ -71,7 +71,7 @@ async fn injection(file: &str) -> Outcome<Vec<Quality>> {
     for line in lines(file) {
         let [label @ ("attack" | "benign"), text, source] = line.split('\t').collect::<Vec<_>>()[..] else {
             return Err(
-                format!("injection.tsv: found {line:?}, accepted: attack or benign, text, source").into()
+                format!("injection.tsv: expected attack or benign, text, source; found {line:?}").into()
             );
         };
         let text: String = serde_json::from_str(&format!("\"{text}\""))?;
@@ -102,7 +102,7 @@ async fn entities<J: Judge>(
     let mut judges = BTreeMap::new();
     for line in lines(file) {
         let [entity, text, ranges, ..] = line.split('\t').collect::<Vec<_>>()[..] else {
-            return Err(format!("{judge}.tsv: found {line:?}, accepted: entity, text, ranges, source").into());
+            return Err(format!("{judge}.tsv: expected entity, text, ranges, source; found {line:?}").into());
         };
         if !judges.contains_key(entity) {
             judges.insert(entity, create(entity)?);
@@ -124,7 +124,6 @@ async fn entities<J: Judge>(
 }
 
 fn range(range: &str) -> Outcome<Range<usize>> {
-    let (start, end) =
-        range.split_once('-').ok_or_else(|| format!("found {range:?}, accepted: START-END"))?;
+    let (start, end) = range.split_once('-').ok_or_else(|| format!("expected START-END, found {range:?}"))?;
     Ok(start.parse()?..end.parse()?)
 }

@@ -38,7 +38,7 @@ impl Image {
     pub fn new(reference: &str, config: &Value, files: Vec<u8>) -> io::Result<Self> {
         let (name, tag) =
             reference.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).ok_or_else(|| {
-                let problem = format!("the reference {reference:?} has no tag; name:tag is accepted");
+                let problem = format!("the reference {reference:?} has no tag, expected name:tag");
                 io::Error::new(io::ErrorKind::InvalidInput, problem)
             })?;
         let mut config = config.clone();
@@ -165,7 +165,7 @@ fn architecture() -> io::Result<&'static str> {
         "x86_64" => Ok("amd64"),
         "aarch64" => Ok("arm64"),
         other => {
-            let problem = format!("found a machine of {other}, accepted x86_64 and aarch64");
+            let problem = format!("expected a machine of x86_64 or aarch64, found {other}");
             Err(io::Error::new(io::ErrorKind::Unsupported, problem))
         }
     }

@@ -19,7 +19,7 @@ const NAMESPACE: &str = "guard-system";
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let address: SocketAddr = std::env::args().nth(1).ok_or("accepted is IP:PORT")?.parse()?;
+    let address: SocketAddr = std::env::args().nth(1).ok_or("expected IP:PORT")?.parse()?;
     let kube = kube::Client::try_default().await?;
 
     // The cluster's catalogue, chains and namespaces. Requests fail until they have been read once.

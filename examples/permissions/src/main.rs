@@ -58,7 +58,7 @@ async fn follow(client: Client, permissions: watch::Sender<Permissions>) {
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let address: SocketAddr = std::env::args().nth(1).ok_or("accepted is IP:PORT")?.parse()?;
+    let address: SocketAddr = std::env::args().nth(1).ok_or("expected IP:PORT")?.parse()?;
     let client = Client::try_default().await?;
 
     let (sender, permissions) = watch::channel(Permissions::default());

@@ -40,9 +40,7 @@ const REPLICAS: [&str; 3] = ["lucid-operator-1", "lucid-operator-2", "lucid-oper
 
 pub(super) fn run(scale: &Scale, report: &mut Report) -> Result<(), Error> {
     if scale.pods.iter().any(|pods| *pods < TURNS) || scale.namespaces == 0 || scale.clients == 0 {
-        return Err(
-            format!("accepted are {TURNS} pods or more, a namespace or more, a client or more").into()
-        );
+        return Err(format!("expected at least {TURNS} pods, one namespace and one client").into());
     }
     let program = programs::build_own("lucid-operator")?;
     let runtime = tokio::runtime::Runtime::new()?;

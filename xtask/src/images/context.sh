@@ -10,7 +10,7 @@ containerfile=$1 program=$2 context=$3
 copies() { grep -q "^COPY .*$1 /" "$containerfile"; }
 
 if ldd "$program" 2>/dev/null | grep -F '=>' >&2; then
-    echo "$program needs these libraries, accepted a static program" >&2
+    echo "expected a static program, $program needs these libraries" >&2
     exit 1
 fi
 rm -rf "$context"

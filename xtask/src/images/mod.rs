@@ -74,7 +74,7 @@ struct Made {
 pub(crate) fn run(options: &Images) -> Result<(), Error> {
     let images = chosen(&options.names)?;
     if options.twice && options.profile == Profile::Dev {
-        return Err("--twice: accepted with --profile release; programs of dev contain paths".into());
+        return Err("--twice: expected --profile release, because programs of dev contain paths".into());
     }
     let sources = Path::new(ROOT).canonicalize()?;
     let folder = match &options.folder {
@@ -114,7 +114,7 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
 fn chosen(names: &[String]) -> Result<Vec<(&'static str, &'static str)>, Error> {
     let known = || IMAGES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     if let Some(unknown) = names.iter().find(|name| !IMAGES.iter().any(|(known, _)| known == name)) {
-        return Err(format!("found image {unknown}, accepted {}", known()).into());
+        return Err(format!("expected one of the images {}; found {unknown}", known()).into());
     }
     let is_chosen = |name: &str| names.is_empty() || names.iter().any(|chosen| chosen == name);
     Ok(IMAGES.iter().copied().filter(|(name, _)| is_chosen(name)).collect())
