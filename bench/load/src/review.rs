@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_review_has_the_size_that_was_asked_for_and_parses() {
+    fn reviews_have_the_requested_size_and_parse() {
         for size in [2 << 10, 10 << 10, 100 << 10, 3 << 19] {
             let review = review(&pod_of(size));
             assert_eq!(review.len(), size);

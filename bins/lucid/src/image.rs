@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_not_kept_and_the_next_one_is_read() {
+    fn endless_lines_are_skipped_without_being_buffered() {
         let long = io::repeat(b'a').take(100 * 1024 * 1024);
         let input = long.chain(&b"\nnginx\n"[..]);
         let args = ImageArgs { command: ImageCommand::Parse(ParseArgs { json: true }) };

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_stays_on_one_line_whatever_is_in_it() {
+    fn events_stay_on_one_line() {
         let mut written = Vec::new();
         OneLine(&mut written).write_all("INFO é a\n2026 WARN forged\r\0\n".as_bytes()).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), "INFO é a\\n2026 WARN forged\\r\\x00\n");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_level_is_refused() {
+    fn words_that_are_not_levels_are_rejected() {
         for (filter, is_valid) in [
             ("info", true),
             ("INFO,lucid_chain=debug", true),

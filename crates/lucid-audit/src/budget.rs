@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_is_paid_off_before_anything_is_taken() {
+    fn debts_are_paid_before_new_records_are_admitted() {
         let budget = Budget::new(10, 100);
         let begin = budget.state.lock().unwrap().filled;
         assert!(budget.take(90, begin));

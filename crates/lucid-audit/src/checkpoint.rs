@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_log_itself_speaks_of_it() {
+    fn checkpoints_of_other_logs_are_rejected() {
         let key = SigningKey::generate("lucid.computing/a").unwrap();
         let note = Checkpoint::new("lucid.computing/a", 7, Hash::ZERO).sign(&key).unwrap();
         assert_eq!(Checkpoint::verify(&note, key.verifier()).unwrap().size, 7);

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_is_bounded_whatever_its_texts_and_lists_are() {
+    fn decisions_are_bounded_whatever_their_texts_and_lists() {
         for text in ["x", "x\u{1}", "\u{1}\u{e9}\"\n", "\u{1f600}", "\u{7f}", "\\"] {
             for (repeat, items) in [(1, 100_000), (1 << 20, 1), (5_000, 200), (16, 16), (700, 0)] {
                 let record = Record::from(decision(&text.repeat(repeat), items));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_cut_ends_in_a_mark_and_between_characters() {
+    fn truncated_texts_end_with_a_mark_between_characters() {
         for (text, longest, expected) in
             [("abcdef", 6, "abcdef"), ("abcdefg", 6, "abc…"), ("ééé", 5, "é…"), ("\n\n\n", 5, "\n…")]
         {

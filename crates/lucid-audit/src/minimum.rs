@@ -78,7 +78,7 @@ mod tests {
     use crate::merkle::leaf_hash;
 
     #[test]
-    fn a_minimum_is_no_other_checkpoint_of_the_log() {
+    fn other_checkpoints_are_not_minimum_indexes() {
         let key = SigningKey::generate("lucid.computing/a").unwrap();
         let minimum = Minimum { first: 7, root: leaf_hash(b"a"), prev: leaf_hash(b"b") };
         let note = minimum.sign(&key).unwrap().to_string();

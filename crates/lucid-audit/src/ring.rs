@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_stay_and_are_numbered_from_one() {
+    fn latest_decisions_are_kept_and_numbered_from_1() {
         let ring = Ring::new(3);
         assert!(numbers(&ring, 0).is_empty());
         for uid in 1..=5 {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn followers_miss_no_concurrent_writes() {
+    fn followers_do_not_miss_concurrent_writes() {
         const EACH: u64 = 2_000;
         let ring = Ring::new(8_000);
         thread::scope(|scope| {

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn its_root_is_that_of_the_tree_at_every_size() {
+    fn frontier_roots_equal_tree_roots_at_every_size() {
         let mut tree = Frontier::new();
         let mut leaves: Vec<Hash> = Vec::new();
         for leaf in 0..1500_u64 {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_out_of_a_bundle_as_they_went_in() {
+    fn bundle_entries_round_trip() {
         let directory = tempfile::tempdir().unwrap();
         let entries: Vec<_> = (0..300_usize).map(|length| vec![b'x'; length * 200]).collect();
         for (index, chunk) in (0..).zip(entries.chunks(256)) {

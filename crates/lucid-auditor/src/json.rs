@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_json_is_what_serde_json_accepts() {
+    fn json_is_recognized_as_by_serde_json() {
         let texts = r#"
             1 | - | 01 | 1. | -0.5e+3 | nul | null | "a" | "a | "\u00e9" | "\u00g0" | "\x" | "\\" | "\" | "a\nb" | "\ud800"
             {} | { | } | [] | [ | [} | {] | [1,2] | [1,] | [,1] | [1 2] | [1]] | [[1] | ["a":1] | {"a":1} | {"a":1,}

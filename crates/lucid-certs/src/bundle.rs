@@ -162,7 +162,7 @@ mod tests {
 
     /// Go reads neither of two joined certificates.
     #[test]
-    fn bundles_of_targets_count_as_far_as_go_reads_them() {
+    fn bundles_of_targets_are_read_as_by_go() {
         let names = ServingNames::for_services("lucid-system", &["lucid-operator"]).unwrap();
         let [first, second] = [(); 2]
             .map(|()| CertificateAuthority::generate(&names, SystemTime::now()).unwrap().trust_bundle());

@@ -468,7 +468,7 @@ mod tests {
         }
 
         #[test]
-        fn folding_twice_changes_nothing(text in "(\\PC|[a-zA-Z \t\n\u{200b}éﬃа𝐬日\u{301}]){0,40}") {
+        fn folding_is_idempotent(text in "(\\PC|[a-zA-Z \t\n\u{200b}éﬃа𝐬日\u{301}]){0,40}") {
             let once = Normalized::new(&text).text;
             prop_assert_eq!(&Normalized::new(&once).text, &once);
         }

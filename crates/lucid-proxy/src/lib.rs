@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_hides_no_header_that_later_hops_depend_on() {
+    fn connection_cannot_hide_headers_that_later_hops_depend_on() {
         for name in [
             "content-type",
             "content-encoding",

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_owner_reads_it() {
+    fn folders_are_readable_by_their_owner_only() {
         let parent = TempDir::new().unwrap();
         let folder = create(&parent, false);
         assert_eq!(fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777, 0o700);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_one_removes_those_of_killed_processes_and_no_others() {
+    fn only_folders_of_killed_processes_are_removed() {
         let parent = TempDir::new().unwrap();
         let good = {
             let mut folder = create(&parent, false);

@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     #[should_panic = "docs/page.md: not run, and not marked as that: Some((\"console\", \"$ two\\n\"))"]
-    fn a_command_that_a_test_leaves_out_fails_it() {
+    fn omitted_commands_fail_the_test() {
         let page = page("```sh\none\n```\n```console\n$ two\n```\n");
         page.ran("one\n");
     }

@@ -227,7 +227,7 @@ async fn a_plain_proxy_fails_with_the_bytes() {
 }
 
 #[tokio::test]
-async fn an_auditor_that_does_not_start_is_named_with_its_output() {
+async fn auditors_that_do_not_start_are_reported_with_their_output() {
     let ran = test(&["--", "sh", "-c", "echo no weights found >&2; exit 3"]).await;
     assert_eq!(ran.status, Some(2), "{ran:?}");
     for part in ["sh has to listen on 127.0.0.1:", "exit status: 3", "no weights found"] {

@@ -137,7 +137,7 @@ fn plain(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_third_party_operator_changes_pods_until_its_end() {
+async fn third_party_operators_change_pods_until_they_end() {
     if !can_use_namespaces() {
         return;
     }

@@ -9,7 +9,7 @@ use crate::common::{
 };
 
 #[tokio::test]
-async fn an_invalid_chain_and_a_restart_weaken_no_namespace() {
+async fn invalid_chains_and_restarts_do_not_weaken_namespaces() {
     let cluster = cluster().await;
     let chain_of_shop = async |names: &str| {
         config_map(&cluster, "shop", "lucid-auditor-chain", "chain", names).await;

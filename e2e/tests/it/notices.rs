@@ -146,7 +146,7 @@ async fn bare_pods_have_events_and_dry_runs_have_none() {
 }
 
 #[tokio::test]
-async fn unauthenticated_callers_create_no_events() {
+async fn unauthenticated_callers_do_not_create_events() {
     let cluster = authenticated_cluster().await;
     let certificates_off = operator(&cluster, |operator| operator.named("open")).await;
     let loud = |name: &str| secured_with(name, json!({"lucid.computing/audit-mode": "loud"}));

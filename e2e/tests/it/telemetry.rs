@@ -188,7 +188,7 @@ async fn spans_of_auditors_continue_the_trace_of_the_caller() {
 }
 
 #[tokio::test]
-async fn traces_need_an_endpoint_and_delay_no_request() {
+async fn traces_need_an_endpoint_and_do_not_delay_requests() {
     let cluster = cluster().await;
     let collector = Collector::start().await;
     for (name, variable, value) in

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_is_that_of_the_largest_function_that_matches() {
+    fn the_largest_matching_function_determines_the_share() {
         let text = "\
 --------------------------------------------------------------------------------
 Ir                  

@@ -16,7 +16,7 @@ fn start(arguments: &[&str], need_all: &str) -> Output {
 }
 
 #[test]
-fn what_is_missing_is_printed_before_anything_is_compiled() {
+fn missing_packages_are_printed_before_compiling() {
     let output = start(&["test"], "");
     let told = String::from_utf8(output.stderr).unwrap();
     let line = told.lines().nth(1).unwrap_or_default();
@@ -30,7 +30,7 @@ fn what_is_missing_is_printed_before_anything_is_compiled() {
 }
 
 #[test]
-fn what_is_missing_is_an_error_where_all_is_needed() {
+fn missing_packages_are_errors_where_all_are_needed() {
     let output = start(&["test"], "1");
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
     assert!(String::from_utf8(output.stderr).unwrap().contains("buildah"));
@@ -39,7 +39,7 @@ fn what_is_missing_is_an_error_where_all_is_needed() {
 }
 
 #[test]
-fn other_tasks_start_without_a_word() {
+fn other_tasks_start_silently() {
     for arguments in [["testbed", "up"], ["demo", "--node"]] {
         let output = start(&arguments, "1");
         let expected = format!("run --quiet --bin xtask -- {}\n", arguments.join(" "));

@@ -135,7 +135,7 @@ fn a_request_that_comes_back_through_another_host_is_refused() {
 
 /// The kernel cannot redirect them: they carry their interface.
 #[test]
-fn calls_to_a_link_local_host_get_no_answer() {
+fn link_local_hosts_do_not_respond() {
     let Some(pod) = Pod::start(Tool::Nft, SETTINGS, &[]) else { return };
     server(&pod.network.node, "[::]:8000", "SIX");
     let interfaces = pod.network.pod.run("cat /proc/net/if_inet6");

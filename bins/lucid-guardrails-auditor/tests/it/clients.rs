@@ -60,7 +60,7 @@ async fn call_with_sdks(language: &'static str) {
 }
 
 #[tokio::test]
-async fn sdks_for_python_get_what_they_get_without_auditors() {
+async fn python_sdks_work_as_without_auditors() {
     let venv = Command::new("python3").args(["-c", "import ensurepip"]).output();
     if !venv.is_ok_and(|venv| venv.status.success()) {
         return lucid_testbed::skip("python3-venv is not installed");
@@ -69,7 +69,7 @@ async fn sdks_for_python_get_what_they_get_without_auditors() {
 }
 
 #[tokio::test]
-async fn sdks_for_node_get_what_they_get_without_auditors() {
+async fn node_sdks_work_as_without_auditors() {
     if lucid_testbed::has_program("node") && lucid_testbed::has_program("npm") {
         call_with_sdks("node").await;
     }

@@ -366,7 +366,7 @@ async fn digits_in_base64_and_identifiers_stay() {
 }
 
 #[tokio::test]
-async fn a_request_above_the_limit_is_refused_in_the_protocols_terms() {
+async fn requests_above_the_limit_are_refused_in_their_protocol() {
     let scene = Scene::start(PII, &[("MAX_BODY_BYTES", "1048576")], |_| fine()).await;
     let code = "fn main() { println!(\"{}\", 42); }\n".repeat(40_000);
     let result = json!({"type": "tool_result", "tool_use_id": "toolu_1", "content": code});
@@ -404,7 +404,7 @@ async fn a_refusal_names_the_message_and_the_option_that_excludes_it() {
 }
 
 #[tokio::test]
-async fn a_history_that_was_judged_before_does_not_refuse_later_turns() {
+async fn judged_histories_do_not_refuse_later_turns() {
     let scene = Scene::start(&format!("judges: [{{turns: last, {INJECTION}}}]"), &[], |_| fine()).await;
     let attack = json!({"role": "user", "content": ATTACK});
     let hello = json!({"role": "user", "content": "hello"});
@@ -532,7 +532,7 @@ fn joined(stream: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_refused_response_ends_with_all_that_strict_clients_require() {
+async fn refused_responses_have_the_members_that_clients_require() {
     let response = |status: &str| {
         json!({
             "id": "resp_9", "object": "response", "created_at": 1_790_000_000, "status": status, "model": "m",

@@ -143,7 +143,7 @@ fn rules_without_effect_are_detected() {
 }
 
 #[test]
-fn ipv6_needs_rules_unless_the_pod_has_none() {
+fn ipv6_needs_rules_if_the_pod_has_it() {
     let Some(network) = Network::new() else { return };
     let init = Init::without_tools();
     for program in ["iptables-nft-restore", "iptables-nft-save"] {

@@ -108,7 +108,7 @@ fn mode_owner_and_symbolic_links_are_kept() {
 }
 
 #[test]
-fn concurrent_writers_lose_no_updates() {
+fn concurrent_writers_do_not_lose_updates() {
     let (_folder, registry) = folder("# ours\nnotarized: []\n");
     let digests: Vec<_> = (0..24).map(|number| format!("sha256:{number:064x}")).collect();
     let start =

@@ -212,7 +212,7 @@ async fn sigterm_and_sigint_shut_down_cleanly() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_limited_and_block_no_clients() {
+async fn idle_connections_are_limited_and_do_not_block_clients() {
     let (_folder, verifier) = serving(&['a']);
     let address = verifier.url.strip_prefix("http://").unwrap();
     let idle: Vec<_> = (0..4400).map(|_| TcpStream::connect(address).unwrap()).collect();

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_end_as_their_framing_says() {
+    fn messages_end_according_to_their_framing() {
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         let long = "POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcd";
         for (raw, is_closed, body, end) in [

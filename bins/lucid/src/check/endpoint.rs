@@ -262,7 +262,7 @@ impl ServerCertVerifier for Recorder {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_url_gives_the_name_of_the_certificate_and_the_address() {
+    fn certificate_name_and_address_come_from_the_url() {
         for (url, name, address, path) in [
             ("https://127.0.0.1:8443/mutate", "127.0.0.1", "127.0.0.1:8443", "/mutate"),
             ("https://hooks.example/mutate", "hooks.example", "hooks.example:443", "/mutate"),

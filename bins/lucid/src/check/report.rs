@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_check_is_the_status_and_only_a_failure_is_bad() {
+    fn the_worst_check_is_the_status() {
         let mut report = Report::new("lucid-system");
         for (status, is_good) in [
             (Status::Ok, true),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_a_line_for_each_check_whatever_is_in_it() {
+    fn tables_have_one_line_per_check() {
         let mut report = Report::new("lucid-system");
         let check = Check::new("reachable", Status::Failed, "a\nreachable ok \u{1b}[32m").action("do\nthis");
         report.extend([check.of("mutate.lucid.computing")]);

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn without_options_they_are_the_files_as_they_stand() {
+    fn without_options_the_manifests_equal_the_files() {
         let files: Vec<Value> = INSTALLED
             .iter()
             .flat_map(|text| serde_yaml::Deserializer::from_str(text))
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn image_and_number_of_operators_are_as_asked_for() {
+    fn image_and_number_of_operators_follow_the_options() {
         let made = made(&["--image", "r.test/op:2", "--replicas", "5"]);
         let deployment = made.iter().find(|document| document["kind"] == "Deployment").unwrap();
         assert_eq!(deployment["spec"]["replicas"], Value::from(5));

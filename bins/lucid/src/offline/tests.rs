@@ -112,7 +112,7 @@ proptest! {
     // Each case runs the commands nine times.
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn the_way_there_and_back_is_the_file(
+    fn uninjecting_restores_the_file(
         pods in vec((select(vec!["Pod", "CronJob", "Deployment", "StatefulSet"]), pod()), 1..4),
         as_list in any::<bool>(),
         options in select(vec![&[][..], &["--image-pull-secrets", "mirror"], &["--intercept", "env", "--direction", "outbound", "--target-port", "5000"]]),

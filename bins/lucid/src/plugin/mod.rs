@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_the_file_makes_the_plugin() {
+    fn the_plugin_is_recognized_by_its_file_name() {
         for (argument, name) in [
             ("lucid", Name::Lucid),
             ("/usr/local/bin/kubectl-lucid", Name::Plugin),

@@ -218,7 +218,7 @@ async fn missing_and_unreadable_seals_are_reported() {
 }
 
 #[tokio::test]
-async fn tail_prints_the_latest_of_those_that_are_asked_for() {
+async fn tail_prints_the_latest_matching_decisions() {
     let Fixture { folder: _folder, directory, .. } = &fixture().await;
     let (_, output, _) = audit(&["tail", directory, "-n2"]);
     assert!(output.lines().count() == 2 && output.contains("bank/web-29"), "{output}");

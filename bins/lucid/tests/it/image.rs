@@ -24,7 +24,7 @@ fn parse(arguments: &[&str], input: &[u8]) -> (i32, Vec<String>) {
 }
 
 #[test]
-fn the_exit_code_says_whether_all_are_references() {
+fn the_exit_code_is_1_if_a_line_is_not_a_reference() {
     assert_eq!(parse(&[], b"nginx\n"), (0, vec!["nginx: docker.io/library/nginx".to_owned()]));
     assert_eq!(parse(&["--json"], b"").0, 0);
     let (code, lines) = parse(&[], b"a/B\nnginx:1\n\x1b[31m\n");

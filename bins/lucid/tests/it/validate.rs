@@ -121,7 +121,7 @@ fn exemptions_are_read_and_listed() {
 }
 
 #[test]
-fn settings_of_the_policy_that_mean_nothing_are_refused() {
+fn invalid_policy_settings_are_rejected() {
     for (arguments, says) in [
         (vec!["--admission-mode", "enforced"], "possible values: audit, enforce"),
         (vec!["--break-glass-pattern", "INC-("], "failed to read the pattern of tickets"),
@@ -272,7 +272,7 @@ fn admission_reviews_are_validated_by_their_operation() {
 }
 
 #[test]
-fn a_pod_that_is_being_deleted_is_judged_like_another_one() {
+fn pods_being_deleted_are_evaluated_like_others() {
     let deleted = SECURED.replace("{name: web,", "{name: web, deletionTimestamp: '2026-01-01T00:00:00Z',");
     let (code, output, _) = review(&deleted, &["--admission-mode", "enforce", "--tier-label", ""]);
     assert_eq!(code, 1, "{output}");

@@ -110,7 +110,7 @@ fn an_unavailable_verifier_denies_only_in_strict_mode() {
 }
 
 #[test]
-fn one_that_flaps_is_asked_again() {
+fn flapping_next_hops_are_checked_again() {
     let (address, requests) = verifier(|stream, request| match request {
         0 => answer(stream, "503 Service Unavailable", "", ""),
         1 => {}

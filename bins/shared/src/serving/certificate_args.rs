@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authority_lives_for_a_year_and_is_renewed_a_month_before_its_end() {
+    fn authorities_live_a_year_and_are_renewed_a_month_before() {
         let timing = Args::try_parse_from(["test"]).unwrap().certificates.timing();
         let day = Duration::from_hours(24);
         let expected = Timing::default().with_leaf_lifetime(7 * day).with_ca(365 * day, 30 * day);

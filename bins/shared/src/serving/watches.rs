@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_is_as_old_as_what_the_api_server_last_sent() {
+    async fn the_age_of_a_watch_counts_from_the_last_event() {
         let watches = Watches::default();
         let (sender, mut response) = get(&watches, WATCH, StatusCode::OK).await;
         assert_eq!(names(&watches), ["namespaces/lucid-system/configmaps/lucid-auditors"]);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_that_is_not_begun_again_or_optional_does_not_count() {
+    async fn ended_and_optional_watches_do_not_count() {
         let watches = Watches::default();
         let begin = Instant::now();
         let is_fresh_after = |seconds| watches.are_fresh(begin + Duration::from_secs(seconds));

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_that_takes_another_back_is_charged() {
+    async fn superseding_records_are_charged() {
         for authenticated in [false, true] {
             let folder = tempfile::tempdir().unwrap();
             let options = Options::new();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disk_that_hangs_is_a_failure_until_it_goes_on() {
+    async fn hanging_disks_are_failures_until_they_respond() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new();
         let faults = options.faults.clone();

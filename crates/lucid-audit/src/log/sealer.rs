@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_sealed_after_each_record_grows_with_its_records_alone() {
+    fn frequent_seals_do_not_grow_the_log() {
         let folder = tempfile::tempdir().unwrap();
         let mut sealer = unsealed(folder.path(), 1000);
         let lines = bytes(&folder.path().join(layout::SEGMENTS));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_checkpoint_leaves_the_tiles_of_the_last_one() {
+    fn failed_checkpoints_keep_the_previous_tiles() {
         let folder = tempfile::tempdir().unwrap();
         let mut sealer = unsealed(folder.path(), 100);
         sealer.seal(10).unwrap();

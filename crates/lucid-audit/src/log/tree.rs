@@ -121,7 +121,7 @@ mod tests {
     use crate::merkle::{leaf_hash, root};
 
     #[test]
-    fn a_tree_grows_in_its_files_and_is_found_there_again() {
+    fn trees_are_stored_and_loaded_at_every_size() {
         let directory = tempfile::tempdir().unwrap();
         let mut tree = Tree::new(directory.path());
         let mut leaves = Vec::new();

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_segment_that_cannot_be_cut_is_cut_later() {
+    async fn segments_that_cannot_be_truncated_are_truncated_later() {
         let (folder, options, log) = with_faults(1).await;
         options.faults.cuts.store(u32::MAX, Ordering::SeqCst);
         for _ in 0..3 {
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_of_a_line_that_cannot_be_taken_back_is_cut_later() {
+    async fn partial_lines_that_cannot_be_truncated_are_truncated_later() {
         let (folder, options, log) = with_faults(0).await;
         options.faults.cuts.store(u32::MAX, Ordering::SeqCst);
         options.faults.full.store(true, Ordering::SeqCst);

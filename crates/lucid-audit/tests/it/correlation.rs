@@ -65,7 +65,7 @@ async fn repeated_records_and_anchors_are_duplicates() {
 }
 
 #[tokio::test]
-async fn a_truncated_log_has_shrunk() {
+async fn truncated_logs_have_shrunk() {
     let pair = recorded(40).await;
     for seq in 38..40 {
         edit(&pair, seq, |_| String::new());
@@ -104,7 +104,7 @@ async fn appended_records_become_orphans() {
 }
 
 #[tokio::test]
-async fn a_record_without_a_request_is_no_orphan() {
+async fn records_without_requests_are_not_orphans() {
     let mut pair = recorded(40).await;
     let mut switched = decision(40);
     (switched.webhook, switched.uid) = ("mode".to_owned(), String::new());
@@ -114,7 +114,7 @@ async fn a_record_without_a_request_is_no_orphan() {
 }
 
 #[tokio::test]
-async fn a_request_of_a_log_that_is_not_there_is_missing() {
+async fn requests_recorded_in_an_absent_log_are_missing() {
     let mut pair = recorded(3).await;
     pair.events[1]["annotations"]["validate.lucid.computing/anchor"] = json!("no anchor");
     let changed = json!({"configuration": "lucid", "webhook": "validate.lucid.computing", "mutated": true});
@@ -138,7 +138,7 @@ async fn foreign_keys_and_unsealed_records_are_reported() {
 }
 
 #[tokio::test]
-async fn normal_operation_is_no_drift() {
+async fn normal_operation_causes_no_drift() {
     let mut pair = recorded(40).await;
     // Further events of the same requests, other requests, and lines that are not events.
     let again: Vec<_> = pair.events.iter().skip(5).take(5).cloned().collect();
@@ -222,7 +222,7 @@ async fn a_record_that_is_edited_after_it_was_read_is_rewritten() {
 }
 
 #[tokio::test]
-async fn a_segment_that_is_removed_while_it_is_followed_is_a_loss() {
+async fn segments_removed_while_followed_are_losses() {
     let pair = recorded(40).await;
     let mut correlator = pair.correlator();
     pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
@@ -279,7 +279,7 @@ async fn the_order_of_arrival_does_not_matter() {
 }
 
 #[tokio::test]
-async fn pruned_records_are_no_drift_and_missing_ones_are() {
+async fn missing_records_are_drift_unless_pruned() {
     let mut recorded = Recorded::new();
     recorded.keep_bytes = 64 << 10;
     let mut correlator = recorded.correlator();

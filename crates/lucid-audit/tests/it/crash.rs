@@ -132,13 +132,13 @@ fn survives(rounds: usize) {
 }
 
 #[test]
-fn sigkill_loses_no_acknowledged_record() {
+fn sigkill_does_not_lose_acknowledged_records() {
     survives(8);
 }
 
 #[test]
 #[ignore = "slow"]
-fn slow_two_hundred_kills_lose_no_acknowledged_record() {
+fn slow_two_hundred_kills_do_not_lose_acknowledged_records() {
     survives(200);
 }
 
@@ -193,7 +193,7 @@ async fn a_full_disk_refuses_or_alarms_as_the_policy_says() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_at_start_is_an_error_that_says_so() {
+async fn full_disks_at_start_are_reported_as_errors() {
     let Some(disk) = Disk::mount(1 << 20) else { return };
     fill(&disk, 0);
     let error = Log::open(&disk.path().join("log"), Options::new().with_key(key())).unwrap_err();

@@ -72,7 +72,7 @@ fn all(directory: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[tokio::test]
-async fn others_than_owner_and_group_have_no_access() {
+async fn only_owner_and_group_have_access() {
     let (folder, key) = (tempfile::tempdir().unwrap(), key());
     let directory = folder.path().join("var/log");
     let log = Log::open(&directory, Options::new().with_key(key).with_segment_bytes(4_096)).unwrap();

@@ -86,7 +86,7 @@ async fn a_forged_record_is_an_orphan_wherever_it_stands() {
 }
 
 #[tokio::test]
-async fn a_forged_record_ends_nothing_while_the_log_is_followed() {
+async fn forged_records_do_not_stop_following_a_log() {
     for (what, record) in forgeries() {
         let mut log = Recorded::new();
         log.decide(0..=20).await;
@@ -160,7 +160,7 @@ async fn explains(event: Value, name: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_request_that_shows_no_name_explains_no_record() {
+async fn requests_without_a_known_name_do_not_explain_records() {
     let failed = json!({"code": 500, "message": "Internal error occurred: failed calling webhook"});
     let forbidden = json!({"code": 403, "message": "pods is forbidden: User \"alice\" cannot create"});
     for status in [forbidden, json!({"code": 400}), json!({"code": 201}), failed] {
@@ -171,7 +171,7 @@ async fn a_request_that_shows_no_name_explains_no_record() {
 }
 
 #[tokio::test]
-async fn a_generate_name_that_is_shown_explains_records_of_it() {
+async fn known_generate_names_explain_their_records() {
     let cases = [("web-", true), ("web-x7k2p", true), ("web-x7k2pq", false), ("evil", false), ("", false)];
     for (name, expected) in cases {
         let shown = json!({
@@ -185,7 +185,7 @@ async fn a_generate_name_that_is_shown_explains_records_of_it() {
 }
 
 #[tokio::test]
-async fn a_request_refused_before_admission_explains_no_record() {
+async fn requests_refused_before_admission_do_not_explain_records() {
     let named = json!({"resource": "pods", "namespace": "shop", "name": "web"});
     let forbidden = "pods \"web\" is forbidden: User \"alice\" cannot update";
     let denied = "admission webhook \"validate.lucid.computing\" denied the request: container guard";

@@ -31,7 +31,7 @@ fn modified(path: &Path) -> SystemTime {
 }
 
 #[tokio::test]
-async fn a_little_room_on_a_full_disk_is_not_enough() {
+async fn logs_stay_full_until_enough_space_is_free() {
     let Some(disk) = Disk::mount(8 << 20) else { return };
     let directory = disk.path().join("log");
     let key = key();
@@ -63,7 +63,7 @@ async fn a_little_room_on_a_full_disk_is_not_enough() {
 }
 
 #[tokio::test]
-async fn a_deleted_log_takes_no_records_until_the_next_start() {
+async fn deleted_logs_reject_records_until_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("log");
     let log = log(&directory).await;
@@ -86,7 +86,7 @@ async fn a_deleted_log_takes_no_records_until_the_next_start() {
 }
 
 #[tokio::test]
-async fn a_segment_that_is_moved_away_is_missed_until_it_is_back() {
+async fn moved_segments_are_missing_until_they_return() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(folder.path()).await;
     let segment = format::segment(folder.path(), 0);
@@ -101,7 +101,7 @@ async fn a_segment_that_is_moved_away_is_missed_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_segment_that_is_replaced_has_to_hold_the_same_records() {
+async fn replaced_segments_must_hold_the_same_records() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(folder.path()).await;
     let segment = format::segment(folder.path(), 0);
@@ -145,7 +145,7 @@ async fn a_volume_that_returns_is_written_to_again() {
 }
 
 #[tokio::test]
-async fn a_volume_that_another_process_has_written_to_is_left_to_it() {
+async fn volumes_written_by_another_process_are_not_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let log = log(&path("log")).await;
@@ -206,7 +206,7 @@ async fn a_recorder_that_denies_is_ready_while_its_log_takes_records() {
 }
 
 #[test]
-fn only_what_waiting_may_cure_is_transient() {
+fn only_curable_failures_are_transient() {
     let folder = tempfile::tempdir().unwrap();
     let error = Log::open(Path::new("/proc/nonexistent/log"), Options::new()).unwrap_err();
     assert!(!error.is_transient(), "{error}");

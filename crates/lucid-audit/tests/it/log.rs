@@ -71,7 +71,7 @@ async fn sealing_failures_are_reported_until_they_end() {
 }
 
 #[tokio::test]
-async fn a_log_without_a_key_is_segments_alone() {
+async fn logs_without_a_key_consist_of_segments() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
     log.append(record(1)).await.unwrap();
@@ -192,7 +192,7 @@ async fn only_single_line_json_objects_are_accepted() {
 }
 
 #[tokio::test]
-async fn cancelled_appends_do_no_harm() {
+async fn cancelled_appends_do_not_damage_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
     let log = support::open(folder.path(), &key);
@@ -209,7 +209,7 @@ async fn cancelled_appends_do_no_harm() {
 }
 
 #[tokio::test]
-async fn a_segment_has_more_than_one_record_however_small_it_is_to_be() {
+async fn segments_have_several_records_whatever_their_limit() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new().with_segment_bytes(0)).unwrap();
     support::append(&log, 0..5).await;

@@ -182,7 +182,7 @@ async fn a_checkpoint_that_is_gone_or_garbage_is_named() {
 }
 
 #[tokio::test]
-async fn a_log_without_its_key_is_not_added_to() {
+async fn logs_without_their_key_are_not_extended() {
     let (folder, key) = sealed().await;
     let error = Log::open(folder.path(), Options::new()).unwrap_err();
     assert!(error.to_string().contains(&key.verifier().to_string()), "{error}");
@@ -338,7 +338,7 @@ async fn cosignatures_of_configured_witnesses_are_accepted() {
 }
 
 #[tokio::test]
-async fn a_log_that_witnesses_have_seen_otherwise_is_not_opened() {
+async fn logs_that_contradict_their_witnesses_are_not_opened() {
     let (folder, key) = sealed().await;
     let leaves: Vec<_> = support::lines(folder.path()).iter().map(|line| leaf_hash(line)).collect();
     let root = root(&leaves[..500]);

@@ -212,7 +212,7 @@ async fn every_fault_of_a_pruned_log_is_found() {
 }
 
 #[tokio::test]
-async fn earlier_states_of_a_pruned_log_are_compared_as_far_as_they_can_be() {
+async fn earlier_states_of_a_pruned_log_are_compared_if_possible() {
     let (folder, key, first) = pruned().await;
     let path = folder.path();
     let now = checkpoint(path);
@@ -342,7 +342,7 @@ async fn a_change_before_an_empty_segment_is_found_at_start() {
 }
 
 #[tokio::test]
-async fn foreign_files_hasten_no_pruning() {
+async fn unrelated_files_do_not_count_towards_the_size_limit() {
     let (folder, key) = (tempfile::tempdir().unwrap(), key());
     let options = || Options::new().with_key(again(&key)).with_segment_bytes(4096);
     let log = Log::open(folder.path(), options()).unwrap();

@@ -93,7 +93,7 @@ async fn a_decision_that_is_too_long_is_cut_and_kept() {
 }
 
 #[tokio::test]
-async fn unauthenticated_callers_evict_no_other_decisions() {
+async fn unauthenticated_callers_do_not_evict_other_decisions() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
     let recorder = Recorder::new(3).with_log(log).with_budget(0, 2_000);
@@ -186,7 +186,7 @@ fn an_unavailable_log_shows_in_the_metrics() {
 }
 
 #[tokio::test]
-async fn a_log_that_takes_too_long_is_not_waited_for() {
+async fn slow_logs_are_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
     let recorder = Recorder::new(10).with_log(log).with_patience(Duration::ZERO);

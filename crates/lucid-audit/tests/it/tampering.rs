@@ -185,7 +185,7 @@ fn an_edit_is_one_fault_at_its_place() {
 }
 
 #[test]
-fn every_fault_is_named_and_not_the_first_alone() {
+fn all_faults_are_named() {
     let log = Log::new();
     log.edit(100, |lines| replace(&mut lines[50], "true", "false"));
     log.edit(300, |lines| {
@@ -345,7 +345,7 @@ fn surplus_lines_are_not_unsealed_records() {
 }
 
 #[test]
-fn a_record_that_an_anchor_is_not_of_is_named_where_it_stands() {
+fn records_that_differ_from_their_anchor_are_named() {
     let log = Log::new();
     let mut expected = log.expected();
     let anchor = |json: &str| Since::Anchor(serde_json::from_str(json).unwrap());
@@ -612,7 +612,7 @@ fn manually_appended_lines_are_named_unless_well_formed() {
 }
 
 #[test]
-fn a_made_up_number_does_not_hide_what_follows() {
+fn forged_sequence_numbers_do_not_hide_later_records() {
     let log = Log::new();
     let mut forged = [&log.lines[342][..], b"\n"].concat();
     replace(&mut forged, ":342,", ":18446744073709551615,");
@@ -675,7 +675,7 @@ fn an_edit_of_a_plain_log_is_named_by_the_record_behind_it() {
 }
 
 #[test]
-fn a_torn_tail_is_no_fault_of_a_running_log() {
+fn torn_tails_of_running_logs_are_not_faults() {
     let log = Log::new();
     log.edit(600, |lines| lines.push(b"{\"seq\":700,\"pr".to_vec()));
     let report = log.verify();
@@ -688,7 +688,7 @@ fn a_torn_tail_is_no_fault_of_a_running_log() {
 }
 
 #[test]
-fn witnesses_have_to_have_signed() {
+fn witnesses_must_have_signed() {
     let log = Log::new();
     let [witness, other] =
         ["witness.example", "other.example"].map(|name| SigningKey::generate(name).unwrap());

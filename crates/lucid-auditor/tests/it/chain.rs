@@ -39,7 +39,7 @@ async fn the_model_gets_the_request_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn connection_hides_no_header_from_later_auditors() {
+async fn connection_cannot_hide_headers_from_later_auditors() {
     let model = serve(example_model::router()).await;
     let first = chain(model, &[("LUCID_AUDITOR_ID", "a")]).await;
     let headers = async |name: &str, connection: [&str; 2]| {
@@ -135,7 +135,7 @@ async fn the_caller_gets_status_and_headers_of_the_model() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_body_comes_back_so() {
+async fn responses_without_a_body_are_forwarded_without_one() {
     let first = chain(serve(example_model::router()).await, &[]).await;
     let answer = client().head(format!("http://{first}/anything")).send().await.unwrap();
     assert_eq!(answer.status(), 200);
@@ -144,7 +144,7 @@ async fn an_answer_without_a_body_comes_back_so() {
 }
 
 #[tokio::test]
-async fn health_is_the_auditors_but_for_the_probe_of_the_model() {
+async fn only_probes_of_the_model_reach_its_health_path() {
     let variables = |paths| [("LUCID_AUDITOR_PORT", "8090"), ("LUCID_PROBE_PATHS", paths)];
     let without_model = auditor(NOBODY.parse().unwrap(), &variables("/health,/ready?deep=1")).await;
     for (host, method, path, status) in [
@@ -197,7 +197,7 @@ async fn requests_at_the_paths_of_probes_are_judged() {
 }
 
 #[tokio::test]
-async fn a_next_one_that_is_not_there_is_named() {
+async fn unreachable_next_hops_are_named() {
     let first = auditor(NOBODY.parse().unwrap(), &[("LUCID_AUDITOR_ID", "lucid-injection-auditor")]).await;
     let answer = get(first).await;
     assert_eq!(answer.status(), 502);

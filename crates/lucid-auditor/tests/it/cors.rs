@@ -95,7 +95,7 @@ async fn refusals_have_the_headers_that_the_model_sends() {
 }
 
 #[tokio::test]
-async fn refusals_of_answers_and_of_later_auditors_have_them() {
+async fn cors_headers_are_on_refusals_of_answers_and_later_auditors() {
     let cors: &[_] = &[("access-control-allow-origin", "ORIGIN"), ("vary", "Origin")];
     let expected =
         |origin: &str| vec![format!("access-control-allow-origin: {origin}"), "vary: Origin".to_owned()];
@@ -119,7 +119,7 @@ async fn refusals_of_answers_and_of_later_auditors_have_them() {
 }
 
 #[tokio::test]
-async fn what_is_remembered_has_a_limit() {
+async fn remembered_headers_are_limited() {
     let long: &'static str = "x, ".repeat(2000).leak();
     let cors: &'static [_] =
         vec![("access-control-allow-origin", "*"), ("access-control-allow-headers", long)].leak();

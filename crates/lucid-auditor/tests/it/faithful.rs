@@ -165,7 +165,7 @@ async fn text_that_is_encoded_twice_is_judged() {
 }
 
 #[tokio::test]
-async fn messages_of_one_role_in_a_row_are_read_as_one() {
+async fn consecutive_messages_of_one_role_are_joined() {
     let message = |role: &str, content: &str| json!({"role": role, "content": content});
     let many = |count, last: [&str; 2]| -> Value {
         let messages = std::iter::repeat_n("so ", count).chain(last);
@@ -293,7 +293,7 @@ async fn an_early_end_of_responses_closes_what_is_open() {
 }
 
 #[tokio::test]
-async fn a_limit_is_no_verdict() {
+async fn exceeded_limits_are_not_reported_as_verdicts() {
     let long = "x ".repeat(2000);
     let limit = [("MAX_BODY_BYTES", "1000")];
     for (path, event, end) in [
@@ -343,7 +343,7 @@ async fn errors_have_the_types_of_their_protocol() {
 }
 
 #[tokio::test]
-async fn a_text_goes_on_where_nothing_says_that_it_ends() {
+async fn texts_continue_until_an_event_ends_them() {
     let chat = |index: Option<u32>, text: &str| {
         let mut choice = json!({"delta": {"content": text}, "finish_reason": ""});
         if let Some(index) = index {

@@ -56,7 +56,7 @@ async fn chat(address: SocketAddr, messages: &[(&str, &str)]) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn roles_leave_out_only_what_is_known_to_have_another_role() {
+async fn roles_exclude_only_texts_of_other_known_roles() {
     let (address, _) = attacks(Policy::default().with_roles([Role::User, Role::Assistant])).await;
     for (role, status) in [
         ("user", 403),
@@ -108,7 +108,7 @@ async fn earlier_turns_pass_if_they_were_judged_before() {
 }
 
 #[tokio::test]
-async fn all_turns_are_judged_by_default_and_new_text_only_costs() {
+async fn all_turns_are_judged_and_only_new_text_costs() {
     let (address, count) = attacks(Policy::default().with_cache(CacheOptions::default())).await;
     for _ in 0..3 {
         for (text, status) in [("attack", 403), ("fine", 200), ("Jo", 200)] {
@@ -120,7 +120,7 @@ async fn all_turns_are_judged_by_default_and_new_text_only_costs() {
 }
 
 #[tokio::test]
-async fn nothing_is_cached_without_the_option_or_space() {
+async fn caching_needs_the_option_and_space() {
     for policy in [Policy::default(), Policy::default().with_cache(CacheOptions::default().with_size(0))] {
         let (address, count) = attacks(policy.with_turns(Turns::Last)).await;
         for _ in 0..3 {

@@ -381,7 +381,7 @@ async fn tokens_of_a_masked_answer_are_removed() {
 }
 
 #[tokio::test]
-async fn passages_say_where_they_come_from() {
+async fn passages_have_a_location() {
     let seen = std::sync::Arc::default();
     let recorder = Recorder(std::sync::Arc::clone(&seen));
     let answer = json!({"choices": [{"index": 2, "message": {"role": "assistant", "content": "fine"}}]});
@@ -411,7 +411,7 @@ async fn passages_say_where_they_come_from() {
 }
 
 #[tokio::test]
-async fn judges_are_asked_about_their_directions_and_fail_as_their_policy_says() {
+async fn judges_follow_the_directions_and_failure_mode_of_their_policy() {
     struct Broken;
     impl Judge for Broken {
         async fn judge(&self, _: &Passage<'_>) -> Result<Verdict, JudgeError> {
@@ -475,7 +475,7 @@ pub(crate) async fn echoed(
 }
 
 #[tokio::test]
-async fn numbers_and_identifiers_are_texts_where_models_define_the_members() {
+async fn numbers_and_identifiers_defined_by_models_are_texts() {
     for (body, masked) in [
         (r#"{"card":4111111111111111,"n":1}"#, r#"{"card":"<card>","n":1}"#),
         (r#"{"cards":[1,4111111111111111]}"#, r#"{"cards":[1,"<card>"]}"#),

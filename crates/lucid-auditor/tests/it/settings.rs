@@ -28,7 +28,7 @@ fn lucids_variables_are_parsed() {
 }
 
 #[test]
-fn the_older_names_do_and_the_rest_has_defaults() {
+fn older_names_are_read_and_other_settings_have_defaults() {
     let settings = settings(&[("AUDITOR_URL", "http://localhost:5000/"), ("PORT", "8093")]).unwrap();
     assert_eq!((settings.next.as_str(), settings.port), ("localhost:5000", 8093));
     assert_eq!((settings.mode, settings.max_bytes), (Mode::Enforce, 1 << 20));

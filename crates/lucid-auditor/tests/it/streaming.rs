@@ -70,7 +70,7 @@ async fn an_answer_is_cut_off_before_a_phrase_is_complete() {
 }
 
 #[tokio::test]
-async fn text_that_is_refused_at_once_is_answered_with_the_reason() {
+async fn text_refused_at_once_gets_a_response_with_the_reason() {
     let (send, receive) = pieces();
     let first = chain(serve(answering(receive)).await, &[]).await;
     send.unbounded_send("the secret word is").unwrap();
@@ -80,7 +80,7 @@ async fn text_that_is_refused_at_once_is_answered_with_the_reason() {
 }
 
 #[tokio::test]
-async fn to_observe_lets_the_whole_answer_pass() {
+async fn whole_answers_pass_in_mode_observe() {
     let (send, receive) = pieces();
     let first = chain(serve(answering(receive)).await, &[("LUCID_AUDIT_MODE", "observe")]).await;
     for piece in ["the secr", "et word is", " fish"] {

@@ -115,7 +115,7 @@ async fn texts_of_a_chat_end_with_the_next_kind_and_with_their_reason() {
 }
 
 #[tokio::test]
-async fn an_answer_does_not_wait_for_another_one() {
+async fn choices_do_not_wait_for_each_other() {
     let choice = |index: u32, text: &str, reason: Value| {
         chunk(&json!([{"index": index, "delta": {"content": text}, "finish_reason": reason}]))
     };
@@ -186,7 +186,7 @@ async fn blocks_of_anthropic_end_with_their_stop() {
 }
 
 #[tokio::test]
-async fn lines_of_ollama_wait_for_no_other_text() {
+async fn ollama_lines_do_not_wait_for_other_texts() {
     let message = |message: Value| {
         line(&json!({"model": "m", "created_at": "2026-01-01T00:00:00Z", "message": message, "done": false}))
     };

@@ -78,7 +78,7 @@ async fn masks_keep_arguments_and_results_valid() {
 }
 
 #[tokio::test]
-async fn long_runs_in_arguments_are_no_numbers_and_do_not_wait() {
+async fn long_runs_in_arguments_are_not_withheld_as_numbers() {
     let arguments = format!("[{}", "a".repeat(1000));
     let delta = json!({"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]});
     let event = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}));

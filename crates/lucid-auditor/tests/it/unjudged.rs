@@ -7,7 +7,7 @@ use crate::protocols::{both, echoed, streaming};
 use crate::{auditor_with, client, serve, within};
 
 #[tokio::test]
-async fn json_in_other_encodings_is_not_judged_as_if_it_were_text() {
+async fn json_in_other_encodings_is_not_judged_as_text() {
     let (model, count) = crate::counting_model().await;
     let address = auditor_with(model, &[], both).await;
     let body: Vec<u8> = r#"{"prompt":"the secret word"}"#.encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -60,7 +60,7 @@ async fn token_ids_cannot_be_judged() {
 }
 
 #[tokio::test]
-async fn a_long_name_costs_its_descendants_nothing() {
+async fn long_names_do_not_slow_down_their_descendants() {
     let ids = vec![r#""id":"a""#; 50_000].join(",");
     let body = format!(r#"{{"messages":[],"{}":{{{ids}}}}}"#, "A".repeat(400_000));
     assert_eq!(echoed(&[], "/v1/chat/completions", "application/json", &body).await.0, 200);
@@ -78,7 +78,7 @@ async fn other_charsets_cannot_be_judged() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_judged_is_refused_by_a_status_that_clients_do_not_retry() {
+async fn unjudged_answers_are_refused_with_a_status_that_is_not_retried() {
     let audio =
         json!({"choices": [{"index": 0, "message": {"audio": {"id": "a", "data": "aGk="}}}]}).to_string();
     let large = json!({"choices": [{"index": 0, "message": {"content": "x".repeat(400)}}]}).to_string();
@@ -112,7 +112,7 @@ async fn an_answer_that_cannot_be_judged_is_refused_by_a_status_that_clients_do_
 }
 
 #[tokio::test]
-async fn events_that_are_no_text_pass_if_they_may_and_others_are_judged() {
+async fn events_that_are_not_text_pass_only_if_allowed() {
     let event =
         |text: &str| format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": text}}]}));
     let pieces =

@@ -39,7 +39,7 @@ async fn a_request_with_a_phrase_does_not_reach_the_model() {
 }
 
 #[tokio::test]
-async fn to_observe_everything_passes() {
+async fn everything_passes_in_mode_observe() {
     let (model, count) = counting_model().await;
     let variables = [("LUCID_AUDIT_MODE", "observe"), ("MAX_BODY_BYTES", "4")];
     let first = auditor(model, &variables).await;

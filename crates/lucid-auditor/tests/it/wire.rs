@@ -130,7 +130,7 @@ async fn unsupported_codings_are_refused_in_both_directions() {
 }
 
 #[tokio::test]
-async fn the_rest_of_a_body_that_is_too_large_is_not_the_next_request() {
+async fn the_rest_of_an_oversized_body_is_not_the_next_request() {
     let (model, count) = counting_model().await;
     let first = auditor(model, &[("MAX_BODY_BYTES", "16")]).await;
     let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -189,7 +189,7 @@ async fn refused_callers_get_the_reason() {
 }
 
 #[tokio::test]
-async fn a_caller_of_http_1_0_gets_a_whole_answer_or_none() {
+async fn http_1_0_callers_get_a_complete_answer_or_none() {
     let request = b"POST / HTTP/1.0\r\n\r\n";
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let known = "HTTP/1.1 200 OK\r\nContent-Length: ";
@@ -300,7 +300,7 @@ async fn the_trailers_token_is_forwarded_per_hop() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_read_whole_take_no_more_room_than_there_is() {
+async fn buffered_bodies_do_not_exceed_their_memory() {
     let model = serve(Router::new().fallback(|| async { "answered" })).await;
     let first = auditor(model, &[("MAX_BODY_BYTES", "16")]).await;
     let answers = async |status: u16| {
@@ -320,7 +320,7 @@ async fn bodies_that_are_read_whole_take_no_more_room_than_there_is() {
 }
 
 #[tokio::test]
-async fn nothing_opens_a_way_through_that_is_not_looked_at() {
+async fn upgrades_and_tunnels_are_refused() {
     let first = chain(serve(example_model::router()).await, &[]).await;
     let upgrade = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: close, Upgrade\r\nUpgrade: websocket\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
@@ -399,7 +399,7 @@ async fn every_form_of_a_target_reaches_the_model() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_does_not_look_whole() {
+async fn truncated_answers_do_not_look_complete() {
     for (said, status) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", 502),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", 200),

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn openshift_annotations_by_kind() {
+    fn openshift_annotations_apply_by_kind() {
         assert_eq!(requested(Kind::ConfigMap, &[(FROM_SECRET, "a/b"), (FROM_API_SERVER, "true")]), Ok(None));
         for (kind, known) in
             FOUR.map(|kind| (kind, kind == Kind::ApiService)).into_iter().chain([(Kind::ConfigMap, true)])

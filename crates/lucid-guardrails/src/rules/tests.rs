@@ -66,7 +66,7 @@ fn patterns_are_folded_as_text_is() {
 }
 
 #[test]
-fn exact_patterns_see_the_text_as_it_is() {
+fn exact_patterns_match_the_unfolded_text() {
     let rules = rules([mask(exact(Rule::pattern("p", "AB[\u{200b}-\u{200d}]{2}")))]);
     assert_eq!(masked(&rules, "é AB\u{200b}\u{200c} ab\u{200b}\u{200c} AB\u{200b}"), ["AB\u{200b}\u{200c}"]);
 }
@@ -125,7 +125,7 @@ fn only_beginnings_of_findings_are_undecided() {
 }
 
 #[test]
-fn invalid_rules_are_named_with_what_is_accepted() {
+fn invalid_rules_are_named_with_the_expected_value() {
     for (rule, error) in [
         (
             Rule::phrases("a b", ["x"]),
@@ -180,7 +180,7 @@ fn hostile_patterns_and_texts_take_linear_time() {
 }
 
 #[test]
-fn verdicts_repeat_no_text() {
+fn verdicts_do_not_repeat_the_text() {
     let verdict = rules([Rule::phrases("secret", ["bluebird"])]).verdict("say bluebird", false);
     assert_eq!(verdict, Verdict::deny("secret", "the text matches the rule secret"));
 }

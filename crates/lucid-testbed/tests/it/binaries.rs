@@ -143,7 +143,7 @@ fn a_missing_an_old_and_a_failing_go_are_named() {
 }
 
 #[test]
-fn of_two_builds_at_once_one_builds_and_one_waits() {
+fn concurrent_builds_wait_for_each_other() {
     let toolchain = Toolchain::new("go1.99.0", BUILDS);
     let children = [(); 2].map(|()| toolchain.command("binaries::ensure").spawn().unwrap());
     let outputs = children.map(|child| text(child.wait_with_output().unwrap()));
@@ -225,7 +225,7 @@ fn a_build_ignores_settings_of_go_for_other_platforms_and_modules() {
 }
 
 #[test]
-fn assets_are_used_where_they_are_and_a_missing_one_is_named() {
+fn local_assets_are_used_and_missing_ones_are_named() {
     let assets = TempDir::new().unwrap();
     script(assets.path(), "etcd", "");
     let error = text(with_assets("binaries::ensure", assets.path()).output().unwrap());

@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::common::{all_end, processes_of, test_in_a_process};
 
 #[tokio::test]
-async fn a_pod_runs_answers_over_its_service_and_goes() {
+async fn pods_run_respond_through_their_service_and_end() {
     if !node::can_run() {
         return;
     }

@@ -57,7 +57,7 @@ async fn start_by_service() {
 
 /// Uses a network namespace of the test, to leave the routes of this machine unchanged.
 #[test]
-fn a_subnet_that_this_machine_has_a_route_to_is_not_taken() {
+fn subnets_with_a_route_are_not_taken() {
     if !can_use_namespaces() {
         return;
     }

@@ -6,7 +6,7 @@ use lucid_testbed::{has_program, skip};
 
 #[test]
 #[ignore = "run by the next test, in a process"]
-fn needs_what_is_not_there() {
+fn needs_a_missing_program() {
     if !has_program("no-such-program") {
         skip("this too");
     }
@@ -14,7 +14,7 @@ fn needs_what_is_not_there() {
 
 #[test]
 fn skipped_tests_are_named_and_fail_where_not_allowed() {
-    let test = "skip::needs_what_is_not_there";
+    let test = "skip::needs_a_missing_program";
     // The harness captures the output, as for every test.
     let mut captured = Command::new(std::env::current_exe().unwrap());
     captured.args(["--ignored", "--exact", test]).env("RUST_TEST_THREADS", "2");

@@ -33,18 +33,18 @@ const RENEW_BEFORE: &str = "59m40s";
 const SYNC: Duration = Duration::from_millis(200);
 
 #[tokio::test]
-async fn renewal_in_a_volume_denies_no_pod() {
+async fn renewal_in_a_volume_does_not_deny_pods() {
     renewal("lucid-ca-issuer", true, CAINJECTOR).await;
 }
 
 /// With a self-signed issuer each renewal is a new authority, which clients must trust before the certificate is served.
 #[tokio::test]
-async fn renewal_of_certificate_and_authority_denies_no_pod() {
+async fn renewal_of_certificate_and_authority_does_not_deny_pods() {
     renewal("lucid-selfsigned-issuer", false, CAINJECTOR).await;
 }
 
 #[tokio::test]
-async fn renewal_with_our_injector_denies_no_pod() {
+async fn renewal_with_our_injector_does_not_deny_pods() {
     renewal("lucid-selfsigned-issuer", false, OURS).await;
 }
 

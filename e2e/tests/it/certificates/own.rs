@@ -32,7 +32,7 @@ async fn status(cluster: &Cluster) -> Value {
 }
 
 #[tokio::test]
-async fn rotation_of_the_authority_denies_no_pod() {
+async fn rotation_of_the_authority_does_not_deny_pods() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator.flag("--trust-settle", SETTLE)).await;
     let before = status(&cluster).await;
@@ -68,7 +68,7 @@ async fn rotation_of_the_authority_denies_no_pod() {
 }
 
 #[tokio::test]
-async fn revocation_refuses_no_pod_and_prints_the_end_of_trust() {
+async fn revocation_denies_no_pods_and_prints_the_end_of_trust() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator.flag("--trust-settle", SETTLE)).await;
     let traffic = Traffic::of_secured_pods(&cluster);

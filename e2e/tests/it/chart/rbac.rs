@@ -294,7 +294,7 @@ async fn of_cert_manager() {
 
 /// Commands of `helm test` and `helm uninstall`, with the permissions of the hooks' own accounts.
 #[tokio::test]
-async fn of_what_helm_runs() {
+async fn helm_hooks() {
     let cluster = cluster().await;
     let running = started(installed_by_url(&cluster, &[BOTH]).await).await;
     // Helm cannot run them without a node.

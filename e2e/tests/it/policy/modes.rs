@@ -159,7 +159,7 @@ async fn strict_notarization_in_audit_is_announced_as_ineffective() {
 }
 
 #[tokio::test]
-async fn changes_of_labels_and_annotations_that_lucid_reads_are_validated() {
+async fn changes_of_lucids_labels_and_annotations_are_validated() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| {
         operator.env("LUCID_ADMISSION_MODE", "enforce").env("LUCID_TIER_LABEL", "example.com/class")

@@ -68,7 +68,7 @@ async fn play_the_node(client: Client, mut operator: Operator) {
 }
 
 #[tokio::test]
-async fn uninstalling_an_operator_denies_no_pod() {
+async fn uninstalling_an_operator_does_not_deny_pods() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
     let cluster = prepare(cluster).await;

@@ -105,7 +105,7 @@ async fn play_the_node(client: Client, processes: Vec<(&'static str, Operator)>)
 }
 
 #[tokio::test]
-async fn uninstalling_a_validator_keeps_its_logs_and_denies_no_pod() {
+async fn uninstalling_a_validator_keeps_logs_and_does_not_deny_pods() {
     let cluster = Cluster::builder().start().await.unwrap();
     install(&cluster, &[]);
     apply_manifest(&cluster, "validator.yaml");

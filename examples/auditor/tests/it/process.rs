@@ -176,14 +176,14 @@ async fn a_terminating_chain_answers_open_and_new_requests() {
 }
 
 #[tokio::test]
-async fn one_whose_next_one_is_gone_ends_at_once() {
+async fn auditors_without_a_next_hop_end_at_once() {
     let (mut auditor, _) = running(NOBODY.parse().unwrap(), &LONG).await;
     auditor.signal(Signal::TERM);
     auditor.ends().await;
 }
 
 #[tokio::test]
-async fn it_serves_until_the_last_next_hop_is_gone() {
+async fn auditors_serve_until_all_next_hops_have_ended() {
     let model = TcpListener::bind("127.0.0.1:0").unwrap();
     let nobody = NOBODY.parse::<SocketAddr>().unwrap();
     let [port, other] = free_ports();
@@ -220,7 +220,7 @@ async fn ctrl_c_finishes_open_requests_and_accepts_no_others() {
 }
 
 #[tokio::test]
-async fn at_the_second_ctrl_c_it_waits_for_nothing() {
+async fn second_ctrl_c_ends_the_process_at_once() {
     let (send, receive) = pieces();
     let (mut auditor, port) = running(serve(answering(receive)).await, &LONG).await;
     send.unbounded_send("one").unwrap();
@@ -278,7 +278,7 @@ async fn every_refusal_is_logged_with_the_request_and_the_reason() {
 }
 
 #[test]
-fn without_a_next_one_it_says_what_is_missing_and_ends() {
+fn missing_next_hops_are_reported_and_end_the_process() {
     let mut auditor = Running(program().spawn().unwrap());
     let status = auditor.0.wait().unwrap();
     let mut told = String::new();

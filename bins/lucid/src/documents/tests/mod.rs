@@ -39,7 +39,7 @@ fn same(ours: &Value, theirs: &Value) -> bool {
 }
 
 #[test]
-fn scalars_keys_and_merges_mean_what_they_mean_to_kubectl() {
+fn scalars_keys_and_merges_are_parsed_as_by_kubectl() {
     for (yaml, json) in [
         (include_str!("scalars.yaml"), include_str!("scalars.json")),
         (include_str!("keys.yaml"), include_str!("keys.json")),
@@ -53,7 +53,7 @@ fn scalars_keys_and_merges_mean_what_they_mean_to_kubectl() {
 }
 
 #[test]
-fn the_texts_of_all_documents_are_the_file() {
+fn documents_joined_are_the_file() {
     for text in [
         "",
         "\n",
@@ -191,7 +191,7 @@ fn a_list_may_have_more_than_a_million_values() {
 }
 
 #[test]
-fn a_whole_number_is_sent_as_one_however_it_is_written() {
+fn whole_numbers_are_sent_as_integers() {
     let value = value("a: 1e3\nb: 5000.0\nc: 1.5\nd: -2e0\ne: 1e300\n");
     assert_eq!(value, serde_json::json!({"a": 1000, "b": 5000, "c": 1.5, "d": -2, "e": 1e300}));
 }
@@ -208,7 +208,7 @@ fn crlf_and_a_missing_last_line_break_parse_as_in_kubectl() {
 }
 
 #[test]
-fn tags_mean_what_they_mean_to_kubectl() {
+fn tags_are_parsed_as_by_kubectl() {
     let read = value("a: !!version 1.10\nb: !!foo yes\nc: !!int 7\nd: !!str 7\ne: !own 7\n");
     assert_eq!(read, serde_json::json!({"a": "1.10", "b": "yes", "c": 7, "d": "7", "e": "7"}));
 }

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repository_is_found_however_it_is_written() {
+    fn repositories_are_found_in_any_spelling() {
         for (image, written) in [
             ("ghcr.io/lucid/a:1", &["ghcr.io/lucid/a", "ghcr.io:443/lucid/a"][..]),
             ("GHCR.io:443/lucid/a", &["ghcr.io/lucid/a", "ghcr.io:443/lucid/a"]),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_known_when_it_was_cut_for_its_number() {
+    fn truncated_and_numbered_names_are_recognized() {
         let name = format!("{}-{}", "a".repeat(60), "bb");
         let entry = format!("{{name: {name}, image: r.test/a}}");
         let names = called(&Catalogue::parse_entry("test", &entry).unwrap());

@@ -13,7 +13,7 @@ fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_applies_what_is_printed_and_reads_it_as_we_do() {
+async fn kubectl_applies_printed_objects_and_parses_them_alike() {
     let cluster = Cluster::builder().start().await.unwrap();
     kubectl(&cluster, &["create", "namespace", "shop"], "");
     for (name, formats) in

@@ -8,7 +8,7 @@ use super::common::*;
 const LIMIT: u64 = 100 << 20;
 
 #[test]
-fn yaml_and_json_say_the_same() {
+fn yaml_and_json_output_are_equal() {
     for name in ["helm.yaml", "kinds.yaml", "stored.json"] {
         let before = manifest(name);
         let as_it_came = values(&piped(&["inject"], &before));

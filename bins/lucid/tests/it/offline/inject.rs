@@ -17,7 +17,7 @@ fn documents_without_a_trigger_stay_unchanged() {
 }
 
 #[test]
-fn injecting_again_changes_nothing() {
+fn injection_is_idempotent() {
     for name in ALL {
         let injected = piped(&["inject"], &manifest(name));
         assert_eq!(piped(&["inject"], &injected), injected, "{name}");
@@ -69,7 +69,7 @@ fn every_kind_with_a_pod_gets_its_chain() {
 }
 
 #[test]
-fn scalars_mean_what_they_mean_to_kubectl() {
+fn scalars_are_parsed_as_by_kubectl() {
     let injected = piped(&["inject"], &manifest("kinds.yaml"));
     for text in ["containerPort: 5000\n", "hostNetwork: false\n", "value: http://localhost:5000\n"] {
         assert!(injected.contains(text), "{text}");
@@ -77,7 +77,7 @@ fn scalars_mean_what_they_mean_to_kubectl() {
 }
 
 #[test]
-fn the_items_of_a_list_of_one_kind_need_not_name_it() {
+fn items_of_typed_lists_may_omit_their_kind() {
     let pods = r#"{"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "a", "labels": {"lucid.io/secured": "true"}},
         "spec": {"containers": [{"name": "web"}]}}]}"#;
     let injected: Value = serde_json::from_str(&piped(&["inject"], pods)).unwrap();

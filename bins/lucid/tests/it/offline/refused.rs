@@ -54,7 +54,7 @@ fn a_refused_item_is_left_out_of_its_list() {
 }
 
 #[test]
-fn a_document_that_cannot_be_read_is_refused_with_its_line() {
+fn unreadable_documents_are_refused_with_their_line() {
     for (text, says) in [
         ("a: 1\n---\nkind: Pod\nkind: Pod\n", "document 2: line 4, column 1: found the key \"kind\" twice"),
         ("a: [\n", "document 1: line "),
@@ -119,7 +119,7 @@ fn invalid_pod_annotations_are_warnings() {
 }
 
 #[test]
-fn a_forged_status_takes_nothing_away() {
+fn forged_status_annotations_remove_no_containers() {
     let pod = POD.replace(
         "  labels:",
         "  annotations:\n    lucid.computing/status: '{\"chain\":[\"model\"]}'\n  labels:",

@@ -33,7 +33,7 @@ fn an_answer_carries_the_patch_that_inject_makes() {
 }
 
 #[test]
-fn a_pod_into_which_no_chain_fits_is_admitted_with_the_reason() {
+fn pods_without_room_for_a_chain_are_admitted_with_the_reason() {
     let ran = run(
         &["review", "-f", "-"],
         &request(&POD.replace("spec:", "spec:\n  hostNetwork: true")).to_string(),

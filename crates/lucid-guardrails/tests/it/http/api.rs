@@ -124,7 +124,7 @@ async fn nemo_checks_messages_by_direction() {
 }
 
 #[tokio::test]
-async fn statuses_of_nemo() {
+async fn nemo_statuses_become_verdicts() {
     let options = || json!({ "api": "nemo", "parameters": { "model": "m" } });
     let blocked = json!({ "status": "blocked", "content": "I can't", "rail": "self check input" });
     assert_eq!(
@@ -169,7 +169,7 @@ async fn litellm_gets_texts_and_the_input_type() {
 }
 
 #[tokio::test]
-async fn actions_of_litellm() {
+async fn litellm_actions_become_verdicts() {
     let options = || json!({ "api": "litellm" });
     let blocked = json!({ "action": "BLOCKED", "blocked_reason": "not here" });
     assert_eq!(verdict(options(), blocked).await, Verdict::deny("blocked", "not here"));
