@@ -11,10 +11,10 @@ Contradictions between values, with a message for each. values.schema.json check
 
 {{- if include "lucid.production" . -}}
   {{- if not (or $values.webhooks.clientCa.configMap $values.networkPolicy.apiServerCidrs) -}}
-    {{- $said = append $said "profile=production lets only API servers call the webhooks: name the ConfigMap with the authority of their client certificates in webhooks.clientCa.configMap. Where API servers present none, set networkPolicy.enabled=true and networkPolicy.apiServerCidrs (docs/authentication.md)." -}}
+    {{- $said = append $said "profile=production allows only API servers to call the webhooks: name the ConfigMap with the authority of their client certificates in webhooks.clientCa.configMap. Where API servers present none, set networkPolicy.enabled=true and networkPolicy.apiServerCidrs (docs/authentication.md)." -}}
   {{- end -}}
   {{- if not $values.webhooks.validating.enabled -}}
-    {{- $said = append $said "profile=production has nobody to refuse pods: webhooks.validating.enabled is false." -}}
+    {{- $said = append $said "profile=production cannot deny pods: webhooks.validating.enabled is false." -}}
   {{- end -}}
 {{- end -}}
 
@@ -22,28 +22,28 @@ Contradictions between values, with a message for each. values.schema.json check
   {{- if not (or .mutating.enabled .validating.enabled) -}}
     {{- $said = append $said "webhooks.mutating.enabled and webhooks.validating.enabled are both false: there is nothing to install." -}}
   {{- else if and (not $operator) (ne .validating.by "validator") -}}
-    {{- $said = append $said (printf "webhooks.mutating.enabled=false leaves no operator to validate, and webhooks.validating.by is %q: set it to \"validator\"." .validating.by) -}}
+    {{- $said = append $said (printf "webhooks.mutating.enabled=false leaves no operator to validate pods, but webhooks.validating.by is %q: set it to \"validator\"." .validating.by) -}}
   {{- end -}}
   {{- range $name, $webhook := dict "mutating" .mutating "validating" .validating -}}
     {{- if and $webhook.failurePolicy (not $webhook.enabled) -}}
-      {{- $said = append $said (printf "webhooks.%s.failurePolicy is for a webhook that is off: webhooks.%s.enabled is false." $name $name) -}}
+      {{- $said = append $said (printf "webhooks.%s.failurePolicy is for a disabled webhook: webhooks.%s.enabled is false." $name $name) -}}
     {{- end -}}
   {{- end -}}
   {{- if and (not .validating.enabled) (ne .validating.by "operator") -}}
-    {{- $said = append $said (printf "webhooks.validating.by=%s says who validates, and nobody does: webhooks.validating.enabled is false." .validating.by) -}}
+    {{- $said = append $said (printf "webhooks.validating.by=%s selects a validator, but validation is disabled: webhooks.validating.enabled is false." .validating.by) -}}
   {{- end -}}
   {{- if and .clientCa.names (not .clientCa.configMap) -}}
-    {{- $said = append $said "webhooks.clientCa.names says whose certificates count, but without webhooks.clientCa.configMap none are asked for: name the ConfigMap with the authorities." -}}
+    {{- $said = append $said "webhooks.clientCa.names limits client certificates, but without webhooks.clientCa.configMap none are requested: name the ConfigMap with the authorities." -}}
   {{- end -}}
   {{- if not .validating.enabled -}}
     {{- if eq (toString $values.policy.admissionMode) "enforce" -}}
-      {{- $said = append $said "policy.admissionMode=enforce has nobody to enforce it: webhooks.validating.enabled is false." -}}
+      {{- $said = append $said "policy.admissionMode=enforce is not enforced: webhooks.validating.enabled is false." -}}
     {{- end -}}
     {{- if $values.notary.strict -}}
-      {{- $said = append $said "notary.strict=true has nobody to refuse images: webhooks.validating.enabled is false." -}}
+      {{- $said = append $said "notary.strict=true cannot deny images: webhooks.validating.enabled is false." -}}
     {{- end -}}
     {{- if $values.policy.requireNonRoot -}}
-      {{- $said = append $said "policy.requireNonRoot=true has nobody to refuse pods: webhooks.validating.enabled is false." -}}
+      {{- $said = append $said "policy.requireNonRoot=true cannot deny pods: webhooks.validating.enabled is false." -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -59,32 +59,32 @@ Contradictions between values, with a message for each. values.schema.json check
     {{- end -}}
     {{- $secret := get $values.certificates.secrets $name -}}
     {{- if and $volume $secret (ne $values.certificates.source "self-signed") -}}
-      {{- $said = append $said (printf "certificates.secrets.%s names a Secret that nobody reads, for certificates.volumes.%s is read in its place: leave one of them out." $name $name) -}}
+      {{- $said = append $said (printf "certificates.secrets.%s names a Secret that is not read, because certificates.volumes.%s is read in its place: leave one of them out." $name $name) -}}
     {{- end -}}
     {{- if and (eq $values.certificates.source "self-signed") $volume -}}
-      {{- $said = append $said (printf "certificates.volumes.%s is mounted for nothing: %s, which keeps its certificates in Secrets." $name $is) -}}
+      {{- $said = append $said (printf "certificates.volumes.%s is mounted but not used: %s, which keeps its certificates in Secrets." $name $is) -}}
     {{- end -}}
   {{- end -}}
   {{- if or .selfSigned.perReplica (not (has .source (list "self-signed" "cert-manager" "openshift" "secret"))) -}}
     {{- range $name, $secret := .secrets -}}
       {{- if $secret -}}
-        {{- $said = append $said (printf "certificates.secrets.%s names a Secret that nobody reads: %s." $name $is) -}}
+        {{- $said = append $said (printf "certificates.secrets.%s names a Secret that is not read: %s." $name $is) -}}
       {{- end -}}
     {{- end -}}
   {{- else if and $operator $validator (ne .source "secret") (eq (.secrets.operator | default "lucid-operator-tls") (.secrets.validator | default "lucid-validator-tls")) -}}
-    {{- $said = append $said "certificates.secrets.operator and certificates.secrets.validator are the same Secret, and each is written with a certificate for names of its own." -}}
+    {{- $said = append $said "certificates.secrets.operator and certificates.secrets.validator are the same Secret, but each holds a certificate for its own names." -}}
   {{- end -}}
   {{- if and .injectCa (not (has .source (list "cert-manager" "secret" "files"))) -}}
-    {{- $said = append $said (printf "certificates.injectCa is for cert-manager, secret and files, and %s." $is) -}}
+    {{- $said = append $said (printf "certificates.injectCa is for cert-manager, secret and files, but %s." $is) -}}
   {{- end -}}
   {{- if and .injectCa (eq (toString .publishTrust) "true") -}}
     {{- $said = append $said "certificates.injectCa and certificates.publishTrust=true would both write the caBundle: leave one of them out." -}}
   {{- end -}}
   {{- if and (eq (toString .publishTrust) "false") (eq .source "self-signed") -}}
-    {{- $said = append $said "certificates.publishTrust=false cannot be: with certificates.source=self-signed nobody but Lucid knows whom to trust." -}}
+    {{- $said = append $said "certificates.publishTrust=false is not possible: with certificates.source=self-signed only Lucid can publish the trust." -}}
   {{- end -}}
   {{- if and (eq (toString .publishTrust) "true") (has .source (list "openshift" "olm")) -}}
-    {{- $said = append $said (printf "certificates.publishTrust=true needs a ca.crt, and there is none: %s." $is) -}}
+    {{- $said = append $said (printf "certificates.publishTrust=true needs a ca.crt, which is missing: %s." $is) -}}
   {{- end -}}
   {{- $leaf := include "lucid.seconds" (.selfSigned.certificateLifetime | default "168h") | int -}}
   {{- $settle := include "lucid.seconds" (.trustSettle | default "60s") | int -}}
@@ -98,19 +98,19 @@ Contradictions between values, with a message for each. values.schema.json check
   {{- else -}}
     {{- range $key, $value := .selfSigned -}}
       {{- if $value -}}
-        {{- $said = append $said (printf "certificates.selfSigned.%s is for certificates of Lucid's own, and %s." $key $is) -}}
+        {{- $said = append $said (printf "certificates.selfSigned.%s is for Lucid's own certificates, but %s." $key $is) -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
   {{- if and (.certManager.issuerRef | default dict).name (eq .source "cert-manager") (not .certManager.create) -}}
-    {{- $said = append $said "certificates.certManager.issuerRef is for the chart's Certificates, and certificates.certManager.create is false." -}}
+    {{- $said = append $said "certificates.certManager.issuerRef is for the chart's Certificates, but certificates.certManager.create is false." -}}
   {{- end -}}
   {{- if and (.certManager.issuerRef | default dict).name (ne .source "cert-manager") -}}
-    {{- $said = append $said (printf "certificates.certManager.issuerRef names an issuer that nobody asks: %s." $is) -}}
+    {{- $said = append $said (printf "certificates.certManager.issuerRef names an issuer that is not used: %s." $is) -}}
   {{- end -}}
   {{- with .certManager.issuerRef -}}
     {{- if and (or .kind .group) (not .name) -}}
-      {{- $said = append $said "certificates.certManager.issuerRef has no name: without one the chart makes a ClusterIssuer of its own." -}}
+      {{- $said = append $said "certificates.certManager.issuerRef has no name: without one the chart creates its own ClusterIssuer." -}}
     {{- end -}}
   {{- end -}}
   {{- if and (eq .source "cert-manager") .certManager.create $values.metrics.prometheusRule.enabled (le (include "lucid.seconds" .certManager.renewBefore | int) 604800) -}}
@@ -119,7 +119,7 @@ Contradictions between values, with a message for each. values.schema.json check
   {{- if and (eq .source "cert-manager") .certManager.create -}}
     {{- range $key, $least := dict "duration" "1h" "renewBefore" "5m" -}}
       {{- if lt (include "lucid.seconds" (get $values.certificates.certManager $key) | int) (include "lucid.seconds" $least | int) -}}
-        {{- $said = append $said (printf "certificates.certManager.%s is below %s, and cert-manager refuses it." $key $least) -}}
+        {{- $said = append $said (printf "certificates.certManager.%s is below %s, which cert-manager rejects." $key $least) -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
@@ -131,76 +131,76 @@ Contradictions between values, with a message for each. values.schema.json check
 {{- with $values.notary -}}
   {{- $url := include "lucid.verifierUrl" $ -}}
   {{- if and $strict (not $url) (not .allowlist) -}}
-    {{- $said = append $said (printf "%s refuses what no Verifier knows, and there is none: set notary.url, verifier.enabled or notary.allowlist." $strictBy) -}}
+    {{- $said = append $said (printf "%s denies images that no Verifier knows, but no Verifier is set: set notary.url, verifier.enabled or notary.allowlist." $strictBy) -}}
   {{- end -}}
   {{- if and .url $values.verifier.enabled -}}
-    {{- $said = append $said "verifier.enabled=true installs a Verifier that nobody asks, for notary.url names another one: leave one of them out." -}}
+    {{- $said = append $said "verifier.enabled=true installs a Verifier that is not used, because notary.url names another one: leave one of them out." -}}
   {{- end -}}
   {{- if not $url -}}
     {{- range $key, $of := dict "token" .token.secret "ca" .ca.configMap "clientCertificate" .clientCertificate.secret -}}
       {{- if $of -}}
-        {{- $said = append $said (printf "notary.%s is for a Verifier, and there is none: set notary.url or verifier.enabled." $key) -}}
+        {{- $said = append $said (printf "notary.%s is for a Verifier, but no Verifier is set: set notary.url or verifier.enabled." $key) -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
   {{- if hasPrefix "http:" $url -}}
     {{- range $key, $of := dict "ca" .ca.configMap "clientCertificate" .clientCertificate.secret -}}
       {{- if $of -}}
-        {{- $said = append $said (printf "notary.%s is for TLS, and the Verifier is called by plain http, at %s." $key (get (urlParse $url) "host")) -}}
+        {{- $said = append $said (printf "notary.%s is for TLS, but the Verifier is called over plain http, at %s." $key (get (urlParse $url) "host")) -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
   {{- if and .token.secret (hasPrefix "http:" $url) -}}
-    {{- $said = append $said (printf "notary.token would be sent over plain http to %s, where it can be read on its way: use https." (get (urlParse $url) "host")) -}}
+    {{- $said = append $said (printf "notary.token would be sent over plain http to %s, where it can be read in transit: use https." (get (urlParse $url) "host")) -}}
   {{- end -}}
 {{- end -}}
 {{- if and $values.verifier.notarized (not $values.verifier.enabled) -}}
-  {{- $said = append $said "verifier.notarized is for a Verifier of the chart's, and verifier.enabled is false: digests that need none belong into notary.allowlist." -}}
+  {{- $said = append $said "verifier.notarized is for the chart's Verifier, but verifier.enabled is false: list digests that need no Verifier in notary.allowlist." -}}
 {{- end -}}
 {{- if and $values.verifier.notarized $values.verifier.registryConfigMap -}}
   {{- $said = append $said "verifier.notarized is written into a ConfigMap that verifier.registryConfigMap replaces: leave one of them out." -}}
 {{- end -}}
 {{- if and $values.verifier.enabled $values.verifier.token.secret (not $values.notary.token.secret) -}}
-  {{- $said = append $said "verifier.token.secret lets nobody in without a token, and notary.token.secret, which the webhooks show, is empty: name the same Secret there." -}}
+  {{- $said = append $said "verifier.token.secret requires a token, but notary.token.secret, which the webhooks send, is empty: name the same Secret there." -}}
 {{- end -}}
 {{- if and $values.verifier.enabled $values.verifier.tlsSecret (not $values.notary.ca.configMap) -}}
-  {{- $said = append $said "verifier.tlsSecret is a certificate that the webhooks have to trust: name the ConfigMap with its authority in notary.ca.configMap." -}}
+  {{- $said = append $said "verifier.tlsSecret is a certificate that the webhooks must trust: name the ConfigMap with its authority in notary.ca.configMap." -}}
 {{- end -}}
 
 {{- if not $values.verifier.enabled -}}
   {{- range $key, $value := dict "registryConfigMap" $values.verifier.registryConfigMap "tlsSecret" $values.verifier.tlsSecret "token.secret" $values.verifier.token.secret -}}
     {{- if $value -}}
-      {{- $said = append $said (printf "verifier.%s is for a Verifier of the chart's, and verifier.enabled is false." $key) -}}
+      {{- $said = append $said (printf "verifier.%s is for the chart's Verifier, but verifier.enabled is false." $key) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
 {{- if not $values.cainjector.enabled -}}
   {{- range $key := list "secretNamespaces" "openshiftCa" "certManagerNamespaces" "besideCertManager" -}}
     {{- if get $values.cainjector $key -}}
-      {{- $said = append $said (printf "cainjector.%s is for a CA injector, and cainjector.enabled is false." $key) -}}
+      {{- $said = append $said (printf "cainjector.%s is for the CA injector, but cainjector.enabled is false." $key) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
 {{- if not $values.networkPolicy.enabled -}}
   {{- range $key := list "apiServerCidrs" "metricsFrom" "auditFrom" "verifierPorts" "extraEgress" -}}
     {{- if get $values.networkPolicy $key -}}
-      {{- $said = append $said (printf "networkPolicy.%s lets through what nothing stops: networkPolicy.enabled is false." $key) -}}
+      {{- $said = append $said (printf "networkPolicy.%s has no effect: networkPolicy.enabled is false." $key) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
 {{- if and $values.networkPolicy.auditFrom (not $values.networkPolicy.apiServerCidrs) -}}
-  {{- $said = append $said "networkPolicy.auditFrom lets in some, and without networkPolicy.apiServerCidrs anybody may call." -}}
+  {{- $said = append $said "networkPolicy.auditFrom allows some peers, but without networkPolicy.apiServerCidrs all are allowed." -}}
 {{- end -}}
 {{- if and $values.networkPolicy.verifierPorts (not $values.notary.url) -}}
-  {{- $said = append $said "networkPolicy.verifierPorts are of a Verifier of yours, and notary.url names none." -}}
+  {{- $said = append $said "networkPolicy.verifierPorts are for an external Verifier, but notary.url is empty." -}}
 {{- end -}}
 
 {{- with $values.policy -}}
   {{- if and .tierValues (kindIs "string" .tierLabel) (not .tierLabel) -}}
-    {{- $said = append $said "policy.tierValues are of a label that no pod has to have: policy.tierLabel is empty." -}}
+    {{- $said = append $said "policy.tierValues are for a label that is not required: policy.tierLabel is empty." -}}
   {{- end -}}
   {{- if and .breakGlass.accessReview (kindIs "string" .breakGlass.pattern) (not .breakGlass.pattern) -}}
-    {{- $said = append $said "policy.breakGlass.accessReview=true asks who may break the glass, and nobody can: policy.breakGlass.pattern is empty." -}}
+    {{- $said = append $said "policy.breakGlass.accessReview=true has no effect, because break-glass is disabled: policy.breakGlass.pattern is empty." -}}
   {{- end -}}
 {{- end -}}
 
@@ -213,7 +213,7 @@ Contradictions between values, with a message for each. values.schema.json check
 {{- if and $strict $values.webhooks.validating.enabled (eq (toString $values.policy.admissionMode) "enforce") (not $values.policy.exemptions) -}}
   {{- range ($values.catalogue | default dict).chain -}}
     {{- if not (contains "@" .image) -}}
-      {{- $said = append $said (printf "%s refuses pods with auditor %s of catalogue.chain, whose image %s has no digest: name it as %s@sha256:…." $strictBy .name .image .image) -}}
+      {{- $said = append $said (printf "%s denies pods with auditor %s of catalogue.chain, whose image %s has no digest: name it as %s@sha256:…." $strictBy .name .image .image) -}}
     {{- end -}}
   {{- end -}}
 {{- end -}}
@@ -229,24 +229,24 @@ Contradictions between values, with a message for each. values.schema.json check
 
 {{- with $values.decisions.log -}}
   {{- if and .enabled .storageClassName (ne .volume "persistentVolumeClaim") -}}
-    {{- $said = append $said "decisions.log.storageClassName is of claims: set decisions.log.volume=persistentVolumeClaim." -}}
+    {{- $said = append $said "decisions.log.storageClassName is for claims: set decisions.log.volume=persistentVolumeClaim." -}}
   {{- end -}}
   {{- $size := include "lucid.quantity" (include "lucid.logSize" $) | float64 -}}
   {{- if and .keepBytes (gt (float64 .keepBytes) $size) -}}
-    {{- $said = append $said (printf "decisions.log.keepBytes=%d is more than the volume has: decisions.log.size is %s." (int64 .keepBytes) (include "lucid.logSize" $)) -}}
+    {{- $said = append $said (printf "decisions.log.keepBytes=%d is larger than the volume: decisions.log.size is %s." (int64 .keepBytes) (include "lucid.logSize" $)) -}}
   {{- end -}}
   {{- if not .enabled -}}
     {{- range $key := list "size" "storageClassName" "keepBytes" "keepAge" "onFailure" "segmentBytes" -}}
       {{- if get $values.decisions.log $key -}}
-        {{- $said = append $said (printf "decisions.log.%s is of a log that is not kept: set decisions.log.enabled=true." $key) -}}
+        {{- $said = append $said (printf "decisions.log.%s is for a decision log, which is disabled: set decisions.log.enabled=true." $key) -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
   {{- if and .key.secret (not .enabled) -}}
-    {{- $said = append $said "decisions.log.key seals a log that is not kept: set decisions.log.enabled=true." -}}
+    {{- $said = append $said "decisions.log.key seals a decision log, which is disabled: set decisions.log.enabled=true." -}}
   {{- end -}}
   {{- if and .witnesses (not .enabled) -}}
-    {{- $said = append $said "decisions.log.witnesses cosign a log that is not kept: set decisions.log.enabled=true." -}}
+    {{- $said = append $said "decisions.log.witnesses cosign a decision log, which is disabled: set decisions.log.enabled=true." -}}
   {{- end -}}
 {{- end -}}
 
@@ -296,7 +296,7 @@ Contradictions between values, with a message for each. values.schema.json check
     {{- end -}}
     {{- $port := get $listens .name -}}
     {{- if and $port .value (not (hasSuffix (print ":" $port) .value)) -}}
-      {{- $said = append $said (printf "%s.extraEnv sets %s to %s, and Services, probes and NetworkPolicies look for port %v." $name .name .value $port) -}}
+      {{- $said = append $said (printf "%s.extraEnv sets %s to %s, but Services, probes and NetworkPolicies use port %v." $name .name .value $port) -}}
     {{- end -}}
     {{- if hasKey $seen .name -}}
       {{- $said = append $said (printf "%s.extraEnv sets %s twice." $name .name) -}}
@@ -310,13 +310,13 @@ Contradictions between values, with a message for each. values.schema.json check
   {{- $of := get $values $name -}}
   {{- if $of.hostNetwork -}}
     {{- if $values.networkPolicy.enabled -}}
-      {{- $said = append $said (printf "networkPolicy.enabled=true says who may talk to %s, and nothing holds pods back that are in the network of their nodes: %s.hostNetwork is true." $program $name) -}}
+      {{- $said = append $said (printf "networkPolicy.enabled=true restricts connections to %s, but does not apply to pods in the network of their nodes: %s.hostNetwork is true." $program $name) -}}
     {{- end -}}
     {{- range $which, $port := include "lucid.ports" $of | fromYaml -}}
       {{- $path := printf "%s.ports.%s" $name $which -}}
       {{- $other := get $taken (print $port) -}}
       {{- if and $other (not (hasPrefix $name $other)) -}}
-        {{- $said = append $said (printf "%s and %s are both %v, and on a node only one of them can have it." $other $path $port) -}}
+        {{- $said = append $said (printf "%s and %s are both %v, but only one of them can use it on a node." $other $path $port) -}}
       {{- end -}}
       {{- $_ := set $taken (print $port) $path -}}
     {{- end -}}

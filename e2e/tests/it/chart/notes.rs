@@ -100,7 +100,7 @@ async fn notes_explain_each_mode_and_the_next_steps() {
         ),
         (&["webhooks.validating.enabled=false"], &["Nobody validates"], &["notary.strict"]),
         (&["webhooks.mutating.failurePolicy=Ignore"], &["run without audit", "--backstop"], &[]),
-        (&["webhooks.validating.failurePolicy=Ignore"], &["pass unjudged", "--backstop"], &[]),
+        (&["webhooks.validating.failurePolicy=Ignore"], &["admitted without validation", "--backstop"], &[]),
         (&["certificates.source=olm"], &["Operator Lifecycle Manager"], &[]),
         (
             &["cainjector.enabled=true"],

@@ -166,7 +166,7 @@ async fn write_secrets(cluster: &Cluster, names: &[&str], files: &BTreeMap<Strin
 }
 
 #[tokio::test]
-async fn of_self_signed_certificates() {
+async fn rbac_suffices_for_self_signed_certificates() {
     let cluster = cluster().await;
     // One certificate for each replica, in memory.
     let in_memory = ["certificates.selfSigned.perReplica=true"];
@@ -189,7 +189,7 @@ async fn of_self_signed_certificates() {
 }
 
 #[tokio::test]
-async fn of_external_secrets_and_files() {
+async fn rbac_suffices_for_external_secrets_and_files() {
     let cluster = cluster().await;
     let authority = Authority::new("external");
     write_secrets(&cluster, &["mine", "theirs"], &files(&cluster, &authority, true)).await;
@@ -222,7 +222,7 @@ async fn of_external_secrets_and_files() {
 
 /// OpenShift's service CA fills Secrets for annotated Services, and annotated registrations.
 #[tokio::test]
-async fn of_openshifts_service_ca() {
+async fn rbac_suffices_for_openshifts_service_ca() {
     let cluster = cluster().await;
     let programs = installed_by_url(&cluster, &["certificates.source=openshift"]).await;
     let mut running = programs.map(|it| it.spawn().unwrap());
@@ -252,7 +252,7 @@ async fn of_openshifts_service_ca() {
 
 /// OLM provides files and the registration; here for the operator, which is in its bundle.
 #[tokio::test]
-async fn of_the_operator_lifecycle_manager() {
+async fn rbac_suffices_for_olm() {
     let cluster = cluster().await;
     let programs = installed_by_url(&cluster, &["certificates.source=olm"]).await;
     let authority = Authority::new("olm");
@@ -268,7 +268,7 @@ async fn of_the_operator_lifecycle_manager() {
 
 /// With cert-manager's real programs, and the chart's Certificates for the names of Services.
 #[tokio::test]
-async fn of_cert_manager() {
+async fn rbac_suffices_for_cert_manager() {
     if !can_use_namespaces() {
         return;
     }
@@ -294,7 +294,7 @@ async fn of_cert_manager() {
 
 /// Commands of `helm test` and `helm uninstall`, with the permissions of the hooks' own accounts.
 #[tokio::test]
-async fn helm_hooks() {
+async fn rbac_suffices_for_helm_hooks() {
     let cluster = cluster().await;
     let running = started(installed_by_url(&cluster, &[BOTH]).await).await;
     // Helm cannot run them without a node.

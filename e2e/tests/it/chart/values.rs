@@ -82,7 +82,7 @@ const EVERYTHING: &[&str] = &[
 /// Sections with members chosen by the user, which null removes.
 const FREE: &[&str] = &[".resources.", ".labels."];
 
-/// Paths of values that are no section, with a flag for those that the schema requires.
+/// Paths of values that are not sections, with a flag for those that the schema requires.
 fn leaves(values: &Value, schema: &Value, path: &str, found: &mut Vec<(String, bool)>) {
     for (key, value) in values.as_object().unwrap() {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
