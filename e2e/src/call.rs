@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// Answer of a pod.
+/// Response of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reaction {
     /// HTTP status.
@@ -49,7 +49,7 @@ pub async fn call(
     tokio::pin!(exchange);
     tokio::select! {
         reaction = &mut exchange => reaction,
-        // The connection ends after the answer at the latest.
+        // The connection ends after the response at the latest.
         ended = connection => { ended?; exchange.await }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// Answer of the API server to a change of a pod.
+/// Response of the API server to a change of a pod.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Stored pod, or the message of the denial.
@@ -64,7 +64,7 @@ pub async fn send(
     Ok(Answer { result, status, warnings })
 }
 
-/// Answer of the API server to a request about any object.
+/// Response of the API server to a request about any object.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// HTTP status.

@@ -62,7 +62,7 @@ impl Verifier {
         write(&self.registry, digests)
     }
 
-    /// Stops the Verifier, which no longer answers.
+    /// Stops the Verifier, which no longer responds.
     pub fn stop(&mut self) {
         self.process = None;
     }

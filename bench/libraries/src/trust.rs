@@ -92,7 +92,7 @@ async fn broken(digests: &[Digest]) -> Verifier {
 }
 
 /// Requests the same digest many times concurrently, another one in each round. Returns the highest number of calls of the
-/// Verifier in a round, and the time until the last answer, less the Verifier's response time.
+/// Verifier in a round, and the time until the last response, less the Verifier's response time.
 async fn at_once(digests: &[Digest], callers: usize, rounds: usize) -> Outcome<(usize, Vec<Duration>)> {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
@@ -120,7 +120,7 @@ async fn at_once(digests: &[Digest], callers: usize, rounds: usize) -> Outcome<(
         }
         times.push(begin.elapsed().saturating_sub(ANSWER));
         if verdicts.into_iter().ne(["notarized".to_owned()]) {
-            return Err("not all callers got the answer".into());
+            return Err("not all callers got the response".into());
         }
         most = most.max(calls.load(Ordering::SeqCst) - before);
     }

@@ -37,7 +37,7 @@ const CONCURRENCY: usize = 200;
 pub(crate) enum Failure {
     /// No connection was established.
     Dial,
-    /// The connection ended before the answer; a POST is not sent twice.
+    /// The connection ended before the response; a POST is not sent twice.
     Broken,
     /// 429 or 5xx with `Retry-After` in seconds, after which kube-apiserver retries.
     Busy(u8),
@@ -45,7 +45,7 @@ pub(crate) enum Failure {
     Status,
     /// An unexpected verdict or uid.
     WrongAnswer,
-    /// No answer within the time that the API server waits.
+    /// No response within the time that the API server waits.
     Timeout,
 }
 
@@ -57,7 +57,7 @@ impl Failure {
             Self::Broken => "connection lost",
             Self::Busy(_) => "busy",
             Self::Status => "not HTTP 200",
-            Self::WrongAnswer => "wrong answer",
+            Self::WrongAnswer => "wrong response",
             Self::Timeout => "timeout",
         }
     }
@@ -206,7 +206,7 @@ impl Caller {
         let response = self.dial().await?.send_request(request).await?;
         match response.status() {
             StatusCode::OK => Ok(response.into_body()),
-            status => Err(format!("a stream was answered with {status}").into()),
+            status => Err(format!("the response to a stream has status {status}").into()),
         }
     }
 }
@@ -217,11 +217,11 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Ou
     Ok(connection)
 }
 
-/// A correct answer.
+/// A correct response.
 #[derive(Clone, Copy)]
 struct Expected {
     allowed: bool,
-    /// The answer contains the uid of the request.
+    /// The response contains the uid of the request.
     uid: bool,
 }
 

@@ -50,7 +50,7 @@ struct Target {
     /// Pod of the review, JSON. By default one of containers that fit into `--body`. An annotation fills it up.
     #[arg(long)]
     pod: Option<PathBuf>,
-    /// Expect the uid of the request in its answer.
+    /// Expect the uid of the request in its response.
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     check_uid: bool,
     /// Expected verdict.
@@ -70,7 +70,7 @@ enum Load {
         #[command(flatten)]
         time: Time,
     },
-    /// Open loop: requests at fixed times, regardless of the answers.
+    /// Open loop: requests at fixed times, regardless of the responses.
     Schedule {
         /// Requests per second.
         #[arg(long)]
@@ -136,7 +136,7 @@ struct Summary {
     seconds: f64,
     /// CPU time of the server's process in the window, in seconds.
     server_cpu: f64,
-    /// Correct answers per second of the server's CPU time.
+    /// Correct responses per second of the server's CPU time.
     per_cpu_second: f64,
     latency_us: Quantiles,
 }

@@ -120,7 +120,7 @@ impl Proxy {
                 }
                 Some(None) => {
                     let message = format!(
-                        "the header {ROUTE} belongs to no request in the chain: it was answered already, or the value is forged"
+                        "the header {ROUTE} does not belong to a request in the chain: the request is complete, or the value is forged"
                     );
                     return Err((StatusCode::MISDIRECTED_REQUEST, message));
                 }

@@ -61,7 +61,7 @@ pub(crate) async fn listen(port: NonZeroU16) -> Result<Listener, String> {
     Ok(Listener { listener, own, foreign })
 }
 
-/// Serves until `shutdown` completes, then answers requests in progress.
+/// Serves until `shutdown` completes, then completes requests in progress.
 pub(crate) async fn serve(
     intake: Option<Listener>,
     exit: Listener,

@@ -1,6 +1,6 @@
 //! The HTTP/1.1 endpoints, with optional TLS and bearer token.
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
 //! | `GET /registry/check?digest=sha256:…` | 200 `{"digest":"sha256:…","notarized":true}` |
 //! | the same with `digest` missing, repeated or malformed | 400 `{"error":"…"}` |

@@ -84,7 +84,7 @@ enum Command {
 
     /// Remove a digest from a registry file.
     ///
-    /// Running pods are not affected. Validators may use cached answers until these expire.
+    /// Running pods are not affected. Validators may use cached responses until they expire.
     Revoke {
         #[command(flatten)]
         registry: RegistryArgs,

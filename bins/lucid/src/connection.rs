@@ -52,7 +52,7 @@ impl ClusterArgs {
         let connect = async {
             let client = self.connection.client().await?;
             match client.apiserver_version().await {
-                // Any answer will do: clusters may restrict the discovery of the version.
+                // Any response will do: clusters may restrict the discovery of the version.
                 Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
                 Err(error) => Err(error),
             }

@@ -61,7 +61,7 @@ pub(crate) fn image(args: &ImageArgs, input: impl Read, output: &mut impl Write)
     let (mut line, mut all) = (Vec::new(), true);
     while next_line(&mut input, &mut line).failed_to("read standard input")? {
         all &= answer(&line, json, &mut output).failed_to_print()?;
-        // Interactive callers wait for the answer before they send the next line.
+        // Interactive callers wait for the result before they send the next line.
         if input.buffer().is_empty() {
             output.flush().failed_to_print()?;
         }

@@ -46,7 +46,7 @@ pub(crate) struct Answered<'a> {
     pub(crate) version: Version,
 }
 
-/// Treatment of an answer.
+/// How to treat an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Whole,
@@ -320,7 +320,7 @@ impl Judging {
         Stream::new(self.panel.clone(), self.protocol, framing, self.unjudged, self.max_bytes)
     }
 
-    /// Judges an answer that is there as a whole. Returns the body to send instead, if it is masked.
+    /// Judges a complete answer. Returns the body to send instead, if it is masked.
     async fn whole(&self, content_type: &str, document: &Document<'_>) -> Result<Option<String>, Denial> {
         let text = document.text;
         let first_line = text.split_inclusive('\n').next().filter(|line| line.len() < text.trim_end().len());

@@ -250,7 +250,7 @@ impl Auditor {
     }
 }
 
-/// Returns `true` for several values of `Content-Type`, of which each receiver chooses another one.
+/// Returns `true` for several values of `Content-Type`, because receivers differ in which one they use.
 fn has_types(headers: &HeaderMap) -> bool {
     let values = || headers.get_all(CONTENT_TYPE).into_iter();
     values().count() > 1 || values().any(|value| value.as_bytes().contains(&b','))

@@ -124,7 +124,7 @@ impl Coding {
         let first = reader.fill_buf().await?.first().copied().unwrap_or_default();
         Ok(match self {
             Self::Gzip => read_to_end!(GzipDecoder::new(reader)),
-            // Some senders omit the frame of zlib, whose first byte begins no sensible block of deflate.
+            // Some senders omit the frame of zlib, whose first byte cannot begin a sensible block of deflate.
             Self::Deflate if first & 0x8f == 0x08 => read_to_end!(ZlibDecoder::new(reader)),
             Self::Deflate => read_to_end!(DeflateDecoder::new(reader)),
             // An extension of brotli, with windows of up to 1 GB.

@@ -164,7 +164,7 @@ impl<'a> Document<'a> {
                     }
                 }
                 b',' | b':' => syntax.mark(byte),
-                // RFC 8259 knows no form feed.
+                // RFC 8259 does not allow a form feed.
                 _ if byte.is_ascii_whitespace() => syntax.is_wrong |= byte == b'\x0c',
                 _ => {
                     let is_end = |byte: &u8| {

@@ -19,11 +19,11 @@ pub enum Turns {
     #[default]
     All,
     /// The last one, which begins with the last message of the assistant. A denial of an earlier text that is in the
-    /// [cache](Policy::cache) has no consequence; its masks have. An earlier text that is not in the cache is judged.
+    /// [cache](Policy::cache) is ignored; its masks are applied. An earlier text that is not in the cache is judged.
     Last,
 }
 
-/// Treatment of a judge and its verdicts.
+/// How a judge and its verdicts are treated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {

@@ -13,7 +13,7 @@ use crate::{
     verdict::Denial,
 };
 
-/// Properties of a request that its answer is judged by, and refused.
+/// Properties of a request by which its answer is judged and refused.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) protocol: &'static Protocol,

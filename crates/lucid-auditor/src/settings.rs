@@ -52,7 +52,7 @@ pub struct Route {
     pub next: Authority,
 }
 
-/// Treatment of content that cannot be judged: bodies that are not UTF-8, token ids, images and files in messages,
+/// How to treat content that cannot be judged: bodies that are not UTF-8, token ids, images and files in messages,
 /// unknown content codings, gRPC, WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unjudged {

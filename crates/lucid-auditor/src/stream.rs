@@ -38,7 +38,7 @@ const MALFORMED: &str = "an event that is not well-formed";
 pub(crate) struct Stream {
     panel: Panel,
     framing: Framing,
-    /// Treatment of events that are no text.
+    /// How to treat events that are not text.
     unjudged: Unjudged,
     /// Maximum length of an event, and of the events that are held.
     max_bytes: usize,
@@ -52,7 +52,7 @@ pub(crate) struct Stream {
     /// Ids of the elements that texts belong to.
     ids: HashMap<u64, u64>,
     hasher: RandomState,
-    /// Protocol of the request, then of the answer, and what of the stream was sent.
+    /// Protocol of the request, then of the answer, and the part of the stream that was sent.
     protocol: &'static Protocol,
     sent: Option<Box<dyn Sent>>,
     /// Answers that have begun and whose end is not sent.

@@ -41,7 +41,7 @@ pub(crate) struct Source {
 
 #[derive(Debug, Clone)]
 enum Form {
-    /// Text that is no JSON.
+    /// Text that is not JSON.
     Plain,
     /// A number of the document, which is replaced by a string as a whole.
     Scalar,
@@ -58,7 +58,7 @@ struct Escapes {
 }
 
 impl Source {
-    /// Returns a text that is no JSON.
+    /// Returns a text that is not JSON.
     pub(crate) fn plain(text: &str) -> Self {
         Self { range: 0..text.len(), form: Form::Plain }
     }
@@ -140,7 +140,7 @@ impl Edit {
     }
 }
 
-/// Returns the document with the edits. Of edits that overlap, the first counts, extended to the end of the last.
+/// Returns the document with the edits. Overlapping edits are merged; the first one's replacement is used, up to the end of the last.
 pub(crate) fn apply(text: &str, mut edits: Vec<Edit>) -> String {
     edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
     let mut edited = String::with_capacity(text.len());
@@ -170,7 +170,7 @@ pub(crate) fn without(text: &str, removed: Vec<Range<usize>>, mut edits: Vec<Edi
 }
 
 impl Text {
-    /// Returns a text that is no JSON.
+    /// Returns a text that is not JSON.
     pub(crate) fn plain(direction: Direction, text: &str) -> Self {
         let pieces = vec![Piece { range: 0..text.len(), source: Source::plain(text) }];
         Self { passage: Passage::new(direction, text.to_owned()), pieces, message: None }

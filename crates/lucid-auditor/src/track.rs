@@ -139,7 +139,7 @@ impl Track {
                         limit = seat.decided;
                         denied = denied.or(Some(denial.clone()));
                     } else {
-                        // It shall not be reported again.
+                        // Do not report it again.
                         (limit, seat.from) = (end, end);
                     }
                     Outcome::Deny(denial)

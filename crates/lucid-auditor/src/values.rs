@@ -32,7 +32,7 @@ impl Value {
 }
 
 impl Values {
-    /// Returns those of a whole text.
+    /// Returns the strings and scalars of a whole text.
     pub(crate) fn of(text: &str) -> Self {
         let mut values = Self::default();
         values.pass(0, text);
@@ -67,7 +67,7 @@ impl Values {
         }
     }
 
-    /// Forgets what ends before a position.
+    /// Forgets values that end before a position.
     pub(crate) fn forget(&mut self, position: usize) {
         let ended = self.values.partition_point(|value| value.range.end < position);
         self.values.drain(..ended.min(self.values.len().saturating_sub(1)));

@@ -23,7 +23,7 @@ use crate::{
     telemetry::Telemetry,
 };
 
-/// Maximum number of verdicts in progress that nobody waits for. Beyond it, observing judges are not asked.
+/// Maximum number of verdicts in progress that no exchange waits for. Beyond it, observing judges are not asked.
 static OBSERVED: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(256)));
 
 /// Maximum length of a name or index in a message to the caller.

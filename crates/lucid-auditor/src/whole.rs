@@ -1,4 +1,4 @@
-//! Judges bodies that are there as a whole.
+//! Judges complete bodies.
 
 use futures::future::join_all;
 use percent_encoding::percent_decode_str;
@@ -63,7 +63,7 @@ pub(crate) async fn judge(
                 add(texts_of(row, protocol, direction), Place::At(offset, Some(number)));
             }),
         };
-        // Receivers may read what is no JSON in other ways: it is judged as it is, and with escapes decoded.
+        // Receivers may read what is not JSON in other ways: it is judged as it is, and with escapes decoded.
         let is_like_json = is_like_json(content_type, &rest);
         if is_like_json {
             add(texts_of(&Document::scan(&rest), protocol, direction), Place::Ambiguous);

@@ -149,7 +149,7 @@ fn findings_in_two_pieces_are_masked_whole() {
         let text = format!("The key {finding} leaked");
         for at in 8..text.len() {
             let masked = stream(&secrets, &[&text[..at], &text[at..]]).concat();
-            // Up to two characters of the fixed part are no secret.
+            // Up to two characters of the fixed part are not a secret.
             let shown = if at <= 10 { at } else { 8 };
             assert_eq!(
                 masked,

@@ -1,4 +1,4 @@
-//! What Lucid's proxies share: headers of a forwarded HTTP message, listeners, and the causes of errors.
+//! Shared parts of Lucid's proxies: headers of a forwarded HTTP message, listeners, and the causes of errors.
 #![doc = include_str!("../README.md")]
 
 use std::{

@@ -15,7 +15,7 @@ pub(crate) fn with_user(server: &str, authority: &Authority, user: AuthInfo) -> 
     let mut config = Config::new(uri.with_whatever_context(|_| failed())?);
     config.root_cert = Some(vec![authority.certificate_der()]);
     config.auth_info = user;
-    // Tests see each answer of the API server, including 429 and 503.
+    // Tests see each response of the API server, including 429 and 503.
     config.default_retry = false;
     Client::try_from(config).with_whatever_context(|_| failed())
 }

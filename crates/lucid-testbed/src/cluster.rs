@@ -71,7 +71,7 @@ impl Cluster {
         self.folder.path().join(CA)
     }
 
-    /// Returns a client with all permissions. It does not retry, so that tests see each answer.
+    /// Returns a client with all permissions. It does not retry, so that tests see each response.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -171,7 +171,7 @@ impl Cluster {
         self.folder.path().join(AUDIT_LOG)
     }
 
-    /// Returns the events in the audit log so far. The API server writes an event before it answers the request.
+    /// Returns the events in the audit log so far. The API server writes an event before it responds to the request.
     ///
     /// # Errors
     ///

@@ -83,6 +83,6 @@ async fn get(client: &Client, path: &str) -> Result<(), String> {
             let causes = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
             Err(format!("GET {path}: {causes}"))
         }
-        Err(_) => Err(format!("GET {path}: no answer within {} s", ANSWER_WITHIN.as_secs())),
+        Err(_) => Err(format!("GET {path}: no response within {} s", ANSWER_WITHIN.as_secs())),
     }
 }

@@ -150,7 +150,7 @@ async fn an_invalid_object_keeps_its_last_valid_state(cluster: &Cluster) {
         answer.warnings.iter().any(|it| it.contains("Auditor topics: spec.container.resources")),
         "{answer:?}"
     );
-    // Of two equivalent objects the older one counts.
+    // The older of two equivalent objects is used.
     apply(cluster, &[auditor("lucid-topics-auditor", "r.test/topics:3")]);
     let wide =
         kubectl_until(cluster, &["get", "auditors", "-o", "wide"], |text| text.contains("NameTaken")).await;
@@ -208,7 +208,7 @@ async fn kubectl_shows_image_port_and_notarization() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(kubectl(&cluster, &versions, ""), before);
 
-    // The operator queries a new image at once. Without an answer the status is unknown.
+    // The operator queries a new image at once. Without a response the status is unknown.
     apply(&cluster, &[auditor("tagged", &format!("r.test/tagged@{NOTARIZED}"))]);
     kubectl_until(&cluster, &["get", "auditors"], |text| notarized(text) == ["True", "True", "False"]).await;
     verifier.stop();

@@ -145,7 +145,7 @@ pub(crate) fn assert_contains(text: &str, parts: &[&str]) {
 /// Timeout for asynchronous events on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Creates pods under new names until `holds` returns `true`, and panics with the last answer on timeout.
+/// Creates pods under new names until `holds` returns `true`, and panics with the last response on timeout.
 pub(crate) async fn until(
     cluster: &Cluster,
     namespace: &str,

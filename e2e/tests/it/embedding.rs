@@ -96,7 +96,7 @@ impl Site {
         self.registration().await.is_some_and(|it| it.webhooks.is_some_and(|webhooks| !webhooks.is_empty()))
     }
 
-    /// Status of `/readyz`, or `None` without an answer.
+    /// Status of `/readyz`, or `None` without a response.
     async fn readiness(&self) -> Option<StatusCode> {
         call(&self.cluster, self.at(8080), "/readyz", None).await.ok().map(|answer| answer.status)
     }
@@ -154,7 +154,7 @@ async fn third_party_operators_change_pods_until_they_end() {
     assert!(site.metric(changed).await.is_some_and(|calls| calls >= 1.0));
     assert_eq!(site.metric("certificate_ready ").await, Some(1.0));
 
-    // A terminating operator answers, and writes nothing any more.
+    // A terminating operator responds, but no longer writes.
     let ended = terminate(operator);
     eventually("it is no longer ready", async || {
         site.readiness().await == Some(StatusCode::SERVICE_UNAVAILABLE)

@@ -1,4 +1,4 @@
-//! Pods while the webhook is reachable and cannot answer.
+//! Pods while the webhook is reachable and cannot respond.
 
 use crate::cli::{apply_manifest, kubeconfig_of};
 use crate::common::{

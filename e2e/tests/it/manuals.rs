@@ -68,7 +68,7 @@ fn completions_are_valid_for_other_shells() {
     }
 }
 
-/// Formats a page; a correct page causes no troff warnings.
+/// Formats a page; a correct page does not cause troff warnings.
 fn formatted(page: &Path) -> String {
     let mut groff = Command::new("groff");
     let output = output(groff.args(["-k", "-man", "-ww", "-Tutf8", "-P-cbou"]).arg(page));

@@ -101,7 +101,7 @@ async fn strict_notarization_denies_unnotarized_images() {
     };
     let debug =
         patch_pod(&cluster, "web/ephemeralcontainers", &ephemeral("shell", "example.com/shell:1")).await;
-    assert_eq!(debug.status, 200, "a debug container is no auditor: {debug:?}");
+    assert_eq!(debug.status, 200, "a debug container is not an auditor: {debug:?}");
     let smuggled =
         patch_pod(&cluster, "web/ephemeralcontainers", &ephemeral("e", "example.com/good:2")).await;
     assert_refused(&smuggled, &["ephemeral container e", "missing digest"]);

@@ -32,7 +32,7 @@ async fn the_webhook_for_workloads_can_be_disabled() {
         until_registered(&cluster, configuration, &[pods]).await;
         create(&cluster, "shop", &secured(configuration)).await.stored().unwrap();
         drop(off);
-        // The previous program no longer answers there.
+        // The previous program no longer responds there.
         let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
         validating.delete(configuration, &Default::default()).await.unwrap();
         let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());

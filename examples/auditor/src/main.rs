@@ -1,4 +1,4 @@
-//! An auditor of one's own: refuses texts that contain a phrase of `BLOCKED_PHRASES`.
+//! A custom auditor: refuses texts that contain a phrase of `BLOCKED_PHRASES`.
 
 use lucid_auditor::{Auditor, Judge, JudgeError, Passage, Verdict};
 

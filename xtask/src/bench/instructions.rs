@@ -96,7 +96,7 @@ pub(super) fn run(options: &Instructions, report: &mut Report) -> Result<(), Err
                 report.goal(goal, format!("{ratio:.2} times"), ratio <= SEALED);
             }
         }
-        show("constant answer", &constant(&generator)?, options.top, report);
+        show("constant response", &constant(&generator)?, options.top, report);
     }
     let file = Path::new(ROOT).join(COMMITTED);
     if options.write {
@@ -136,7 +136,7 @@ fn webhooks(
     Ok([count("/mutate")?, count("/validate")?])
 }
 
-/// Counts requests of a constant answer behind lucid-webhook's server.
+/// Counts requests of a constant response behind lucid-webhook's server.
 fn constant(generator: &Generator) -> Result<[Profile; 3], Error> {
     let program = programs::build_as("instructions", BENCH, "bench-lucid")?;
     let folder = programs::folder().join("instructions");

@@ -90,7 +90,7 @@ pub(super) fn run(webhooks: &Webhooks, report: &mut Report) -> Result<(), Error>
     Ok(())
 }
 
-/// Compares Lucid's program with controller-runtime and with a constant answer. Rounds alternate between them, so that a
+/// Compares Lucid's program with controller-runtime and with a constant response. Rounds alternate between them, so that a
 /// machine that slows down affects all.
 fn measure(
     webhooks: &Webhooks,

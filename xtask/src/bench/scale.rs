@@ -141,7 +141,7 @@ const AUDITOR: &str = "lucid-guardrails-auditor";
 /// Result of creating pods.
 #[derive(Default)]
 struct Created {
-    /// Time from each request to the end of its answer.
+    /// Time from each request to the end of its response.
     latencies: Vec<Duration>,
     /// Total time.
     time: Duration,

@@ -25,7 +25,7 @@ pub(super) enum Kind {
     LucidTyped,
     AxumKube,
     ControllerRuntime,
-    /// lucid-webhook's server with a constant answer.
+    /// lucid-webhook's server with a constant response.
     Constant,
 }
 
@@ -40,7 +40,7 @@ impl Kind {
             Self::LucidTyped => "lucid-webhook, Pod",
             Self::AxumKube => "axum + kube",
             Self::ControllerRuntime => "controller-runtime",
-            Self::Constant => "constant answer",
+            Self::Constant => "constant response",
         }
     }
 
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// Returns `true` if the server parses the review, so that its answer has the right uid.
+    /// Returns `true` if the server parses the review, so that its response has the right uid.
     const fn reads(self) -> bool {
         !matches!(self, Self::Bare | Self::Constant)
     }

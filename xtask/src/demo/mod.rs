@@ -33,7 +33,7 @@ pub(crate) struct Demo {
     picture: Option<PathBuf>,
 }
 
-/// Width of the table in columns if standard output is no terminal.
+/// Width of the table in columns if standard output is not a terminal.
 const WIDTH: u16 = 140;
 
 const EXPLAINED: &str =

@@ -34,7 +34,7 @@ pub(super) async fn play(demo: &Demo) -> Result<(), Error> {
     let address = deploy(&site, &pod).await?;
 
     let mut table = table();
-    table.set_header(["request", "answer"]);
+    table.set_header(["request", "response"]);
     let mut surprises = Vec::new();
     let requests: Vec<_> =
         page.lines().filter_map(|line| line.strip_prefix("ask '")?.strip_suffix('\'')).collect();
@@ -57,7 +57,7 @@ pub(super) async fn play(demo: &Demo) -> Result<(), Error> {
     }
     println!("\n{table}\n");
     if !surprises.is_empty() {
-        return Err(format!("other answers than {PAGE} says:\n{}", surprises.join("\n")).into());
+        return Err(format!("responses that differ from {PAGE}:\n{}", surprises.join("\n")).into());
     }
     if !demo.once {
         println!("The cluster stays up. In another terminal:\n");

@@ -74,5 +74,5 @@ pub(super) async fn call(client: &Client, url: Url, review: Option<&str>) -> Res
     };
     let answer = request.send().await?.error_for_status()?.text().await?;
     let is_good = review.is_none() || answer.contains("\"allowed\":true");
-    if is_good { Ok(()) } else { Err(format!("an unexpected answer: {answer}").into()) }
+    if is_good { Ok(()) } else { Err(format!("an unexpected response: {answer}").into()) }
 }

@@ -262,7 +262,7 @@ impl Attack {
                 (first, Duration::from_secs(1), Box::new(Vec::new))
             }
             Self::HeldAnswers => {
-                // A zero window: the server cannot send an answer on any stream.
+                // A zero window: the server cannot send a response on any stream.
                 let no_window = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
                 let path = [&[4][..], &text(target.url.path())].concat();
                 let kind = [&[0][..], &text("content-type"), &text("application/json")].concat();

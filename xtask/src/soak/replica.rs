@@ -24,7 +24,7 @@ pub(super) const SECRET: &str = "soak-ca";
 /// Server name of the replicas.
 const SERVER_NAME: &str = "soak.lucid-system.svc";
 
-/// Time for which a terminating replica keeps serving, so that callers that have just chosen it get an answer.
+/// Time for which a terminating replica keeps serving, so that callers that have just chosen it get a response.
 const LAME_DUCK: Duration = Duration::from_secs(2);
 
 /// Ready replicas, as in a Service, in the order of their start.

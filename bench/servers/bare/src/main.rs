@@ -1,4 +1,4 @@
-//! The least that an HTTPS server on hyper and rustls can do: it reads a body and answers without looking at it.
+//! A minimal HTTPS server on hyper and rustls: it reads a body and responds without looking at it.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! lucid-webhook, as its documentation shows it: one handler that reads a view, one that decodes the whole pod. Or its server
-//! alone, with a constant answer.
+//! alone, with a constant response.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ struct Program {
     /// Address of /readyz and /metrics.
     #[arg(long, default_value = "127.0.0.1:0")]
     admin: SocketAddr,
-    /// Send the same answer to each request.
+    /// Send the same response to each request.
     #[arg(long)]
     constant: bool,
 }

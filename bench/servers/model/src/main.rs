@@ -1,4 +1,4 @@
-//! A model over plain HTTP: it streams chat completions, and gives the same answer to all other requests.
+//! A model over plain HTTP: it streams chat completions, and sends the same response to all other requests.
 
 use std::convert::Infallible;
 use std::error::Error;

@@ -134,7 +134,7 @@ fn concurrent_requests(others: usize, arrive: usize, refused: usize) -> Option<(
             tokio::spawn(connection);
             let get =
                 |path: &str| Request::get(format!("http://10.0.0.1:8000/{path}")).body(Empty::<Bytes>::new());
-            // The limit of streams is known after the first answer.
+            // The limit of streams is known after the first response.
             assert_eq!(sender.send_request(get("").unwrap()).await.unwrap().status(), 200);
             let (answered, mut answers) = tokio::sync::mpsc::unbounded_channel();
             for _ in 0..100 {

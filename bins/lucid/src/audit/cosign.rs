@@ -127,7 +127,7 @@ async fn once(args: &CosignArgs, output: &mut impl Write) -> Result<bool> {
 async fn submit(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Note, Finding>> {
     let mut url = prefix.clone();
     url.set_path(&format!("{}/add-checkpoint", prefix.path().trim_end_matches('/')));
-    // On a mismatch, the witness answers with the size that it has seen.
+    // On a mismatch, the witness responds with the size that it has seen.
     let mut old = 0;
     let mut attempts = 0;
     loop {
@@ -145,7 +145,8 @@ async fn submit(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Not
                 return match submission.cosigned(&text) {
                     Ok(note) => Ok(Ok(note)),
                     Err(error) => {
-                        Err(format!("{prefix} answered 200 without a valid cosignature: {error}").into())
+                        Err(format!("{prefix} responded with 200, but without a valid cosignature: {error}")
+                            .into())
                     }
                 };
             }

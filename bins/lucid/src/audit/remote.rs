@@ -50,7 +50,7 @@ impl AccessArgs {
 
 /// The status of a response is an error.
 #[derive(Debug, Snafu)]
-#[snafu(display("{url} answered {status}: {text}"))]
+#[snafu(display("{url} responded with {status}: {text}"))]
 pub(super) struct RejectedError {
     url: Url,
     pub(super) status: StatusCode,

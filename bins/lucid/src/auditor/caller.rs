@@ -37,7 +37,7 @@ impl Caller {
         Ok(self.stream.local_addr()?.ip())
     }
 
-    /// Sends bytes. An auditor may answer and close before it has read all of them, so that errors count for nothing.
+    /// Sends bytes. An auditor may answer and close before it has read all of them, so that errors are ignored.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.transcript.record(Side::CallerSent, bytes.as_ref());
         let _ = timeout(self.patience, self.stream.write_all(bytes.as_ref())).await;

@@ -6,9 +6,9 @@ use super::endpoint::{Endpoint, anonymous_call};
 use super::report::{Check, Status};
 
 const CHECK: &str = "callers";
-/// Answer to a caller without a client certificate where one is demanded.
+/// Response to a caller without a client certificate where one is required.
 const FORBIDDEN: u16 = 403;
-/// Answer of a webhook to the call itself, whose body is empty.
+/// Response of a webhook to the call itself, whose body is empty.
 const BAD_REQUEST: u16 = 400;
 
 /// Calls each server without a client certificate. If no server is reachable from here, `demanded` decides: `Some(true)`
@@ -48,7 +48,7 @@ fn conclude(name: &str, statuses: &[(&String, Result<u16, String>)], demanded: O
             Status::Warning,
             "the settings require no client certificate: any client with network access can call the webhooks".to_owned(),
         )),
-        (true, 0, None) => check(Status::Unknown, "no server is reachable from here, or none answered as a webhook".to_owned()),
+        (true, 0, None) => check(Status::Unknown, "no server is reachable from here, or none responded as a webhook".to_owned()),
     }
 }
 

@@ -65,7 +65,7 @@ async fn missing(client: &Client, namespace: &str) -> Vec<Unread> {
         (namespaces.list_metadata(&first).await.err(), "list and watch namespaces".to_owned()),
     ]);
     match auditors.list_metadata(&first).await {
-        // The resource is not defined. For an undefined group the API server answers in plain text instead of a
+        // The resource is not defined. For an undefined group the API server responds in plain text instead of a
         // `Status`.
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         other => results.push((other.err(), format!("list and watch {CRD_NAME}"))),

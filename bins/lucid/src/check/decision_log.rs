@@ -19,7 +19,7 @@ pub(super) async fn check(endpoint: &Endpoint, wanted: bool) -> Check {
     conclude(&endpoint.name, &answers, wanted)
 }
 
-/// Status and body of a replica's answer.
+/// Status and body of a replica's response.
 type Answer = Result<(u16, String), String>;
 
 fn conclude(name: &str, answers: &[(&String, Answer)], wanted: bool) -> Check {

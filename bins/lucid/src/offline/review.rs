@@ -65,7 +65,7 @@ pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result
     Ok(answer["response"]["allowed"] == true)
 }
 
-/// Answers as `/mutate` does, without recording the decision.
+/// Responds as `/mutate` does, without recording the decision.
 fn answer(planner: &Planner, request: &AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
     let namespace = request.namespace.as_deref().unwrap_or_default();
     let mut context = planner.namespace(namespace);

@@ -11,7 +11,7 @@ const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": 
     {"name": "web", "image": "example.com/web:1"},
     {"name": "lucid-toxicity-auditor", "image": "ghcr.io/lucid/lucid-toxicity-auditor:latest"}]}}"#;
 const PLAIN: &str = r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "web", "image": "example.com/web:1"}]}}"#;
-/// Options that refuse only images, which nobody notarizes.
+/// Options that refuse images that are not notarized, and nothing else.
 const STRICT: [&str; 4] = [
     "--strict-notarization",
     "--admission-mode=enforce",

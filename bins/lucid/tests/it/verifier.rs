@@ -14,7 +14,7 @@ use crate::program::run_command;
 const DIGEST: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 const OTHER: &str = "sha256:d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35";
 
-/// Maximum duration of a review while the Verifier does not answer. Its own deadline is 10 s.
+/// Maximum duration of a review while the Verifier does not respond. Its own deadline is 10 s.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 type Fault = fn(&mut TcpStream, usize);
@@ -137,7 +137,7 @@ fn the_allowlist_and_the_token_are_used() {
     let (code, output, _) = review(&["--strict-notarization", &other]);
     assert!(code == 1 && output.contains("it is not on the allowlist, and no Verifier"), "{output}");
 
-    // Answers requests with the token, and closes other connections.
+    // Responds to requests with the token, and closes other connections.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("--verifier-url=http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {

@@ -275,7 +275,7 @@ mod tests {
         let heard = || watches.lock().values().next().unwrap().heard;
         let bookmark = heard();
         assert!(bookmark > begin);
-        // A connection error is no sign of life.
+        // A connection error is not a sign of life.
         sender.unbounded_send(Err("timed out".into())).unwrap();
         assert!(response.body_mut().frame().await.unwrap().is_err());
         drop(response);

@@ -135,7 +135,7 @@ impl Queue {
         let place = state.waiting.iter().position(|item| item.number() == Some(pending.number));
         match place {
             Some(place) => drop(state.waiting.remove(place)),
-            // Needs no permit: there is at most one of these per record of a group.
+            // Does not need a permit: there is at most one of these per record of a group.
             None => state.waiting.push_back(Item::Superseding(pending, decision)),
         }
         drop(state);

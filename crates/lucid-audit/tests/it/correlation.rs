@@ -305,7 +305,7 @@ async fn missing_records_are_drift_unless_pruned() {
     assert_eq!(brief(&correlator.finish(Timestamp::now())), [format!("rewritten {}", tally.pruned)]);
     let (drifts, _) = recorded.correlate();
     assert!(drifts.iter().any(|drift| drift.starts_with(&format!("gap {}", tally.pruned))), "{drifts:?}");
-    // Nor may anybody else say so.
+    // Nor may any other record state it.
     let other = SigningKey::generate(ORIGIN).unwrap();
     let note = fs::read_to_string(recorded.path().join("minimum")).unwrap();
     let (text, _) = note.split_once("\n\n").unwrap();

@@ -89,7 +89,7 @@ impl Syntax {
 fn are_valid_escapes(text: &str) -> bool {
     let mut after = 0;
     memchr_iter(b'\\', text.as_bytes()).all(|at| {
-        // The second backslash of a pair begins no escape.
+        // The second backslash of a pair does not begin an escape.
         if at < after {
             return true;
         }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::json::{Document, Kind, Node};
 
-/// Data of the server-sent event after the last one, which is no JSON.
+/// Data of the server-sent event after the last one, which is not JSON.
 pub(crate) const DONE: &str = "[DONE]";
 
 pub(super) static CHAT: Protocol = Protocol {

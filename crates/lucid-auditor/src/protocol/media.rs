@@ -1,4 +1,4 @@
-//! Content that is no text: images, sound, video, files, token ids.
+//! Content that is not text: images, sound, video, files, token ids.
 
 use std::{borrow::Cow, collections::HashSet, sync::LazyLock};
 
@@ -111,7 +111,7 @@ fn short_value<'a>(document: &Document<'a>, node: usize) -> Cow<'a, str> {
     }
 }
 
-/// Returns `true` if the path of a node ends so.
+/// Returns `true` if the path of a node ends with this pattern.
 fn ends(document: &Document<'_>, node: usize, pattern: &str) -> bool {
     let mut at = Some(node);
     pattern.rsplit('/').all(|step| {
@@ -127,7 +127,7 @@ fn ends(document: &Document<'_>, node: usize, pattern: &str) -> bool {
     })
 }
 
-/// Returns the place of token ids in a request. Without the model's tokenizer they are no text.
+/// Returns the place of token ids in a request. Without the model's tokenizer they are not text.
 fn token_ids(document: &Document<'_>) -> Option<String> {
     let is_known = |name: &str| PROTOCOLS.iter().any(|it| it.media.tokens.contains(&name));
     let is_number = |start: char| start == '-' || start.is_ascii_digit();

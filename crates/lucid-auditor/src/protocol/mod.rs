@@ -1,6 +1,6 @@
 //! Protocols of model servers. Each is one value in a file of its own, and nothing else in the crate names a member of one.
 //!
-//! A protocol that is recognized wrongly hides no text: strings that no rule names are judged as well. What is true of a member
+//! A wrongly recognized protocol does not hide text: strings that no rule names are judged as well. What is true of a member
 //! of one protocol, such as that it holds an image, counts in all of them, because callers choose path and body.
 
 mod anthropic;
@@ -83,7 +83,7 @@ pub(crate) struct Protocol {
     pub(crate) element: (&'static str, &'static str, &'static str),
     /// Parts of an answer continue each other, wherever they are in their array.
     pub(crate) joins_elements: bool,
-    /// What an event means for the texts of its stream.
+    /// Meaning of an event for the texts of its stream.
     pub(crate) effect: fn(&Document<'_>) -> Effect,
     /// First byte of a JSON answer that is a stream: the elements of its first array are events.
     pub(crate) elements: Option<u8>,
@@ -100,7 +100,7 @@ pub(crate) struct Protocol {
     media: media::Media,
     /// Returns status and body of a refusal.
     pub(crate) refusal: fn(&Refusal<'_>) -> (StatusCode, Value),
-    /// Returns the state of a stream of which nothing is sent.
+    /// Returns the state of a stream before anything is sent.
     pub(crate) sent: fn() -> Box<dyn Sent>,
     /// The state depends on the texts.
     pub(crate) keeps_texts: bool,
@@ -211,7 +211,7 @@ pub(crate) fn role<'a>(document: &Document<'a>, message: usize, node: usize) -> 
     (role.len() <= MAX_NAME).then_some(role)
 }
 
-/// What an event means for the texts of its stream.
+/// Meaning of an event for the texts of its stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,
@@ -223,7 +223,7 @@ pub(crate) enum Effect {
     EndsAll,
 }
 
-/// What of a stream was sent, as far as its early end depends on it.
+/// Part of a stream that was sent, as far as its early end depends on it.
 pub(crate) trait Sent: fmt::Debug + Send {
     /// Notes an event.
     fn note(&mut self, _event: &Document<'_>) {}
@@ -232,7 +232,7 @@ pub(crate) trait Sent: fmt::Debug + Send {
     fn end(&self, refusal: &Refusal<'_>) -> Vec<Event>;
 }
 
-/// A protocol without early end.
+/// A protocol without an early end.
 #[derive(Debug)]
 struct NoEnd;
 
@@ -318,7 +318,7 @@ static MEMBERS: LazyLock<HashMap<&'static str, Member>> = LazyLock::new(|| {
     members
 });
 
-/// Returns `true` for the name of a member of a protocol, which is no text.
+/// Returns `true` for the name of a member of a protocol, which is not text.
 pub(crate) fn is_name(name: &str) -> bool {
     MEMBERS.contains_key(name)
 }

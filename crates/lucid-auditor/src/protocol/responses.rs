@@ -103,7 +103,7 @@ pub(super) static RESPONSES: Protocol = Protocol {
 
 #[derive(Debug, Default)]
 struct Response {
-    /// Of the event `response.created`.
+    /// Id in the event `response.created`.
     response: Option<Value>,
     next_number: u64,
     /// Items that have ended.
@@ -250,7 +250,7 @@ fn with(event: &Value, kind: &str, name: &str, value: Value) -> Value {
     other.into()
 }
 
-/// Returns a response of which nothing is known, with the members that clients require.
+/// Returns a response about which nothing is known, with the members that clients require.
 fn unknown() -> Value {
     json!({
         "id": "resp_refused",

@@ -23,7 +23,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use crate::protocols::{CARD, both};
 use crate::{auditor_with, client, serve, within};
 
-/// Where an encoder writes.
+/// Output of an encoder.
 #[derive(Clone, Default)]
 struct Output(Arc<Mutex<Vec<u8>>>);
 
@@ -163,7 +163,7 @@ async fn encoded_requests_are_judged_and_forwarded_plainly() {
                 let (status, _, body) = post(address, "/", &name, encoded(codings, masked).await).await;
                 assert_eq!((status, text(&body)), (200, r#"{"prompt":"my card is <CARD>."}"#.to_owned()));
             } else {
-                assert_eq!(status, 422, "{codings}: the answer is no text");
+                assert_eq!(status, 422, "{codings}: the answer is not text");
             }
             let denied = json!({"prompt": "the secret word"}).to_string();
             let denied = encoded(codings, denied).await;

@@ -107,7 +107,7 @@ async fn cors_headers_are_on_refusals_of_answers_and_later_auditors() {
         let refused = exchange(first, Method::POST, Some(APP), text).await;
         assert_eq!(refused, (403, expected(APP)), "{text}");
     }
-    // Of an answer, without an earlier one.
+    // Headers of an answer, without an earlier one.
     let model = Router::new().fallback(|| async {
         let headers =
             [("access-control-allow-origin", APP), ("vary", "Origin"), ("content-type", "image/png")];

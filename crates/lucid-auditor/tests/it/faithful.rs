@@ -1,4 +1,4 @@
-//! Content that is nobody's to change, and refusals that clients understand.
+//! Content that must not change, and refusals that clients understand.
 
 use axum::{Router, body::Bytes, http::HeaderMap};
 use serde_json::{Value, json};

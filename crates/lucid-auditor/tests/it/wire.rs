@@ -331,7 +331,7 @@ async fn upgrades_and_tunnels_are_refused() {
     let answer = exchange(first, tunnel.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
 
-    // A model that changes the protocol all the same.
+    // A model that changes the protocol without a request.
     let rude =
         saying("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhi")
             .await;

@@ -36,7 +36,7 @@ const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(30);
 
 /// Delay before a starting replica becomes ready if it had to publish the bundle itself: API servers need
-/// time to observe it. No target held a bundle before, so waiting fails no calls.
+/// time to observe it. No target held a bundle before, so no call can fail while it waits.
 const FIRST_SETTLE: Duration = Duration::from_secs(2);
 
 /// As [`FIRST_SETTLE`], if callers already trusted some CA. Calls may go to other replicas meanwhile. Shorter

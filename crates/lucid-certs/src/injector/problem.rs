@@ -52,7 +52,7 @@ impl Problem {
     }
 
     pub(super) fn timed_out(after: Duration) -> Self {
-        let problem = format!("the API server did not answer within {} s", after.as_secs());
+        let problem = format!("the API server did not respond within {} s", after.as_secs());
         Self { reason: "CANotInjected", problem, is_transient: true, is_actionable: false }
     }
 }

@@ -249,7 +249,7 @@ fn an_unrecorded_issuer_is_recorded() {
     let unknown = Shared::new(signer);
     for (shared, step) in [
         (unknown.clone(), Step::RecordIssuer(issuer)),
-        // `next` is no record of use, because it can be replaced.
+        // `next` does not record use, because it can be replaced.
         (Shared { next: Some(issuer), ..unknown.clone() }, Step::RecordIssuer(issuer)),
         (Shared::new(issuer), Step::None),
         (Shared { previous: previous(issuer, now + DAY), ..unknown.clone() }, Step::None),

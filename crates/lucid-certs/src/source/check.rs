@@ -48,7 +48,7 @@ fn check_names(certificate: &ServingCertificate, names: &ServingNames) -> Result
         return Ok(());
     }
     let found = match subject_alternative_names(certificate.certificate()) {
-        names if names.is_empty() => "no name at all (a common name does not count)".to_owned(),
+        names if names.is_empty() => "no name (common names are not verified)".to_owned(),
         names => some_of(names.iter().map(|name| name.escape_debug())),
     };
     let fingerprint = certificate.fingerprint();
@@ -172,7 +172,7 @@ mod tests {
         let error = verdict(&with_hosts, &[svc]).unwrap_err();
         assert!(error.to_string().contains("is not for example.com, 127.0.0.1: it is for"), "{error}");
         let error = verdict(&names(), &[]).unwrap_err();
-        assert!(error.to_string().contains("no name at all"), "{error}");
+        assert!(error.to_string().contains("it is for no name"), "{error}");
     }
 
     #[test]

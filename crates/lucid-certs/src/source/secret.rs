@@ -121,7 +121,7 @@ impl SecretSource {
                 let error = lucid_text::with_causes(&error);
                 format!("failed to read {place}, for which get, list and watch are needed: {error}")
             }
-            Err(_) => format!("failed to read {place}: the API server did not answer within {TIMEOUT:?}"),
+            Err(_) => format!("failed to read {place}: the API server did not respond within {TIMEOUT:?}"),
         };
         if self.digest.is_none() {
             self.found = Err(SourceError::new(Reason::Unreadable, problem));

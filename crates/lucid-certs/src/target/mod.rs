@@ -108,7 +108,7 @@ pub enum TargetError {
         problem: String,
     },
     /// The API server did not respond in time.
-    #[snafu(display("failed to {action} {target}: no answer within {timeout:?}"))]
+    #[snafu(display("failed to {action} {target}: no response within {timeout:?}"))]
     TimedOut {
         /// `get` or `write`.
         action: &'static str,

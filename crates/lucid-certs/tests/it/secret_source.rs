@@ -166,7 +166,7 @@ async fn other_changes_are_ignored(client: &Client, secrets: &Api<Secret>) {
     }
     // These events arrive within milliseconds.
     let changed = timeout(Duration::from_millis(500), source.source.changed()).await;
-    assert!(changed.is_err(), "a label is no change");
+    assert!(changed.is_err(), "a label is not a change");
     put(secrets, "labelled", second.files()).await;
     source.offers(second.fingerprint).await;
 }

@@ -38,7 +38,7 @@ enum Network {
     },
     Roberta(xlm_roberta::XLMRobertaForSequenceClassification),
     Deberta(Box<debertav2::DebertaV2SeqClassificationModel>),
-    // Not the classifier of candle, which returns no logits.
+    // Not candle's own classifier, which does not return logits.
     ModernBert {
         model: modernbert::ModernBert,
         is_mean: bool,
@@ -212,7 +212,7 @@ impl Network {
     fn logits(&self, ids: &[u32], types: &[u32]) -> candle_core::Result<Vec<f32>> {
         let ids = Tensor::new(ids, &Device::Cpu)?.unsqueeze(0)?;
         let types = Tensor::new(types, &Device::Cpu)?.unsqueeze(0)?;
-        // One window at a time needs no padding.
+        // A single window does not need padding.
         let mask = ids.ones_like()?;
         let first = |states: Tensor| states.narrow(1, 0, 1)?.squeeze(1)?.contiguous();
         let logits = match self {

@@ -60,7 +60,7 @@ pub struct HttpOptions {
     /// as their finding, otherwise `mask`.
     #[serde(default)]
     pub action: Option<Action>,
-    /// Time for an answer, including retries. Default: `2s`. It should be less than the judge's timeout: the circuit breaker
+    /// Timeout of a response, including retries. Default: `2s`. It should be less than the judge's timeout: the circuit breaker
     /// does not see a request that the judge's timeout cancels.
     #[serde(
         default = "default_timeout",
@@ -111,7 +111,7 @@ impl fmt::Debug for HttpOptions {
     }
 }
 
-/// A service gave no verdict.
+/// A service did not return a verdict.
 #[derive(Debug, Snafu)]
 enum RequestError {
     #[snafu(display("requests to {origin} are paused after repeated failures (circuit breaker open)"))]

@@ -85,7 +85,7 @@ fn is_plausible(address: &[u8]) -> bool {
                     && matches!(first[1].to_ascii_lowercase(), b'c'..=b'f'))
 }
 
-/// Returns `true` for loopback, unspecified and broadcast addresses, which belong to nobody.
+/// Returns `true` for loopback, unspecified and broadcast addresses, which do not belong to anyone.
 pub(super) fn is_special(address: &[u8]) -> bool {
     address.starts_with(b"127.") || matches!(address, b"0.0.0.0" | b"255.255.255.255" | b"::1")
 }

@@ -1,4 +1,4 @@
-//! Attacks by users who may write pods and avoid auditors, while no webhook answers.
+//! Attacks by users who may write pods and avoid auditors, while no webhook responds.
 
 use http::Method;
 use lucid_e2e::{Reply, ask};
@@ -206,7 +206,7 @@ pub(super) async fn running_pods_keep_their_chain(cluster: &Cluster) {
         "env": [{"name": "LUCID_AUDITOR_ID", "value": "lucid-injection-auditor"}]});
     let (init, containers) = ("initContainers", "containers");
     let image = |list: &str, name: &str| json!({"spec": {list: [{"name": name, "image": evil}]}});
-    let none_of_theirs = "an image that is none of theirs";
+    let other_repository = "an image of another repository";
     for secured in ["true", "false"] {
         let labels = json!({"lucid.io/secured": secured});
         let metadata =
@@ -215,14 +215,14 @@ pub(super) async fn running_pods_keep_their_chain(cluster: &Cluster) {
             assert_eq!(send(cluster, Method::PATCH, name, &metadata).await.status, 200);
             let ephemeral = format!("{name}/ephemeralcontainers");
             for (what, path, patch, part) in [
-                ("auditor", name, image(list, "lucid-toxicity-auditor"), none_of_theirs),
+                ("auditor", name, image(list, "lucid-toxicity-auditor"), other_repository),
                 // Init containers run again when the sandbox is recreated.
-                ("init", name, image(init, "lucid-init"), none_of_theirs),
+                ("init", name, image(init, "lucid-init"), other_repository),
                 (
                     "ephemeral",
                     &*ephemeral,
                     json!({"spec": {"ephemeralContainers": [as_auditor]}}),
-                    none_of_theirs,
+                    other_repository,
                 ),
                 // A list that is not checked to its end could hide later entries.
                 (
@@ -268,7 +268,7 @@ pub(super) async fn large_pods_keep_their_chain(cluster: &Cluster) {
     assert_eq!(send(cluster, Method::PATCH, "big", &unlabel).await.status, 200);
     let evil = json!({"name": "lucid-toxicity-auditor", "image": "example.com/evil:1"});
     let reply = send(cluster, Method::PATCH, "big", &json!({"spec": {"containers": [evil]}})).await;
-    stopped("auditor", &reply, "an image that is none of theirs");
+    stopped("auditor", &reply, "an image of another repository");
 }
 
 /// The policy denies pods that it cannot evaluate, so these must need no evaluation.

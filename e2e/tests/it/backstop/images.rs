@@ -40,13 +40,13 @@ async fn strict_notarization_needs_digests_of_known_images() {
         |name: &str, image: &str| json!({"spec": {"ephemeralContainers": [{"name": name, "image": image}]}});
     let other = format!("example.com/good@sha256:{}", "2".repeat(64));
     let foreign = format!("example.com/model@sha256:{}", "2".repeat(64));
-    let none_of_theirs = "auditor containers with an image that is none of theirs: good";
+    let other_repository = "auditor containers with an image of another repository: good";
     for secured in ["true", "false"] {
         // Removing the label first does not help.
         let label = json!({"metadata": {"labels": {"lucid.io/secured": secured}}});
         assert_eq!(change("web", label).await.status, 200);
         refused(&change("web", image("good", "example.com/good:2")).await, &[unpinned, "good"]);
-        refused(&change("web", image("good", &foreign)).await, &[none_of_theirs]);
+        refused(&change("web", image("good", &foreign)).await, &[other_repository]);
         refused(
             &change("web/ephemeralcontainers", ephemeral("e", "example.com/good:2")).await,
             &[unpinned, "e"],

@@ -159,10 +159,10 @@ async fn pods_need_their_chain_while_every_webhook_is_down() {
     refused(&answer, &["does not have its chain", "found none", "may be down", "lucid check"]);
     refused(&dry_run(&cluster, "shop", &secured("web")).await, &["does not have its chain"]);
     let answer = create(&cluster, "shop", &annotated("web", "toxicity, injection")).await;
-    refused(&answer, &["wanted toxicity, injection;"]);
+    refused(&answer, &["expected toxicity, injection;"]);
     for nonsense in ["", "nonsense", ",", "toxicity,nonsense"] {
         let answer = create(&cluster, "shop", &annotated("web", nonsense)).await;
-        refused(&answer, &["wanted at least one auditor"]);
+        refused(&answer, &["expected at least one auditor"]);
     }
     let plain =
         create(&cluster, "shop", &pod("plain", json!({"lucid.io/secured": "false"}), json!({}))).await;

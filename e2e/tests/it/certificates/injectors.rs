@@ -18,7 +18,7 @@ const FROM_CERTIFICATE: &str = "cert-manager.io/inject-ca-from";
 const FROM_API_SERVER: &str = "cert-manager.io/inject-apiserver-ca";
 const ALLOWED: &str = "cert-manager.io/allow-direct-injection";
 
-/// Content that is no certificate.
+/// Content that is not a certificate.
 const GARBAGE: &str = "garbage";
 
 /// Objects with the same annotations, one of each kind.

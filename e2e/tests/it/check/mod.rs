@@ -176,7 +176,7 @@ async fn pods_without_their_chain_have_a_reason_and_an_action() {
     }
     assert_eq!(groups.len(), 4, "{:#}", checked.report);
 
-    // The webhook no longer answers, and Ignore admits pods.
+    // The webhook no longer responds, and Ignore admits pods.
     drop(ignoring);
     let validating: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
         Api::all(cluster.client());

@@ -1,4 +1,4 @@
-//! Lucid on a real node, installed by its chart: pods run, and callers get the answers that the chain permits.
+//! Lucid on a real node, installed by its chart: pods run, and callers get the responses that the chain permits.
 
 mod chain;
 mod hardening;
@@ -129,7 +129,7 @@ fn busybox(site: &Installation, namespace: &str, pod: &str, container: &str, arg
     site.kubectl_says(&all)
 }
 
-/// Requests this URL from a container of a pod. Without an answer, the object contains the error.
+/// Requests this URL from a container of a pod. Without a response, the object contains the error.
 fn wget(site: &Installation, namespace: &str, pod: &str, container: &str, url: &str) -> Value {
     // Debian's busybox crashes on the option `-T` of wget.
     let wget = ["timeout", "10", "/busybox", "wget", "-q", "-O", "-", url];

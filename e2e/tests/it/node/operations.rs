@@ -122,7 +122,7 @@ fn names(pods: &[Pod]) -> BTreeSet<String> {
     pods.iter().map(ResourceExt::name_any).collect()
 }
 
-/// Waits until the operator has this many pods and all are ready. Terminating pods are gone then, as they still answer until
+/// Waits until the operator has this many pods and all are ready. Terminating pods are gone then, as they respond until
 /// their end.
 async fn operators(site: &Installation, count: usize) -> Vec<Pod> {
     site.kubectl(&["-n", NAMESPACE, "rollout", "status", "deployment/lucid-operator", "--timeout=180s"])

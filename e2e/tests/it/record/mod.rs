@@ -59,7 +59,7 @@ async fn authorities(cluster: &Cluster, registration: &str) -> String {
     path.display().to_string()
 }
 
-/// Answer of `/audit/status`.
+/// Response of `/audit/status`.
 async fn status(operator: &Operator, ca: &str) -> Value {
     let request = client_of(&fs::read(ca).unwrap()).get(format!("{}/audit/status", operator.url()));
     request.bearer_auth(TOKEN).send().await.unwrap().json().await.unwrap()

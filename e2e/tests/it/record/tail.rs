@@ -67,6 +67,6 @@ async fn decisions_are_printed_once_and_across_restarts() {
     let status = process.terminate(PATIENCE);
     assert!(status.is_some_and(|status| status.success()), "{status:?}");
     let printed = read(&printed);
-    assert_eq!(printed.matches("another process answers").count(), 1, "{printed}");
-    assert!(printed.contains("to its end was not seen"), "{printed}");
+    assert_eq!(printed.matches("another process responds").count(), 1, "{printed}");
+    assert!(printed.contains("to its end were not seen"), "{printed}");
 }

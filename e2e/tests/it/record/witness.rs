@@ -169,7 +169,7 @@ async fn logs_are_cosigned_and_rollbacks_are_detected() {
     assert_eq!(status(&operator, &ca).await["log"]["cosigned"], 6);
     assert_eq!(metric(&operator, "lucid_audit_cosigned_size ").await, 6);
     let (code, said) = run(&[&cosign[..], &["--ask", &one_url], &hand_over[..2], &hand_over[4..]].concat());
-    assert!(code == 1 && said.contains("answered 401"), "{said}");
+    assert!(code == 1 && said.contains("responded with 401"), "{said}");
     let earlier = cluster.folder().join("earlier");
     copy(&log, &earlier);
 

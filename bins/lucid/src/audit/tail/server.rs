@@ -139,7 +139,7 @@ impl Server<'_> {
                 None => self.first_page().await,
             };
             match page {
-                // The process restarted, or another replica answers.
+                // The process restarted, or another replica responds.
                 Err(error) if self.cursor.is_some() && is_gone(&*error) => {
                     self.cursor = None;
                 }
@@ -180,7 +180,7 @@ impl Server<'_> {
             };
             tracing::warn!(
                 replica = page.replica,
-                "another process answers: what the one before decided from {} to its end was not seen{gone}",
+                "another process responds: decisions of the previous one from {} to its end were not seen{gone}",
                 self.answered
             );
         }
@@ -234,7 +234,7 @@ impl Server<'_> {
         }
         let parsed = serde_json::from_str(&text);
         parsed
-            .map_err(|error| format!("{} did not answer with a page of decisions: {error}", self.url).into())
+            .map_err(|error| format!("{} did not respond with a page of decisions: {error}", self.url).into())
     }
 }
 

@@ -172,7 +172,7 @@ impl Backstop {
         ])
     }
 
-    /// Returns the RE2 pattern of tickets. An empty one matches no ticket.
+    /// Returns the RE2 pattern of tickets. An empty one does not match any ticket.
     fn tickets(&self) -> Result<String> {
         let tickets = self.break_glass.as_ref().map(|args| &args.break_glass_pattern);
         match tickets.and_then(Tickets::pattern) {

@@ -39,7 +39,7 @@ fn write(hir: &Hir, most: u32, out: &mut String) -> Result<()> {
             let ascii = ranges.into_iter().filter(|(start, _)| *start <= 0x7f);
             let ascii: String =
                 ascii.map(|(start, end)| format!("\\x{start:02x}-\\x{:02x}", end.min(0x7f))).collect();
-            // A class that matches no character.
+            // A class that does not match any character.
             let none = || "^\\x{0}-\\x{10ffff}".to_owned();
             out.push_str(&format!("[{}]", if ascii.is_empty() { none() } else { ascii }));
         }

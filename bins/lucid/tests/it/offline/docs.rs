@@ -1,4 +1,4 @@
-//! The page of the commands: what it says is what happens.
+//! The page of the commands: its output is compared with that of the commands.
 
 use std::path::Path;
 use std::process::Command;

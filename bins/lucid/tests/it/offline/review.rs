@@ -1,4 +1,4 @@
-//! Answers to reviews.
+//! Responses to reviews.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

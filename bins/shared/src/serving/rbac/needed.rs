@@ -127,7 +127,7 @@ impl Needs<'_> {
         } else {
             Need::useful(
                 configuration(&["get", "list", "watch", "delete"]),
-                "an earlier registration is not removed, and pods are denied when its webhook does not answer",
+                "an earlier registration is not removed, and pods are denied when its webhook does not respond",
             )
         });
         needs

@@ -399,7 +399,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("a URI with an invalid escape", Rejected("subjectAltName"), ALL, |it| {
             it.set_names(&[&der(0x86, b"https://a/%zz")]);
         }),
-        ("a URI with a port that is no number", Rejected("subjectAltName"), ALL, |it| {
+        ("a URI with a port that is not a number", Rejected("subjectAltName"), ALL, |it| {
             it.set_names(&[&der(0x86, b"https://a:b/")]);
         }),
         ("a URI whose host ends with a dot", Rejected("subjectAltName"), ALL, |it| {
