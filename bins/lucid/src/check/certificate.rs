@@ -13,10 +13,8 @@ use super::report::{Check, Status};
 const CHECK: &str = "certificate";
 /// Remaining validity below which a certificate is reported, as in the alerts.
 const SOON: Duration = Duration::from_hours(7 * 24);
-/// Maximum number of servers of a Service to connect to.
 const MAX_SERVERS: usize = 20;
 
-/// Connects to each server of the webhook.
 pub(super) async fn check(registered: &RegisteredWebhook, endpoint: &Endpoint) -> Check {
     let now = SystemTime::now();
     let check = |status, found: String| Check::new(CHECK, status, found).of(&registered.object);

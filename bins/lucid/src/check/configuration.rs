@@ -15,7 +15,6 @@ use lucid_webhook::Readiness;
 use super::report::{Check, Unread};
 
 const CHECK: &str = "configuration";
-/// Timeout of the initial synchronization.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns the configuration and the problems found. The configuration is `None` if a part of it cannot be read.
@@ -73,7 +72,6 @@ async fn missing(client: &Client, namespace: &str) -> Vec<Unread> {
     results.into_iter().filter_map(|(error, permission)| Some(Unread::of(&error?, permission))).collect()
 }
 
-/// Reports unusable content of ConfigMaps and Auditors.
 pub(super) async fn check(
     cluster: &ClusterConfiguration,
     own: &str,

@@ -24,12 +24,9 @@ use url::Url;
 use super::report::{Check, Unread};
 
 const CHECK: &str = "endpoints";
-/// Timeout of a call, including connection and handshake.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum length of the response that is read, in bytes.
 const RESPONSE_BYTES: u64 = 1024;
 
-/// Endpoint at which the API server calls a webhook.
 pub(super) struct Endpoint {
     /// Server name that the certificate must match.
     pub(super) name: String,
@@ -41,7 +38,6 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Resolves a `clientConfig`.
     pub(super) async fn of(client: &Client, client_config: &Value) -> Self {
         let service = &client_config["service"];
         match (service["namespace"].as_str(), service["name"].as_str()) {
@@ -61,7 +57,6 @@ impl Endpoint {
     }
 }
 
-/// Returns the name, address and path.
 fn of_url(url: &str) -> Option<(String, String, String)> {
     let url: Url = url.parse().ok()?;
     let host = url.host_str()?;

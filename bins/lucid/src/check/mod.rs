@@ -69,11 +69,6 @@ enum Format {
 }
 
 /// Runs all checks and prints the report. Returns `true` if no check failed.
-///
-/// # Errors
-///
-/// Returns an error if the API server cannot be reached, the options contradict each other, or the output cannot be
-/// written.
 pub(crate) async fn check(args: &CheckArgs, out: &mut impl Write) -> Result<bool> {
     let client = args.cluster.client().await?;
     let report = run(&client, args).await?;

@@ -15,7 +15,6 @@ use super::report::{Check, Unread};
 
 const CHECK: &str = "selectors";
 const PAGE: u32 = 500;
-/// Maximum number of selected namespaces to list.
 const SHOWN: usize = 10;
 
 pub(super) struct Namespace {
@@ -30,7 +29,6 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    /// Returns `true` if its pods are audited.
     pub(super) fn is_audited(&self) -> bool {
         self.is_selected && self.is_covered
     }

@@ -7,7 +7,6 @@ use super::report::{Check, Status, Unread};
 
 const CHECK: &str = "permissions";
 
-/// Reviews the permissions of the ServiceAccount `account`, which a program with these needs runs as.
 pub(super) async fn check(client: &Client, account: &str, needs: Needs<'_>) -> Vec<Check> {
     let namespace = &needs.serving.namespace;
     let object = format!("ServiceAccount {namespace}/{account}");

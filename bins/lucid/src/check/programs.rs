@@ -8,10 +8,8 @@ use lucid_shared::serving::{NAME_LABEL, OPERATOR, Program, VALIDATOR};
 use super::report::{Check, Unread};
 use crate::workload::{Kind, Workload, parse};
 
-/// Options and state of a deployed program.
 pub(super) struct Deployed<A> {
     pub(super) args: A,
-    /// `true` if a Deployment or StatefulSet was found.
     pub(super) is_deployed: bool,
     /// ServiceAccount of its pods. `None` if `args` are assumed, because no Deployment or StatefulSet has them.
     pub(super) account: Option<String>,
@@ -19,10 +17,6 @@ pub(super) struct Deployed<A> {
 }
 
 /// Reads the options of the operator and of a separate validator. Without a Deployment or StatefulSet, `own` applies.
-///
-/// # Errors
-///
-/// Returns an error if the defaults contradict each other.
 pub(super) async fn read(
     client: &Client,
     namespace: &str,

@@ -23,7 +23,6 @@ const ACTION: &str = "set `resources` of its `defaults` or entries in auditors.y
 
 type Quantities = BTreeMap<String, Quantity>;
 
-/// An injected container.
 #[derive(Clone, Debug)]
 struct Container {
     name: String,
@@ -31,7 +30,6 @@ struct Container {
     limits: Quantities,
 }
 
-/// The containers that injection adds to each pod of a namespace.
 #[derive(Clone, Debug)]
 struct Chain {
     auditors: Vec<Container>,
@@ -40,7 +38,6 @@ struct Chain {
     is_native: bool,
 }
 
-/// A problem, with its severity.
 type Problem = (Status, String);
 
 pub(super) async fn check(
@@ -204,7 +201,6 @@ fn quantities(written: Option<&BTreeMap<String, Written>>) -> Quantities {
     all.filter_map(|(name, quantity)| Some((name.clone(), Quantity::parse(&quantity.0)?))).collect()
 }
 
-/// Applies the rules of a ResourceQuota.
 fn quota_problems(quota: &ResourceQuotaSpec, chain: &Chain) -> Vec<Problem> {
     // Other scopes select some pods only; pods with auditors always have requests.
     let is_general = |scope: &String| matches!(scope.as_str(), "NotBestEffort" | "NotTerminating");
@@ -241,7 +237,6 @@ fn quota_problems(quota: &ResourceQuotaSpec, chain: &Chain) -> Vec<Problem> {
     problems
 }
 
-/// Applies the rules of a LimitRange.
 fn range_problems(range: &LimitRangeSpec, chain: &Chain) -> Vec<Problem> {
     range.limits.iter().flat_map(|item| item_problems(item, chain)).collect()
 }

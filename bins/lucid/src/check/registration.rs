@@ -22,7 +22,6 @@ const CONFIGURABLE: [&str; 5] =
 const OFF: &str = "LUCID_VALIDATE";
 const OFF_WORKLOADS: &str = "--validate-workloads, or LUCID_VALIDATE,";
 
-/// One of Lucid's webhooks as the API server knows it.
 #[derive(Clone, Debug)]
 pub(super) struct RegisteredWebhook {
     pub(super) configuration: String,
@@ -51,7 +50,6 @@ pub(super) fn selector(of: &Value) -> Selector {
     Selector::try_from(selector).unwrap_or_default()
 }
 
-/// Lucid's registered webhooks.
 pub(super) struct RegisteredWebhooks {
     /// All mutating configurations, including those of third parties.
     pub(super) configurations: Result<Vec<DynamicObject>, Unread>,
@@ -117,7 +115,6 @@ impl RegisteredWebhooks {
         Self { configurations: mutating, webhooks, checks }
     }
 
-    /// Returns the mutating webhook.
     pub(super) fn mutating(&self) -> Option<&RegisteredWebhook> {
         self.webhooks.iter().find(|it| it.name == MUTATE_NAME)
     }
@@ -158,7 +155,6 @@ fn of_operator(args: &OperatorArgs, labels: &[String]) -> Vec<Value> {
     wanted
 }
 
-/// Webhooks that a separate validator registers with these options.
 fn of_validator(args: &ServeArgs, labels: &[String]) -> Vec<Value> {
     let registrations = args.registrations().with_validated_labels(labels);
     let configurations = registrations.configurations(&args.serving.configurations(VALIDATOR));
@@ -170,7 +166,6 @@ fn webhooks(configuration: &impl Serialize) -> Vec<Value> {
     configuration["webhooks"].as_array().cloned().unwrap_or_default()
 }
 
-/// Reports a webhook that `program` should have registered.
 fn missing(name: &'static str, program: Program) -> Check {
     let (status, loss) = match name {
         MUTATE_NAME => (Status::Failed, "no pod gets a chain"),
@@ -182,7 +177,6 @@ fn missing(name: &'static str, program: Program) -> Check {
         .action(format!("start {}, which registers it, and see its log", program.name))
 }
 
-/// Compares a webhook of `program` with its expected registration.
 fn compare(
     registered: &RegisteredWebhook,
     program: Program,

@@ -34,13 +34,11 @@ pub(crate) struct Check {
     pub(crate) object: Option<String>,
     pub(crate) status: Status,
     pub(crate) found: String,
-    /// Suggested action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) action: Option<String>,
     /// Missing RBAC permission, such as `list pods`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missing_permission: Option<String>,
-    /// Affected pods.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) pods: Vec<PodGroup>,
 }
@@ -82,7 +80,6 @@ impl Check {
         Self { action: Some(action.into()), ..self }
     }
 
-    /// Reports an object that could not be read.
     pub(crate) fn unread(check: &'static str, unread: &Unread) -> Self {
         let unknown = Self::unknown(check, &unread.why);
         match &unread.permission {
@@ -104,15 +101,12 @@ pub(crate) struct PodGroup {
     pub(crate) namespace: String,
     /// Owner in kubectl syntax, such as `deployment/web`; empty for pods without one.
     pub(crate) owner: String,
-    /// Number of pods.
     pub(crate) pods: u64,
-    /// Name of one of the pods.
     pub(crate) example: String,
     pub(crate) reason: String,
     pub(crate) action: String,
 }
 
-/// Reason for a failed read.
 #[derive(Clone, Debug)]
 pub(crate) struct Unread {
     pub(crate) why: String,
@@ -120,7 +114,6 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// Converts the error of a request that needed `permission`.
     pub(crate) fn of(error: &kube::Error, permission: impl Into<String>) -> Self {
         let permission = permission.into();
         match error {
@@ -137,7 +130,6 @@ impl Unread {
     }
 }
 
-/// All checks, in the order in which they ran.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     version: u32,

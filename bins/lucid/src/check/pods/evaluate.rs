@@ -12,7 +12,6 @@ use super::pod::PodMeta;
 use crate::check::managed_fields::written;
 use crate::check::registration::RegisteredWebhook;
 
-/// Kind of result for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum ChainState {
     /// It requests no chain, or is not live.
@@ -31,7 +30,6 @@ pub(in super::super) enum ChainState {
     Stale,
     /// Its chain is incomplete or was changed after injection.
     Wrong,
-    /// The result could not be determined.
     Unknown,
 }
 

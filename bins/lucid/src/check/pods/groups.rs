@@ -68,7 +68,6 @@ impl Groups {
         }
     }
 
-    /// Returns one check for each kind of result.
     pub(super) fn checks(self) -> Vec<Check> {
         let fine = format!("all pods that request a chain have one; {} have the current chain", self.fine);
         let mut groups: BTreeMap<ChainState, Vec<PodGroup>> = BTreeMap::new();

@@ -26,7 +26,6 @@ pub(super) use pod::PodMeta;
 
 use groups::Groups;
 
-/// Number of pods per page.
 const PAGE: u32 = 500;
 /// Number of attempts at a list whose continue token expires (410 Gone).
 const ATTEMPTS: usize = 3;
@@ -44,12 +43,10 @@ struct PageMeta {
     next: Option<String>,
 }
 
-/// Context shared by all pods.
 pub(super) struct Survey<'a> {
     pub(super) client: &'a Client,
     pub(super) cluster: &'a ClusterConfiguration,
     pub(super) scope: &'a Scope,
-    /// The mutating webhook.
     pub(super) webhook: Option<&'a RegisteredWebhook>,
 }
 
@@ -155,7 +152,6 @@ impl Survey<'_> {
     }
 }
 
-/// Progress display for terminals.
 struct Progress {
     is_shown: bool,
     pods: u64,
