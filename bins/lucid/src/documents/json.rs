@@ -10,19 +10,12 @@ use serde_json::{Map, Value};
 
 use super::{Content, DEPTH, SyntaxError, packed, scalar};
 
-/// One value of a text.
 pub(super) struct Json {
-    /// Position in the text.
     pub(super) range: Range<usize>,
     /// The value, or the error if a key occurs twice.
     pub(super) content: Result<Content, SyntaxError>,
 }
 
-/// Returns the values in `text`, in order.
-///
-/// # Errors
-///
-/// Returns an error if the text is not JSON.
 pub(super) fn values(text: &str) -> Result<Vec<Json>, SyntaxError> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
     let mut values = Vec::new();

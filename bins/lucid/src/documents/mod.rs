@@ -27,7 +27,6 @@ pub(crate) use object::{Object, Part};
 /// Maximum depth of nested values.
 const DEPTH: usize = 255;
 
-/// The text of a document is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("line {line}, column {column}: {problem}"))]
 pub(crate) struct SyntaxError {
@@ -38,10 +37,6 @@ pub(crate) struct SyntaxError {
 }
 
 /// Reads the text of a file in UTF-8, or in UTF-16 with a byte order mark. `-` is standard input.
-///
-/// # Errors
-///
-/// Returns a usage error if the file cannot be read or decoded.
 pub(crate) fn read(path: &Path) -> Result<String> {
     let read = || {
         let mut bytes = Vec::new();
@@ -65,7 +60,6 @@ fn decode(bytes: Vec<u8>) -> Option<String> {
     char::decode_utf16(units.iter().copied().map(from_bytes)).collect::<Result<_, _>>().ok()
 }
 
-/// Format of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Yaml,
@@ -106,7 +100,6 @@ fn packed(value: &Value) -> Value {
     Value::String(value.to_string())
 }
 
-/// Packs the elements of a list.
 fn packed_elements(value: Value) -> Value {
     match value {
         Value::Array(elements) => elements.iter().map(packed).collect(),
@@ -129,7 +122,6 @@ impl Serialize for Content {
     }
 }
 
-/// Serializes the objects of a list.
 struct Items<'a>(&'a Content);
 
 impl Serialize for Items<'_> {
@@ -138,7 +130,6 @@ impl Serialize for Items<'_> {
     }
 }
 
-/// One document of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
     format: Format,
@@ -146,7 +137,6 @@ pub(crate) struct Document {
     text: String,
     /// Position of the value in the text.
     start: usize,
-    /// Line of the value, counted from 1.
     line: usize,
     content: Result<Content, SyntaxError>,
     is_changed: bool,
@@ -161,15 +151,10 @@ impl Document {
     }
 
     /// Returns the number of parts: the items of a list, or the value of the document, if it has one.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the text is invalid.
     pub(crate) fn len(&self) -> Result<usize, &SyntaxError> {
         self.content.as_ref().map(|content| content.objects.len())
     }
 
-    /// Returns `true` for a list.
     pub(crate) fn is_list(&self) -> bool {
         self.content.as_ref().is_ok_and(|content| content.list.is_some())
     }
@@ -197,12 +182,10 @@ impl Document {
         }
     }
 
-    /// Returns the format of the text.
     pub(crate) const fn format(&self) -> Format {
         self.format
     }
 
-    /// Returns `true` if the text begins with a separator.
     pub(crate) fn has_separator(&self) -> bool {
         self.text.trim_start_matches('\u{feff}').starts_with("---")
     }
@@ -344,7 +327,6 @@ impl SyntaxError {
     }
 }
 
-/// A document with its location.
 #[derive(Debug)]
 pub(crate) struct Input<'f> {
     path: &'f Path,
@@ -355,10 +337,6 @@ pub(crate) struct Input<'f> {
 }
 
 /// Returns all documents of all files, in order.
-///
-/// # Errors
-///
-/// Returns an error if a file cannot be read. Invalid documents are not an error; see [`Document::len`].
 pub(crate) fn inputs(files: &[PathBuf]) -> Result<Vec<Input<'_>>> {
     let mut inputs = Vec::new();
     for path in files {
@@ -372,7 +350,6 @@ pub(crate) fn inputs(files: &[PathBuf]) -> Result<Vec<Input<'_>>> {
 }
 
 impl Input<'_> {
-    /// Returns the path of the file.
     pub(crate) fn file(&self) -> String {
         self.path.display().to_string()
     }
@@ -383,7 +360,6 @@ impl Input<'_> {
     }
 }
 
-/// Formats the location, for messages.
 impl fmt::Display for Input<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, document {} at line {}", self.path.display(), self.number, self.document.line())

@@ -39,7 +39,6 @@ impl Part {
     }
 }
 
-/// One object of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
     /// `apiVersion`, such as `apps/v1`, or empty.

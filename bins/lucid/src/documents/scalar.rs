@@ -5,7 +5,6 @@
 
 use serde_json::Value;
 
-/// Meaning of a plain scalar.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Meaning {
     /// Null, a boolean or a number.
@@ -16,7 +15,6 @@ pub(super) enum Meaning {
     NotFinite,
 }
 
-/// Returns the meaning of a plain scalar without a tag.
 pub(super) fn plain(text: &str) -> Meaning {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Meaning::Value(Value::Null),

@@ -41,10 +41,6 @@ enum Form {
 }
 
 /// Writes the plan of every pod and pod template to `output`. Returns `true` if none was denied.
-///
-/// # Errors
-///
-/// Returns an error if a file or the configuration cannot be read, or the output cannot be written.
 pub(crate) fn explain(
     args: &ExplainArgs,
     output: &mut impl Write,

@@ -39,10 +39,6 @@ pub(crate) struct UninjectArgs {
 
 /// Writes the documents with their chains to `output`, and warnings to `messages`. Returns `true` if no document was
 /// denied. Denied documents are left out, so that everything applied has its chain.
-///
-/// # Errors
-///
-/// Returns an error if a file or the configuration cannot be read, or the output cannot be written.
 pub(crate) fn inject(args: &InjectArgs, output: &mut impl Write, messages: &mut impl Write) -> Result<bool> {
     let inputs = documents::inputs(&args.input.files)?;
     let planner = Planner::new(&args.planning, &inputs)?;
@@ -64,10 +60,6 @@ pub(crate) fn inject(args: &InjectArgs, output: &mut impl Write, messages: &mut 
 
 /// Writes the documents without their chains to `output`, and warnings to `messages`. Returns `true` if no document was
 /// denied.
-///
-/// # Errors
-///
-/// Returns an error if a file cannot be read or the output cannot be written.
 pub(crate) fn uninject(
     args: &UninjectArgs,
     output: &mut impl Write,

@@ -16,12 +16,9 @@ pub(crate) enum OutputFormat {
     Patch,
 }
 
-/// Writer of documents.
 pub(super) struct Output<'w, W> {
     to: &'w mut W,
-    /// Last byte written.
     last: Option<u8>,
-    /// `true` if the last document is YAML.
     is_yaml: bool,
 }
 
@@ -94,7 +91,6 @@ impl<'w> Messages<'w> {
         let _ = writeln!(self.to, "error: {place}: {reason}");
     }
 
-    /// Returns `true` if no document was denied.
     pub(super) fn is_fine(&self) -> bool {
         !self.refused
     }

@@ -32,7 +32,6 @@ pub(crate) struct PlanningArgs {
     injection: InjectionArgs,
 }
 
-/// Planner with the configuration of one cluster.
 pub(super) struct Planner {
     configuration: Configuration,
     namespaces: Namespaces,
@@ -64,12 +63,10 @@ impl Planner {
         Ok(Self { configuration, namespaces, is_forced: args.force })
     }
 
-    /// Returns the settings of a namespace.
     pub(super) fn namespace(&self, namespace: &str) -> NamespaceContext {
         self.namespaces.get(namespace, self.configuration.catalogue())
     }
 
-    /// Plans a pod and explains the decision.
     pub(super) fn explain(&self, template: &PodTemplate, part: &Part) -> Explained {
         let json = template.pod(part).to_string();
         let pod = match PodView::from_json(&json) {
@@ -101,7 +98,6 @@ impl Planner {
         Explained { explanation, warnings }
     }
 
-    /// Plans a pod of this namespace.
     pub(super) fn plan(&self, pod: &PodView<'_>, namespace: &str, context: &NamespaceContext) -> Outcome {
         let inputs = Inputs::new(&self.configuration)
             .with_namespace(namespace)

@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use crate::documents::{Object, Part};
 
-/// A pod or pod template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PodTemplate {
     object: Object,
@@ -32,7 +31,6 @@ impl PodTemplate {
         part.objects().into_iter().filter_map(with_pod).collect()
     }
 
-    /// Returns the pod in its part.
     pub(super) fn pod<'p>(&self, part: &'p Part) -> &'p Value {
         part.value.pointer(self.pod.as_str()).unwrap_or(&Value::Null)
     }
@@ -42,14 +40,12 @@ impl PodTemplate {
         prefixed(patch.0, &self.pod)
     }
 
-    /// Returns the operation that removes the object from its part.
     pub(super) fn removal(&self) -> PatchOperation {
         let path = PointerBuf::parse(self.pointer.as_str()).unwrap_or_default();
         PatchOperation::Remove(RemoveOperation { path })
     }
 }
 
-/// Adds `prefix` to all paths.
 pub(super) fn prefixed(mut operations: Vec<PatchOperation>, prefix: &Pointer) -> Vec<PatchOperation> {
     for operation in &mut operations {
         match operation {
@@ -75,14 +71,12 @@ impl Deref for PodTemplate {
     }
 }
 
-/// Formats as the object.
 impl fmt::Display for PodTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.object.fmt(f)
     }
 }
 
-/// Returns the path of the pod or pod template in a kind.
 fn path_of_pod(api_version: &str, kind: &str) -> Option<&'static str> {
     let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
     Some(match (group, kind) {

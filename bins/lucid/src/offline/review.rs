@@ -31,11 +31,6 @@ pub(crate) struct ReviewArgs {
 
 /// Writes the webhook's response to `output`, byte for byte, followed by a line break. Returns `true` if the pod is
 /// allowed.
-///
-/// # Errors
-///
-/// Returns an error if a file or the configuration cannot be read, the file is not an AdmissionReview, or the output
-/// cannot be written.
 pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool> {
     let body = documents::read(&args.file)?;
     let planner = Arc::new(Planner::new(&args.planning, [])?);

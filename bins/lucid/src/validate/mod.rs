@@ -24,7 +24,6 @@ use crate::namespaces::{NamespaceArgs, Namespaces};
 use subjects::{Found, ReviewRequest, Subject, Title};
 use verdict::Verdict;
 
-/// Timeout of the Verifier for all images of a pod.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of `lucid validate`.
@@ -80,10 +79,6 @@ enum Format {
 
 /// Writes the verdicts to `output`, and to `messages` the errors of objects that cannot be evaluated. Returns `true` if
 /// everything is allowed.
-///
-/// # Errors
-///
-/// Returns an error if a file or the options cannot be read, or an object has no verdict and nothing is denied.
 pub(crate) async fn validate(
     args: &ValidateArgs,
     output: &mut impl Write,
@@ -161,7 +156,6 @@ impl Evaluator {
         Ok(Self { verifier, policy, catalogues, configuration, namespaces, requires_chain, pod_choices })
     }
 
-    /// Returns the verdict on one object, or the error.
     async fn evaluate(&self, title: Title, review: &ReviewRequest) -> Result<Verdict, String> {
         let context = self.namespaces.get(&review.namespace, self.configuration.catalogue());
         if let Some(reason) = &context.skip_reason {

@@ -10,29 +10,21 @@ use tokio::time::Instant;
 use crate::documents::{Input, Object};
 use crate::namespaces::Namespaces;
 
-/// Description of the objects that can be evaluated.
 pub(super) const EXPECTED: &str =
     "v1 Pods with containers, workloads with a template of such pods, or AdmissionReviews of either";
 
-/// Content of the files.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Objects to evaluate, in order.
     pub(super) subjects: Vec<Subject>,
-    /// Descriptions of the other objects.
     pub(super) skipped: Vec<String>,
 }
 
-/// An object to evaluate.
 pub(super) struct Subject {
-    /// Location of the object, for messages.
     pub(super) place: String,
     pub(super) title: Title,
-    /// Corresponding request, or the error.
     pub(super) request: Result<ReviewRequest, String>,
 }
 
-/// Identification of an object.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Title {
     pub(super) file: String,
@@ -43,12 +35,10 @@ pub(super) struct Title {
     pub(super) kind: String,
     pub(super) namespace: Option<String>,
     pub(super) name: String,
-    /// Name in messages.
     #[serde(skip)]
     pub(super) text: String,
 }
 
-/// A request to the webhook.
 pub(super) struct ReviewRequest {
     pub(super) workload: Workload,
     subresource: Option<String>,
@@ -59,7 +49,6 @@ pub(super) struct ReviewRequest {
     pub(super) may_be_empty: bool,
 }
 
-/// Returns all objects in `inputs`.
 pub(super) fn find(inputs: &[Input<'_>], namespaces: &Namespaces) -> Found {
     let mut found = Found::default();
     for input in inputs {
@@ -95,7 +84,6 @@ pub(super) fn find(inputs: &[Input<'_>], namespaces: &Namespaces) -> Found {
     found
 }
 
-/// Returns the object that an AdmissionReview is about.
 fn reviewed_object(review: &Value) -> Option<Object> {
     let request = review["request"].as_object().filter(|_| review["kind"] == "AdmissionReview")?;
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -175,7 +163,6 @@ impl ReviewRequest {
         }
     }
 
-    /// Path of the containers.
     pub(super) fn containers_path(&self) -> String {
         format!("{}{}.containers", self.evaluated_path(), if self.workload.is_pod() { "" } else { ".spec" })
     }

@@ -69,13 +69,11 @@ impl Verdict {
         }
     }
 
-    /// Adds warnings about the namespace.
     pub(super) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
         self.warnings.extend(warnings);
         self
     }
 
-    /// Creates the verdict on an object that is allowed without evaluation.
     pub(super) fn not_evaluated(title: Title, reason: &str) -> Self {
         let outcome = format!("allowed: {reason}");
         Self { title, allowed: true, outcome, ..Self::default() }

@@ -5,7 +5,6 @@ use serde_json::json;
 
 use super::{Explanation, PodTemplate};
 
-/// Plan of one workload.
 pub(super) struct Report {
     pub(super) file: String,
     pub(super) document: usize,
@@ -18,12 +17,10 @@ pub(super) struct Report {
 /// Name, value and source of a setting.
 pub(super) type Row = [String; 3];
 
-/// Returns the ports of the model, separated by commas.
 pub(super) fn ports(plan: &Plan) -> String {
     plan.model_port.ports().map(|port| port.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the settings of a plan.
 pub(super) fn settings(plan: &Plan) -> Vec<Row> {
     let row = |name: &str, value: String, source: String| [name.to_owned(), value, source];
     let trigger = match plan.trigger {

@@ -6,7 +6,6 @@ use lucid_chain::Plan;
 use super::report::settings;
 use super::{Explanation, Report};
 
-/// Returns the heading, tables and warnings, followed by an empty line.
 pub(super) fn text(report: &Report) -> String {
     let Report { file, document, line, template, explanation, warnings } = report;
     let mut text = format!("{template} ({file}, document {document} at line {line})\n");
