@@ -55,12 +55,6 @@ enum Output {
     Json,
 }
 
-/// Prints the status of the certificate authorities, or requests a rotation.
-///
-/// # Errors
-///
-/// Returns an error if there is no authority, the API server rejects a request, or no replica completes the rotation in
-/// time.
 pub(crate) async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<()> {
     let CertsArgs { cluster, ca_secret, command } = args;
     let (client, namespace) = (cluster.client().await?, &cluster.namespace);
@@ -97,7 +91,6 @@ fn announce(out: &mut impl Write, now: bool) -> io::Result<()> {
     writeln!(out, "{text}")
 }
 
-/// Prints each step until the new authority signs.
 async fn follow<F>(out: &mut impl Write, mut before: CaStatus, status: impl Fn() -> F) -> Result<()>
 where
     F: Future<Output = Result<CaStatus, SourceError>>,
@@ -142,7 +135,6 @@ where
     }
 }
 
-/// Prints the authority that signs now and the expiry of trust in its predecessors.
 fn end(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {
     writeln!(out, "{} signs now", status.signer.sha256)?;
     status.previous.iter().try_for_each(|previous| match &previous.retire_at {

@@ -42,12 +42,6 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// Creates a client of the selected cluster.
-    ///
-    /// # Errors
-    ///
-    /// Returns a usage error if the kubeconfig cannot be used, no cluster is configured, or the API server does not
-    /// respond.
     pub(crate) async fn client(&self) -> Result<Client> {
         let connect = async {
             let client = self.connection.client().await?;
@@ -77,10 +71,6 @@ impl ConnectionArgs {
 
     /// Returns the namespace of the context. `None` if the context has none, or if neither `--kubeconfig` nor
     /// `--context` is given and no kubeconfig can be read.
-    ///
-    /// # Errors
-    ///
-    /// Returns a usage error if the given kubeconfig cannot be read or lacks the given context.
     pub(crate) fn namespace(&self) -> Result<Option<String>> {
         let path = self.kubeconfig.as_ref();
         let config = match path.map_or_else(Kubeconfig::read, Kubeconfig::read_from) {

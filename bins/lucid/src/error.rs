@@ -5,7 +5,6 @@ use std::fmt::Display;
 
 use snafu::Snafu;
 
-/// Result of a command or a part of it.
 pub(crate) type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 #[derive(Debug, Snafu)]
@@ -22,17 +21,14 @@ pub(crate) struct UsageError {
     source: Box<dyn Error>,
 }
 
-/// Creates an error by which nothing was attempted.
 pub(crate) fn usage_error(message: impl Into<Box<dyn Error>>) -> Box<dyn Error> {
     UsageError { source: message.into() }.into()
 }
 
-/// Describes errors.
 pub(crate) trait ResultExt<T> {
     /// Adds the failed action, such as `write`.
     fn failed_to(self, action: impl Display) -> Result<T>;
 
-    /// Describes an error of writing to standard output.
     fn failed_to_print(self) -> Result<T>;
 
     /// Marks the error as one by which nothing was attempted.

@@ -41,13 +41,11 @@ pub(crate) fn namespace_configs(path: &Path) -> Result<Vec<(Option<String>, Data
     Ok(found)
 }
 
-/// Returns the error for a file of `--namespace-config`.
 pub(crate) fn namespace_config_error(path: &Path, problem: impl Display) -> Box<dyn Error> {
     let expected = format!("expected ConfigMaps {} as manifests", keys::NAMESPACE_CONFIG_MAP);
     usage_error(format!("failed to read --namespace-config {} ({expected}): {problem}", path.display()))
 }
 
-/// Returns the members that are strings.
 pub(crate) fn strings(map: &Value) -> Data {
     let members = map.as_object().into_iter().flatten();
     members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()

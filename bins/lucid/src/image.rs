@@ -9,7 +9,6 @@ use crate::error::{Result, ResultExt};
 
 /// Maximum length of a line in bytes; references are shorter than 1 KiB. The rest of a longer line is skipped.
 const LONGEST: usize = 64 * 1024;
-/// Number of bytes shown of a longer line.
 const SHOWN: usize = 256;
 
 /// Options of `lucid image`.
@@ -51,10 +50,6 @@ struct Answer<'a> {
 ///
 /// A line ends with `\n`, which is not part of the reference; all other bytes are. An invalid line does not affect
 /// later ones.
-///
-/// # Errors
-///
-/// Returns an error if `input` cannot be read or `output` cannot be written.
 pub(crate) fn image(args: &ImageArgs, input: impl Read, output: &mut impl Write) -> Result<bool> {
     let ImageCommand::Parse(ParseArgs { json }) = args.command;
     let (mut input, mut output) = (BufReader::new(input), io::BufWriter::new(output));

@@ -30,11 +30,6 @@ pub(crate) enum ManualCommand {
 }
 
 impl ManualCommand {
-    /// Writes the completions or man pages.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `output` or the directory cannot be written.
     pub(crate) fn run(&self, output: &mut impl Write) -> Result<(), Error> {
         let mut command = Args::command();
         match self {

@@ -45,7 +45,6 @@ fn parse_label(text: &str) -> Result<(String, String), &'static str> {
     }
 }
 
-/// Namespaces in files and options.
 pub(crate) struct Namespaces {
     args: NamespaceArgs,
     scope: Scope,
@@ -59,7 +58,6 @@ pub(crate) struct Namespaces {
     fallback: Option<Data>,
 }
 
-/// Settings of one namespace.
 pub(crate) struct NamespaceContext {
     pub(crate) pod_security: PodSecurity,
     pub(crate) pod_choices: PodChoices,
@@ -78,7 +76,6 @@ pub(crate) struct NamespaceContext {
 }
 
 impl Namespaces {
-    /// Reads the namespaces and ConfigMaps in `inputs`.
     pub(crate) fn new<'i>(
         args: &NamespaceArgs,
         catalogue: &Catalogue,
@@ -143,7 +140,6 @@ impl Namespaces {
         both
     }
 
-    /// Returns the settings of a namespace in a cluster with this catalogue.
     pub(crate) fn get(&self, namespace: &str, catalogue: &Catalogue) -> NamespaceContext {
         let [labels, annotations] = self.metadata(namespace);
         let (pod_choices, of_choices) = PodChoices::from_namespace(&labels, &annotations);

@@ -11,7 +11,6 @@ use serde_json::json;
 use super::remote::{Remote, builder};
 use crate::error::Result;
 
-/// Maximum number of attempts for one alert.
 const ATTEMPTS: u32 = 3;
 
 /// Maximum number of drifts in one request, so that receivers can limit the body size.
@@ -36,7 +35,6 @@ pub(super) struct AlertArgs {
 }
 
 impl AlertArgs {
-    /// Returns the client for alerts, if a URL is configured.
     pub(super) fn alerts(&self) -> Result<Option<Alerts>> {
         let Some(url) = self.alert_url.clone() else { return Ok(None) };
         let remote = Remote::new(builder(self.alert_ca.as_deref())?, self.alert_token_file.as_deref())?;
@@ -44,7 +42,6 @@ impl AlertArgs {
     }
 }
 
-/// Client that posts drifts.
 #[derive(Debug)]
 pub(super) struct Alerts {
     remote: Remote,

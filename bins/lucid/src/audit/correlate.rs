@@ -65,7 +65,6 @@ fn parse_metrics_file(text: &str) -> Result<PathBuf, &'static str> {
     }
 }
 
-/// Polling interval of followed files.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Interval at which modified segments of the logs are read again.
@@ -169,7 +168,6 @@ impl Compared {
         Ok(correlator.read()?)
     }
 
-    /// Returns the number of rotated files that were skipped because they are compressed.
     fn compressed(&self) -> u64 {
         self.events.as_ref().map_or(0, |file| file.compressed().len() as u64)
     }

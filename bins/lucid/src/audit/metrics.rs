@@ -9,7 +9,6 @@ use std::path::Path;
 use jiff::Timestamp;
 use lucid_audit::correlate::{DriftClass, Tally};
 
-/// Writes the file atomically.
 pub(super) fn write(path: &Path, drifts: &BTreeMap<DriftClass, u64>, tally: Tally) -> io::Result<()> {
     let text = text(drifts, tally);
     // The collector reads only *.prom.

@@ -59,10 +59,6 @@ enum Format {
 }
 
 /// Runs a command. Returns `true` if it found no fault in the log.
-///
-/// # Errors
-///
-/// Returns an error if the command could not complete its check.
 pub(crate) async fn audit(args: AuditArgs, output: &mut impl Write) -> Result<bool> {
     match args.command {
         Command::Key(args) => keys::key(&args, output).map(|()| true),
@@ -75,7 +71,6 @@ pub(crate) async fn audit(args: AuditArgs, output: &mut impl Write) -> Result<bo
     }
 }
 
-/// Waits for SIGTERM or SIGINT.
 fn shutdown_signal() -> Result<impl Future<Output = ()>> {
     lucid_shared::shutdown_signal().failed_to("wait for signals")
 }

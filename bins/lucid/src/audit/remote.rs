@@ -12,7 +12,6 @@ use snafu::Snafu;
 
 use crate::error::{Result, ResultExt};
 
-/// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a quoted error response, in characters.
 const LONGEST: usize = 300;
@@ -48,7 +47,6 @@ impl AccessArgs {
     }
 }
 
-/// The status of a response is an error.
 #[derive(Debug, Snafu)]
 #[snafu(display("{url} responded with {status}: {text}"))]
 pub(super) struct RejectedError {
@@ -59,14 +57,12 @@ pub(super) struct RejectedError {
 }
 
 impl RejectedError {
-    /// Creates the error for an unexpected response from `url`.
     pub(super) fn new(url: &Url, status: StatusCode, text: &str) -> Self {
         let text: String = text.trim().chars().take(LONGEST).collect();
         Self { url: url.clone(), status, text: text.escape_debug().to_string() }
     }
 }
 
-/// A client with its token.
 #[derive(Debug)]
 pub(super) struct Remote {
     client: Client,
@@ -96,7 +92,6 @@ impl Remote {
         .into())
     }
 
-    /// Creates a request with the current token.
     pub(super) fn request(&self, method: Method, url: Url) -> RequestBuilder {
         let request = self.client.request(method, url);
         match self.token.as_ref().map(TokenFile::header).transpose() {

@@ -62,11 +62,6 @@ enum Format {
     Json,
 }
 
-/// Prints all objects to install.
-///
-/// # Errors
-///
-/// Returns an error if the backstop policy cannot be created or the output cannot be written.
 pub(crate) fn manifests(args: &ManifestsArgs, out: &mut impl Write) -> Result<()> {
     let documents = documents(args)?;
     match args.output {

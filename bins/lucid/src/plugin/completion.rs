@@ -17,10 +17,6 @@ const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;
 
 /// Writes the completions of the last of `arguments`, the first of which is the program's name.
-///
-/// # Errors
-///
-/// Returns an error if the output cannot be written.
 pub(crate) fn complete(arguments: Vec<OsString>, output: &mut impl Write) -> io::Result<()> {
     let last = arguments.len().saturating_sub(1);
     // As in kubectl, options are offered only after a dash.

@@ -16,7 +16,6 @@ use crate::{Args, Command};
 
 pub(crate) use completion::complete;
 
-/// Program selected by the name of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     /// `lucid`, or any other name.
@@ -28,7 +27,6 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    /// Determines the name from the first argument of the process.
     pub(crate) fn of(argument: Option<&OsString>) -> Self {
         match argument.and_then(|it| Path::new(it).file_stem()).and_then(OsStr::to_str) {
             Some("kubectl-lucid") => Self::Plugin,
@@ -60,10 +58,6 @@ fn short_of_namespace(tail: clap::Command) -> clap::Command {
 
 impl Plugin {
     /// Returns the arguments, with the namespace of the context as the default namespace of manifests, as in kubectl.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the given kubeconfig or context cannot be used.
     pub(crate) fn into_args(self) -> Result<Args> {
         let Self { connection, mut args } = self;
         let namespaces = match &mut args.command {

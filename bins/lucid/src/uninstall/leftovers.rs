@@ -55,7 +55,6 @@ impl<W: Write> Uninstallation<'_, W> {
         Ok(())
     }
 
-    /// Removes the ConfigMap with the settings of the replicas.
     pub(super) async fn remove_generations(&mut self) -> Result<()> {
         let namespace = &self.args.cluster.namespace;
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);

@@ -33,7 +33,6 @@ use workload::Workloads;
 /// Programs whose registrations, workloads and Secrets are removed.
 const PROGRAMS: [Program; 2] = [OPERATOR, VALIDATOR];
 
-/// Polling interval of the registrations.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Time for which the registrations must stay deleted after the last pod has ended.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -67,11 +66,6 @@ pub(crate) struct UninstallArgs {
 
 /// Removes the objects that Lucid has registered and created. Returns `true` if all are gone; otherwise `out` lists
 /// those that remain, with the reasons.
-///
-/// # Errors
-///
-/// Returns an error if the user does not confirm, a permission is missing, decision logs would be lost, or a request
-/// fails.
 pub(crate) async fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<bool> {
     let client = args.cluster.client().await?;
     let namespace = &args.cluster.namespace;

@@ -15,7 +15,6 @@ const GROUP: &str = "admissionregistration.k8s.io";
 const POLICY: &str = "ValidatingAdmissionPolicy";
 const TAKE: [&str; 2] = ["get", "delete"];
 
-/// Permissions needed to delete the registrations.
 pub(super) fn permissions() -> Vec<Permission> {
     let named =
         |verbs: &[&'static str], resource, name: &str| Permission::new(verbs, GROUP, resource).named(name);
@@ -28,16 +27,13 @@ pub(super) fn permissions() -> Vec<Permission> {
     ]
 }
 
-/// An object that registers a program or its backstop.
 pub(super) struct Registration {
-    /// Program that the object belongs to.
     pub(super) program: Program,
     kind: &'static str,
     name: &'static str,
     api: Api<DynamicObject>,
 }
 
-/// Result of looking up a registration.
 pub(super) enum Found {
     Nothing,
     /// Not this installation's. `is_blocking` if it belongs to a Lucid in another namespace.

@@ -20,7 +20,6 @@ pub(super) struct Workloads {
     found: Vec<Workload>,
 }
 
-/// Permissions needed to find the workloads.
 pub(super) fn permissions(namespace: &str) -> [Permission; 3] {
     [("apps", "deployments"), ("apps", "statefulsets"), ("", "pods")]
         .map(|(group, resource)| Permission::new(&["list"], group, resource).within(namespace))
@@ -44,7 +43,6 @@ impl Workloads {
         self.found.iter().filter(|workload| workload.wanted > 0)
     }
 
-    /// Returns the permissions needed to scale the workloads.
     pub(super) fn permissions(&self) -> impl Iterator<Item = Permission> {
         self.scaled().map(|workload| {
             let permission = match workload.kind {
@@ -103,7 +101,6 @@ impl Workloads {
             .collect()
     }
 
-    /// Returns the certificate options of each workload of `program`.
     fn certificates<A: Args>(
         &self,
         program: Program,
@@ -115,7 +112,6 @@ impl Workloads {
     }
 }
 
-/// Returns `true` if the workload has the label of `program`.
 pub(super) fn is_of(workload: &Workload, program: Program) -> bool {
     workload.labels.get(NAME_LABEL).is_some_and(|label| label == program.name)
 }

@@ -53,10 +53,6 @@ fn variables<A: Args>(program: Program) -> Vec<(String, String)> {
 }
 
 /// Parses the options as the program does, without reading the environment of this process.
-///
-/// # Errors
-///
-/// Returns an error if the program would reject the options.
 pub(crate) fn parse<A: Args>(program: Program, arguments: &[String]) -> Result<A, String> {
     /// Not a valid name, so no variable matches.
     const NO_VARIABLE: &str = "=";

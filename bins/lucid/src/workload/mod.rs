@@ -17,7 +17,6 @@ use serde_json::Value;
 
 pub(crate) use deployed_args::parse;
 
-/// Kind of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Deployment,
@@ -48,16 +47,13 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A Deployment or StatefulSet.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     pub(crate) kind: Kind,
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Desired number of replicas.
     pub(crate) wanted: i32,
-    /// Number of ready replicas.
     pub(crate) ready: i32,
     /// `true` if scaling down deletes the volumes of the pods.
     pub(crate) discards_volumes: bool,
@@ -96,7 +92,6 @@ impl Workload {
         (!terms.is_empty()).then(|| terms.join(","))
     }
 
-    /// Returns the ServiceAccount of the pods.
     pub(crate) fn service_account(&self) -> &str {
         self.pod.service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("default")
     }
@@ -108,10 +103,6 @@ impl Workload {
     }
 
     /// Returns the options of `program`, and the variables whose values are not in the manifest.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the container does not run `program`, or the options are invalid.
     pub(crate) fn deployed_args<A: Args>(&self, program: Program) -> Result<(A, Vec<String>), String> {
         deployed_args::read(program, self.container(program).ok_or("it has no container")?, &self.namespace)
     }

@@ -14,7 +14,6 @@ use crate::error::{Result, ResultExt};
 
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Prints the latest decisions of a log, and follows it.
 pub(super) async fn tail(
     args: &TailArgs,
     directory: &Path,

@@ -11,7 +11,6 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Name of the outcome in the API of `/audit`.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -21,7 +20,6 @@ impl Outcome {
     }
 }
 
-/// The printed fields of a record.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Entry {

@@ -80,7 +80,6 @@ fn parse_source(text: &str) -> Result<Source, String> {
     Ok(Source::Server(url))
 }
 
-/// Prints decisions from a log directory or a running process.
 pub(super) async fn tail(args: &TailArgs, output: &mut impl Write) -> Result<()> {
     let shutdown = shutdown_signal()?;
     match (&args.log, args.source.as_ref().or(args.url.as_ref())) {

@@ -18,10 +18,8 @@ use crate::audit::remote::{RejectedError, Remote, answer};
 use crate::error::{Result, ResultExt};
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum page size of `/audit`.
 const MOST: usize = 1000;
 
-/// Response of `/audit`.
 #[derive(Debug, Deserialize)]
 struct Page {
     replica: String,
@@ -59,7 +57,6 @@ struct Server<'a> {
     trouble: Option<String>,
 }
 
-/// Prints the latest decisions of a process, and follows it.
 pub(super) async fn tail(
     args: &TailArgs,
     url: &Url,
@@ -130,7 +127,6 @@ impl Server<'_> {
         }
     }
 
-    /// Returns the decisions since the previous request.
     async fn fresh(&mut self) -> Vec<Box<RawValue>> {
         let mut fresh = Vec::new();
         loop {
@@ -238,7 +234,6 @@ impl Server<'_> {
     }
 }
 
-/// Returns `true` if the process does not know the cursor.
 fn is_gone(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<RejectedError>().is_some_and(|it| it.status == StatusCode::GONE)
 }

@@ -56,7 +56,6 @@ pub(in crate::manifests) struct BackstopArgs {
 }
 
 impl BackstopArgs {
-    /// Reads the files and combines them with the options.
     pub(in crate::manifests) fn read(&self, namespace: &str) -> Result<Backstop> {
         let settings = self.injection.settings();
         let catalogue = settings.configuration(files::catalogue(self.catalogue.as_deref())?).usage()?;

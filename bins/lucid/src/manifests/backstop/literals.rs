@@ -84,13 +84,11 @@ pub(super) fn shapes(catalogue: &Catalogue) -> String {
     format!("{{{}}}", numbered.collect::<Vec<_>>().join(","))
 }
 
-/// Returns the [`shape`] of lucid-init.
 pub(super) fn init_shape(catalogue: &Catalogue) -> String {
     let plans = catalogue.auditors().first().and_then(|auditor| plan_of(catalogue, slice::from_ref(auditor)));
     plans.and_then(|plan| plan.init).map_or_else(|| "{}".to_owned(), |init| shape(init.manifest()))
 }
 
-/// Returns the shapes of the auditors and of lucid-egress.
 fn auditor_shapes(catalogue: &Catalogue) -> Vec<String> {
     let shapes = |auditors: &[Auditor]| -> Vec<_> {
         let Some(plan) = plan_of(catalogue, auditors) else { return vec!["{}".to_owned(); auditors.len()] };

@@ -30,10 +30,8 @@ use crate::error::{Result, ResultExt};
 
 const RULES: &str = include_str!("rules.yaml");
 
-/// Name of the policy and of its binding.
 pub(crate) const NAME: &str = "lucid-backstop";
 
-/// Inputs of the policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Backstop {
     pub(crate) scope: Scope,
@@ -51,10 +49,6 @@ pub(crate) struct Backstop {
 
 impl Backstop {
     /// Returns the policy and its binding.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the chain names an unknown auditor, or the ticket pattern cannot be expressed in RE2.
     pub(crate) fn documents(&self) -> Result<Vec<Value>> {
         let rules = RULES.replace("repository(c.image)", REPOSITORY).replace("claims(c)", CLAIMS);
         let rules = rules
@@ -88,10 +82,6 @@ impl Backstop {
 
     /// Returns the names of the parts in which `installed` differs. Values for single namespaces are ignored, and so are
     /// the effects of `--exact-chain` and `--no-break-glass`, which cannot be known here.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the chain names an unknown auditor, or the ticket pattern cannot be expressed in RE2.
     pub(crate) fn differences(&self, installed: &ValidatingAdmissionPolicy) -> Result<Vec<String>> {
         let wanted = self.documents()?;
         let spec = &wanted[0]["spec"];
@@ -123,7 +113,6 @@ impl Backstop {
         Ok(differences)
     }
 
-    /// Returns the CEL variables of the configuration, as name and expression.
     fn variables(&self) -> Result<Vec<(&'static str, String)>> {
         let configuration = self.settings.configuration(self.catalogue.clone()).usage()?;
         let overrides = &configuration.overrides;

@@ -10,10 +10,6 @@ use crate::error::Result;
 const MOST: u32 = 1000;
 
 /// Converts `pattern`, anchored to match a whole text of ASCII characters without line breaks, such as a label value.
-///
-/// # Errors
-///
-/// Returns an error if `pattern` has no equivalent in RE2.
 pub(super) fn of(pattern: &str) -> Result<String> {
     let mut written = String::from("^(?:");
     write(&regex_syntax::parse(pattern)?, MOST, &mut written)?;
