@@ -199,10 +199,6 @@ async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Optio
 }
 
 /// Runs `serve`, then closes the log after writing and sealing all records.
-///
-/// # Errors
-///
-/// Returns the error of `serve`, or that of `opening` if it comes first.
 pub(crate) async fn serve_and_close(
     recorder: Arc<Recorder>,
     opening: Opening,

@@ -110,7 +110,6 @@ impl ServeArgs {
     }
 }
 
-/// Returns the parser of a `failurePolicy`.
 fn failure_policy() -> impl TypedValueParser<Value = FailurePolicy> {
     PossibleValuesParser::new(["Fail", "Ignore"]).map(|name| match name.as_str() {
         "Ignore" => FailurePolicy::Ignore,

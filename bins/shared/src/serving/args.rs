@@ -106,7 +106,6 @@ impl ServingArgs {
         }
     }
 
-    /// Duration of serving after SIGTERM.
     pub(crate) const fn lame_duck(&self) -> Duration {
         Duration::from_secs(self.lame_duck_seconds)
     }

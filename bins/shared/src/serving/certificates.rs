@@ -15,7 +15,6 @@ use crate::serving::Program;
 use crate::serving::args::ServingArgs;
 use crate::serving::certificate_args::Source;
 
-/// TLS configuration and the provider that renews its certificate.
 pub(crate) struct Serving {
     pub(crate) tls: Tls,
     pub(crate) certificates: Certificates,
@@ -23,10 +22,6 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// Validates the options. Writes nothing yet.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if options contradict each other, or the file with client CAs cannot be read.
     pub(crate) async fn new(
         program: Program,
         args: &ServingArgs,

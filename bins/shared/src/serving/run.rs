@@ -157,7 +157,6 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     serve_and_close(recorder, opening, serve).await
 }
 
-/// Returns the registration of the webhooks that the program registers, unless it is managed externally.
 fn register(
     client: Client,
     needs: Needs<'_>,

@@ -57,7 +57,6 @@ impl Watches {
         Ok(ClientBuilder::try_from(config)?.with_layer(self).build())
     }
 
-    /// Registers `watch_age_seconds`.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(self.clone()));
     }
@@ -128,7 +127,6 @@ impl<S> Layer<S> for Watches {
     }
 }
 
-/// A service that tracks watches.
 pub(crate) struct Followed<S> {
     inner: S,
     watches: Watches,

@@ -19,7 +19,6 @@ use kube::{Api, Client};
 pub use needed::{Need, Needs};
 pub use watch::{MissingPermissions, watch};
 
-/// Maximum number of concurrent access reviews.
 const CONCURRENCY: usize = 8;
 /// API groups that are displayed with their resources: Lucid's own, and one whose resources exist in another group as
 /// well.

@@ -72,7 +72,6 @@ impl Needs<'_> {
         needs
     }
 
-    /// Permissions for reading the configuration of chains.
     fn of_configuration(self) -> Vec<Need> {
         const NOT_READY: &str = "the configuration cannot be read, and the program does not become ready";
         let namespace = &self.serving.namespace;
@@ -102,7 +101,6 @@ impl Needs<'_> {
         needs
     }
 
-    /// Permissions for registering the webhooks.
     fn of_registration(self) -> Vec<Need> {
         let name = self.program.name;
         let mut needs = Vec::new();
@@ -133,7 +131,6 @@ impl Needs<'_> {
         needs
     }
 
-    /// Permissions for Secrets in the program's namespace.
     fn of_certificates(self) -> Vec<Need> {
         const NOT_SERVED: &str = "no certificate is served or renewed";
         let options = &self.serving.certificates;
@@ -158,7 +155,6 @@ impl Needs<'_> {
         }
     }
 
-    /// Permissions for events.
     fn of_events(self) -> Vec<Need> {
         let events = Permission::new(&["create", "patch"], "events.k8s.io", "events");
         if self.injects {
