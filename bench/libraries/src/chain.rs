@@ -13,7 +13,6 @@ const ROUNDS: u32 = 10;
 /// A pod and the configuration of the operator.
 struct Case {
     name: &'static str,
-    /// JSON of the pod.
     pod: Vec<u8>,
     configuration: Configuration,
 }
@@ -82,7 +81,6 @@ fn planned(pod: &PodView<'_>, configuration: &Configuration) -> Outcome<Plan> {
     }
 }
 
-/// The pod after its patch.
 fn injected(mut pod: Value, configuration: &Configuration) -> Outcome<Value> {
     let json = pod.to_string();
     let view = PodView::from_json(&json)?;

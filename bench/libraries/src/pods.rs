@@ -11,14 +11,12 @@ pub(crate) fn ordinary() -> Value {
     padded(pod, 10 << 10)
 }
 
-/// Returns a pod with `count` variables in one container.
 pub(crate) fn with_variables(count: usize) -> Value {
     let mut pod = small();
     pod["spec"]["containers"][0]["env"] = (0..count).map(variable).collect();
     pod
 }
 
-/// Returns a pod with `count` annotations and as many labels.
 pub(crate) fn with_annotations(count: usize) -> Value {
     let mut pod = small();
     for number in 0..count {

@@ -59,7 +59,6 @@ fn read(path: &Path) -> Outcome<Option<String>> {
     Ok(Some(text))
 }
 
-/// Returns the lines that are not comments.
 fn lines(file: &str) -> impl Iterator<Item = &str> {
     file.lines().filter(|line| !line.starts_with('#'))
 }

@@ -32,25 +32,20 @@ const KEPT: usize = 25;
 /// Default maximum of concurrent mutating requests in kube-apiserver.
 const CONCURRENCY: usize = 200;
 
-/// Cause of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// No connection was established.
     Dial,
     /// The connection ended before the response; a POST is not sent twice.
     Broken,
     /// 429 or 5xx with `Retry-After` in seconds, after which kube-apiserver retries.
     Busy(u8),
-    /// A status other than 200.
     Status,
-    /// An unexpected verdict or uid.
     WrongAnswer,
     /// No response within the time that the API server waits.
     Timeout,
 }
 
 impl Failure {
-    /// Name in the report.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Dial => "dial failed",
@@ -63,7 +58,6 @@ impl Failure {
     }
 }
 
-/// A finished call.
 pub(crate) struct Call {
     /// Time at which it was due; its latency counts from here.
     pub(crate) scheduled: Instant,
@@ -217,7 +211,6 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Ou
     Ok(connection)
 }
 
-/// A correct response.
 #[derive(Clone, Copy)]
 struct Expected {
     allowed: bool,

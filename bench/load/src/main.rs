@@ -118,14 +118,12 @@ struct Time {
 }
 
 impl Time {
-    /// Begin and end of the period that counts.
     fn window(&self) -> (Instant, Instant) {
         let begin = Instant::now() + Duration::from_secs_f64(self.warm_up);
         (begin, begin + Duration::from_secs_f64(self.seconds))
     }
 }
 
-/// The printed report.
 #[derive(Serialize)]
 struct Summary {
     /// Calls scheduled in the window.
@@ -285,7 +283,6 @@ async fn schedule(caller: &Rc<Caller>, rate: f64, calls: &mut JoinSet<Vec<Call>>
     }
 }
 
-/// Reads the events of a stream until `end`.
 async fn events(mut stream: Incoming, end: Instant) -> Vec<Call> {
     let mut calls = Vec::new();
     let mut buffer = Vec::new();
@@ -313,7 +310,6 @@ fn sent(event: &[u8]) -> Option<u64> {
     id.split('"').next()?.parse().ok()
 }
 
-/// Obeys the lines of standard input up to `end`.
 async fn follow(caller: &Caller, orders: &mut Lines<BufReader<Stdin>>) -> Outcome<()> {
     while let Some(order) = orders.next_line().await? {
         match order.strip_prefix("endpoints ") {

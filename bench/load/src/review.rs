@@ -14,7 +14,6 @@ pub(crate) struct Review(RefCell<Text>);
 
 struct Text {
     bytes: Vec<u8>,
-    /// Position of the uid.
     uid: usize,
     number: u64,
 }
@@ -28,7 +27,6 @@ impl Review {
         Some(Self(RefCell::new(Text { bytes, uid, number: 0 })))
     }
 
-    /// The body of the next request, and its uid.
     pub(crate) fn next(&self) -> ([u8; UID_LENGTH], Bytes) {
         let Text { bytes, uid, number } = &mut *self.0.borrow_mut();
         *number += 1;
