@@ -48,7 +48,6 @@ enum Part {
     Sdk,
 }
 
-/// Bytes of a request through the proxies.
 const BODY: u64 = 10 << 10;
 /// Requests per second at which the delay is measured.
 const RATE: &str = "1000";
@@ -277,7 +276,6 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Returns the medians of p50 and p99.
 fn median_latency(rounds: Vec<Percentiles>) -> [f64; 2] {
     [|round: &Percentiles| round.p50, |round: &Percentiles| round.p99]
         .map(|percentile| median(rounds.iter().map(percentile).collect()))

@@ -64,7 +64,6 @@ const FUNCTIONS: [(&str, &[&str]); 13] = [
     ("response", &["lucid_webhook::reply::write"]),
 ];
 
-/// Returns `true` if valgrind is installed.
 pub(super) fn can_run() -> bool {
     lucid_testbed::has_program("valgrind")
 }
@@ -191,11 +190,9 @@ fn valgrind(folder: &Path) -> Result<Vec<OsString>, Error> {
     Ok(words.into_iter().map(OsString::from).chain([profiles]).collect())
 }
 
-/// A process whose instructions are counted.
 struct Counted {
     pid: u32,
     folder: PathBuf,
-    /// Number of profiles that it has written.
     written: u32,
 }
 
@@ -235,14 +232,12 @@ impl Counted {
     }
 }
 
-/// Returns the number of instructions in a file of callgrind.
 fn total(file: &Path) -> Result<u64, Error> {
     let text = fs::read_to_string(file)?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
     Ok(total.ok_or("a profile without totals")?.parse()?)
 }
 
-/// Instructions of the requests of a round.
 struct Profile {
     total: u64,
     /// Count of each function with those that it calls, and its name; the largest first.

@@ -36,7 +36,6 @@ impl Figure {
     }
 }
 
-/// Runs a program that prints figures as JSON.
 pub(super) fn figures(command: &mut Command) -> Result<Vec<Figure>, Error> {
     Ok(serde_json::from_str(&command::output(command)?)?)
 }

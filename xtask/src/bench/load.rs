@@ -48,14 +48,12 @@ impl Target {
         servers.iter().fold(target, |target, server| target.with("--endpoint", server.to_string()))
     }
 
-    /// Adds an option of the generator.
     pub(super) fn with(mut self, option: &str, value: impl Into<OsString>) -> Self {
         self.arguments.extend([option.into(), value.into()]);
         self
     }
 }
 
-/// The built load generator.
 pub(super) struct Generator(PathBuf);
 
 impl Generator {
@@ -68,7 +66,6 @@ impl Generator {
         programs::build_as("dev", programs::BENCH, "bench-load").map(Self)
     }
 
-    /// Returns the pod of a review of `body` bytes, JSON.
     pub(super) fn pod(&self, body: u64) -> Result<String, Error> {
         let mut command = Command::new(&self.0);
         command.args(["--endpoint", "127.0.0.1:0", "--path", "/", "--body", &body.to_string(), "pod"]);
@@ -84,13 +81,11 @@ impl Generator {
         Ok(Load(process?))
     }
 
-    /// Runs the generator to its end.
     pub(super) fn run(&self, target: &Target, body: u64, load: &[&str]) -> Result<Summary, Error> {
         self.start(target, body, load)?.summary()
     }
 }
 
-/// A running generator.
 pub(super) struct Load(pub(super) Pinned);
 
 impl Load {
@@ -100,7 +95,6 @@ impl Load {
         self.0.order(&format!("endpoints {}", endpoints.join(" ")))
     }
 
-    /// Waits until the generator ends, and returns its result.
     pub(super) fn summary(mut self) -> Result<Summary, Error> {
         Ok(serde_json::from_str(&self.0.line()?)?)
     }

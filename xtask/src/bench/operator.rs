@@ -35,11 +35,9 @@ pub(crate) struct Webhooks {
 
 /// Goals by review size: requests per CPU second of `/mutate` and of `/validate`, relative to controller-runtime.
 const GOALS: [(u64, f64, f64); 3] = [(2 << 10, 3.0, 1.8), (10 << 10, 9.0, 4.0), (100 << 10, 30.0, 14.0)];
-/// Name of the auditor in the built-in catalogue.
 const AUDITOR: &str = "lucid-guardrails-auditor";
 /// Defaults, a chain and the owners of fields make at most so many times of a large pod.
 const GROWTH: u64 = 2;
-/// Size of the reviews that are denied.
 const DENIED: u64 = 11 << 10;
 /// Namespace of the pods of bench/load.
 const NAMESPACE: &str = "shop";
@@ -150,7 +148,6 @@ pub(super) enum Chain {
     /// The default chain: two auditors.
     #[default]
     Two,
-    /// The default chain, and a sealed log of decisions.
     TwoSealed,
 }
 
@@ -267,7 +264,6 @@ impl Scene {
         Ok(with_pod(target.with("--server", self.pid(path)?.to_string()), path, pod))
     }
 
-    /// Process that serves this path.
     pub(super) fn pid(&self, path: &str) -> Result<u32, Error> {
         let server = if path == "/mutate" { &self.operator } else { &self.validator };
         server.pid().ok_or("a server has ended".into())

@@ -13,9 +13,7 @@ use crate::command::{ROOT, cargo, succeed};
 pub(super) const SERVER_CORE: &str = "0";
 pub(super) const LOAD_CORE: &str = "1";
 
-/// Manifest of the workspace of bench/.
 pub(super) const BENCH: &str = "bench/Cargo.toml";
-/// Manifest of Lucid's workspace.
 pub(super) const OWN: &str = "Cargo.toml";
 
 /// Builds one package of bench/ alone, so that feature unification does not change it, and returns the path of its program.
@@ -23,7 +21,6 @@ pub(super) fn build(package: &str) -> Result<PathBuf, Error> {
     build_in(BENCH, &folder(), "release", package)
 }
 
-/// Builds one of Lucid's programs with the release settings.
 pub(crate) fn build_own(package: &str) -> Result<PathBuf, Error> {
     build_in(OWN, &target(), "release", package)
 }
@@ -46,7 +43,6 @@ fn target() -> PathBuf {
     Path::new(ROOT).join("target")
 }
 
-/// Builds the webhook server on controller-runtime, and returns the path of its program.
 pub(super) fn build_controller_runtime() -> Result<PathBuf, Error> {
     eprintln!("bench: building controller-runtime");
     let program = folder().join("peers/controller-runtime");
@@ -88,12 +84,10 @@ impl Pinned {
         self.child.id()
     }
 
-    /// Returns `true` if the process has ended.
     pub(super) fn ended(&mut self) -> Result<bool, Error> {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Returns the next line of its output.
     pub(super) fn line(&mut self) -> Result<String, Error> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
@@ -102,7 +96,6 @@ impl Pinned {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Writes a line to its standard input.
     pub(super) fn order(&mut self, order: &str) -> Result<(), Error> {
         writeln!(self.input, "{order}")?;
         Ok(self.input.flush()?)
@@ -117,7 +110,6 @@ impl Drop for Pinned {
     }
 }
 
-/// PEM files.
 pub(super) struct Certificate {
     pub(super) cert: PathBuf,
     pub(super) key: PathBuf,

@@ -13,7 +13,6 @@ use super::load::Target;
 use super::programs::{self, Pinned, SERVER_CORE};
 use super::server::PATIENCE;
 
-/// A running server.
 pub(super) struct Proxy {
     pub(super) process: Pinned,
     address: SocketAddr,

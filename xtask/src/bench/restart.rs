@@ -28,7 +28,6 @@ pub(crate) struct Restart {
 
 const REPLICAS: usize = 3;
 const BODY: u64 = 10 << 10;
-/// Propagation delay of endpoint changes.
 const PROPAGATION: Duration = Duration::from_secs(1);
 
 pub(super) fn run(restart: &Restart, report: &mut Report) -> Result<(), Error> {

@@ -35,7 +35,6 @@ pub(crate) struct Scale {
 /// Number of batches, alternating between labelled and unlabelled namespaces.
 const TURNS: usize = 10;
 const LABEL: (&str, &str) = ("lucid.computing/enabled", "true");
-/// Replicas of the operator.
 const REPLICAS: [&str; 3] = ["lucid-operator-1", "lucid-operator-2", "lucid-operator-3"];
 
 pub(super) fn run(scale: &Scale, report: &mut Report) -> Result<(), Error> {
@@ -138,12 +137,10 @@ async fn namespaces(
 /// Auditor of every pod that has a chain, absent from all others.
 const AUDITOR: &str = "lucid-guardrails-auditor";
 
-/// Result of creating pods.
 #[derive(Default)]
 struct Created {
     /// Time from each request to the end of its response.
     latencies: Vec<Duration>,
-    /// Total time.
     time: Duration,
     failures: Vec<String>,
 }

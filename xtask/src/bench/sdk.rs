@@ -26,7 +26,6 @@ struct Stream {
     marks: Vec<f64>,
 }
 
-/// Worst values of a way.
 #[derive(Clone, Copy, Default)]
 struct Worst {
     first: f64,

@@ -17,7 +17,6 @@ use crate::process::Usage;
 /// Timeout for the start and for the end of a server.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Implementation of a measured server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Bare,
@@ -68,7 +67,6 @@ impl Kind {
     }
 }
 
-/// A running server.
 pub(super) struct Server {
     kind: Kind,
     pub(super) process: Pinned,
@@ -111,7 +109,6 @@ impl Server {
         target.with("--check-uid", self.kind.reads().to_string())
     }
 
-    /// Waits until the server reports ready.
     pub(super) fn wait_ready(&self) -> Result<(), Error> {
         let Some(admin) = self.admin else { return Ok(()) };
         let begin = Instant::now();
@@ -124,7 +121,6 @@ impl Server {
         Ok(())
     }
 
-    /// Sends SIGTERM.
     pub(super) fn terminate(&self) -> Result<(), Error> {
         let pid = Pid::from_raw(self.process.pid().try_into()?).ok_or("a process without an id")?;
         Ok(kill_process(pid, Signal::TERM)?)
