@@ -25,7 +25,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Interval of rounds whose calls dial. Others use established connections.
 const DIALS_EACH: usize = 4;
 
-/// Results of all API servers.
 #[derive(Default)]
 pub(super) struct Tally(Mutex<Seen>);
 

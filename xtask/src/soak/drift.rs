@@ -75,7 +75,6 @@ pub(super) async fn run(drift: &Drift, report: &mut Report) -> Result<(), Error>
     Ok(())
 }
 
-/// Results for objects of one kind.
 #[derive(Default)]
 struct Outcome {
     healed: Vec<Duration>,

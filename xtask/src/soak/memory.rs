@@ -40,7 +40,6 @@ pub(crate) struct Memory {
     program: Option<PathBuf>,
 }
 
-/// Concurrent requests to the API server.
 const CONCURRENCY: usize = 32;
 const GOAL: u64 = 150 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);

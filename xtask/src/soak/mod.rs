@@ -93,7 +93,6 @@ fn quick() -> Result<(), Error> {
     Ok(())
 }
 
-/// Timeout for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns a random number from 0 to 1.

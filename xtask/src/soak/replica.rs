@@ -18,7 +18,6 @@ use tokio::task::JoinHandle;
 use super::call::{call, client, review, trusting};
 use super::subject::NAMESPACE;
 
-/// Secret of the authority.
 pub(super) const SECRET: &str = "soak-ca";
 
 /// Server name of the replicas.
@@ -41,10 +40,8 @@ pub(super) struct Replica {
     service: JoinHandle<()>,
 }
 
-/// Way to end a replica.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// Graceful termination.
     Orderly,
     /// Certificates are left as they are, at any point.
     Killed,

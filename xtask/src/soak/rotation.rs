@@ -50,7 +50,6 @@ impl Rotation {
     }
 }
 
-/// Reconcile interval of the replicas.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of urgent rotations: the authority is declared compromised instead of an ordinary request, and the next rotation
@@ -187,7 +186,6 @@ async fn serves_under_another(scene: &Scene, before: &TrustBundle) -> Result<(),
     Ok(())
 }
 
-/// Waits until each target holds one authority.
 async fn trusts_one(scene: &Scene) -> Result<(), Error> {
     eventually("one authority in each bundle", async || {
         Ok(bundles(scene).await?.iter().all(|count| *count == 1).then_some(()))

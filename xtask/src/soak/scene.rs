@@ -76,7 +76,6 @@ impl Scene {
         std::mem::replace(&mut self.replicas[place], new).end(end).await
     }
 
-    /// Ends all replicas.
     pub(super) async fn end(self) -> Result<(), Error> {
         for replica in self.replicas {
             replica.end(End::Orderly).await?;

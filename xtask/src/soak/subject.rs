@@ -60,7 +60,6 @@ impl Subject {
         Ok(subject)
     }
 
-    /// The trust target, accessed through `client`.
     pub(super) fn target(&self, client: &Client) -> ObjectTarget {
         let (client, name) = (client.clone(), &self.name);
         match self.kind {
@@ -122,7 +121,6 @@ impl Subject {
         manifest
     }
 
-    /// Kind of the object, for reports.
     pub(super) fn what(&self) -> &str {
         &self.resource.kind
     }

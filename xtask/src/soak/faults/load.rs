@@ -29,7 +29,6 @@ pub(super) struct OwnChain {
     pub(super) before: Chain,
 }
 
-/// Creation of one pod.
 pub(super) struct Call {
     pub(super) began: Instant,
     pub(super) ended: Instant,
@@ -119,7 +118,6 @@ async fn create(client: &Client, namespace: &str, name: &str) -> Result<Pod, Err
     create_pod(client, namespace, &pod).await?.stored()
 }
 
-/// An image reference by digest.
 pub(super) fn image(name: &str) -> String {
     format!("registry.example.com/{name}@sha256:{}", "a".repeat(64))
 }

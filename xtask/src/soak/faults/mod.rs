@@ -101,7 +101,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const OWN_CHAIN: Chain = &["gamma", "alpha"];
 const CHANGED_CHAIN: Chain = &["beta"];
 
-/// Results of one fault.
 #[derive(Default)]
 struct Figures {
     /// Failed calls: begun before the fault or before the first failure, then until the Service noticed, and after that.
