@@ -18,7 +18,6 @@ use crate::testbed::shutdown_signal;
 /// Time limit of a check. Only a hanging test reaches it.
 const LIMIT: Duration = Duration::from_mins(40);
 
-/// A check of the list.
 struct Check {
     name: &'static str,
     /// Arguments of Cargo.
@@ -53,7 +52,6 @@ impl Check {
     }
 }
 
-/// Programs and abilities of this machine.
 struct Machine {
     missing: Vec<Package>,
     /// Reason why no node runs.

@@ -5,7 +5,6 @@ use std::process::Command;
 use lucid_e2e::Error;
 use serde_json::Value;
 
-/// Root folder of the workspace.
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// The Cargo that runs this task, in the root folder of the workspace.

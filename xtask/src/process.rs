@@ -17,7 +17,6 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Resets the peak memory of a process to its current memory.
     pub(crate) fn reset_peak(pid: u32) -> Result<(), Error> {
         Ok(fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
     }

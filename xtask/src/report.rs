@@ -57,7 +57,6 @@ struct Machine {
     kernel: String,
 }
 
-/// A goal and the measured value.
 #[derive(Serialize)]
 struct Goal {
     goal: String,
@@ -113,10 +112,6 @@ impl Report {
     }
 
     /// Prints the report.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a required goal is missed, or any goal of a strict report.
     pub(crate) fn print(&self, output: Output) -> Result<(), Error> {
         match output.preset() {
             Some(preset) => self.print_tables(preset),
@@ -243,7 +238,6 @@ impl Display for Percentiles {
     }
 }
 
-/// Formats microseconds in a fitting unit.
 pub(crate) fn time(microseconds: f64) -> String {
     match microseconds {
         ..10.0 => format!("{microseconds:.1} µs"),
@@ -254,7 +248,6 @@ pub(crate) fn time(microseconds: f64) -> String {
     }
 }
 
-/// Formats bytes in a fitting unit.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
         0..0x400 => format!("{bytes} B"),

@@ -46,9 +46,7 @@ const TOXICITY: &str = "sha256:4e07408562bedb8b60ce05c1decfe3ad16b72230967de01f6
 /// Digest that is not notarized.
 const UNKNOWN: &str = "sha256:4b227777d4dd1fc61c6f884f48641d02b4d121d3fd328cb08b5531fcacdabf8a";
 
-/// A pod of the demo.
 struct Sample {
-    /// Purpose of the sample.
     about: &'static str,
     namespace: &'static str,
     manifest: Value,
@@ -192,7 +190,6 @@ fn table() -> Table {
     table
 }
 
-/// Creates the namespaces, the catalogue with pinned images, and the chains of two namespaces.
 async fn prepare(cluster: &Cluster) -> Result<(), Error> {
     cluster.create_namespace("lucid-system", &[]).await?;
     for name in ["demo", "demo-chain", "demo-unknown"] {

@@ -60,7 +60,6 @@ pub(crate) struct Images {
     output: Output,
 }
 
-/// A built image.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Made {
     /// Reference for pods: the tag for readers, the digest for the kubelet.
@@ -162,7 +161,6 @@ fn fill(context: &Path, containerfile: &Path, program: &Path) -> Result<(), Erro
     succeed(Command::new(script).arg(containerfile).arg(program).arg(context))
 }
 
-/// Builds one image, and writes it to `archive`.
 fn package(
     reference: String,
     context: &Path,
