@@ -7,13 +7,13 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use lucid_e2e::Error;
 use lucid_testbed::{Binaries, Component, node};
+use lucid_webhook::shutdown_signal;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::time::sleep;
 use xtask_start::{Package, install_command, needs_all};
 
 use crate::api;
 use crate::command::{cargo, succeed};
-use crate::testbed::shutdown_signal;
 
 /// Time limit of a check. Only a hanging test reaches it.
 const LIMIT: Duration = Duration::from_mins(40);

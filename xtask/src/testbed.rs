@@ -1,15 +1,13 @@
 //! `cargo xtask testbed`.
 
-use std::io;
-
 use clap::{Args, Subcommand};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use lucid_e2e::Error;
 use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_webhook::shutdown_signal;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Subcommand)]
 pub(crate) enum Task {
@@ -30,12 +28,6 @@ pub(crate) struct Build {
 
 #[derive(Args)]
 pub(crate) struct Up {
-    /// Also run kube-controller-manager: Deployments, ServiceAccounts, deletion of namespaces.
-    #[arg(long)]
-    controller_manager: bool,
-    /// Also run kube-scheduler.
-    #[arg(long)]
-    scheduler: bool,
     /// Also run cert-manager: its controller and its cainjector.
     #[arg(long)]
     cert_manager: bool,
@@ -74,12 +66,6 @@ async fn build(options: &Build, binaries: &Binaries) -> Result<(), Error> {
 
 async fn up(options: &Up, binaries: &Binaries) -> Result<(), Error> {
     let mut builder = Cluster::builder();
-    if options.controller_manager {
-        builder = builder.controller_manager();
-    }
-    if options.scheduler {
-        builder = builder.scheduler();
-    }
     if options.cert_manager {
         builder = builder.cert_manager().cainjector();
     }
@@ -96,18 +82,6 @@ async fn up(options: &Up, binaries: &Binaries) -> Result<(), Error> {
         outcome = stay => outcome,
         () = shutdown_signal => Ok(()),
     }
-}
-
-/// Returns a future that completes at the first SIGINT or SIGTERM. From this call on, a signal no longer ends the process
-/// directly, so that the cluster is dropped.
-pub(crate) fn shutdown_signal() -> io::Result<impl Future<Output = ()>> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
 }
 
 /// Writes one key of a ConfigMap, and creates the ConfigMap if it is absent.

@@ -1,7 +1,7 @@
 //! `cargo xtask bench chain`, `trust` and `audit`: libraries and lucid-init, without a server.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use clap::{Args, ValueEnum};
@@ -48,9 +48,6 @@ pub(super) struct Chain {
     /// Duration of planning and patching per pod, in milliseconds.
     #[arg(long, default_value_t = 500)]
     milliseconds: u64,
-    /// Number of network namespaces that get their rules, per tool.
-    #[arg(long, default_value_t = 50)]
-    namespaces: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -79,7 +76,7 @@ pub(super) fn chain(chain: &Chain, report: &mut Report) -> Result<(), Error> {
         }
     }
     if chain.part.contains(&Part::Init) {
-        init(chain.namespaces, &program, report)?;
+        init(&program, report)?;
     }
     Ok(())
 }
@@ -92,7 +89,10 @@ const REDIRECT: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid"
 const INSIDE: &str =
     "f=$(mktemp) && echo 'passwd: files' > $f && mount --bind $f /etc/nsswitch.conf && rm $f && exec \"$@\"";
 
-fn init(namespaces: usize, bench: &Path, report: &mut Report) -> Result<(), Error> {
+/// Number of network namespaces that get their rules, per tool.
+const NAMESPACES: usize = 50;
+
+fn init(bench: &Path, report: &mut Report) -> Result<(), Error> {
     if output("id", &["--user"]) != "0" {
         eprintln!("bench: lucid-init is left out: network namespaces need root");
         return Ok(());
@@ -105,7 +105,7 @@ fn init(namespaces: usize, bench: &Path, report: &mut Report) -> Result<(), Erro
         }
         eprintln!("bench: lucid-init, {tool}");
         let mut runs = Vec::new();
-        for _ in 0..namespaces.max(1) {
+        for _ in 0..NAMESPACES {
             let mut command = lucid_testbed::command("unshare");
             command
                 .args(["--net", "--mount", "--", "sh", "-c", INSIDE, "sh"])
@@ -128,21 +128,10 @@ fn init(namespaces: usize, bench: &Path, report: &mut Report) -> Result<(), Erro
     Ok(())
 }
 
-#[derive(Args)]
-pub(super) struct Trust {
-    /// Number of timed requests per figure.
-    #[arg(long, default_value_t = 200_000)]
-    requests: usize,
-    /// Number of rounds in which a thousand callers make the same request.
-    #[arg(long, default_value_t = 100)]
-    rounds: usize,
-}
-
 /// lucid-notary's client of the Verifier.
-pub(super) fn trust(trust: &Trust, report: &mut Report) -> Result<(), Error> {
+pub(super) fn trust(report: &mut Report) -> Result<(), Error> {
     let mut command = Command::new(programs::build(PROGRAM)?);
-    command.args(["trust", "--callers", "1000", "--requests", &trust.requests.to_string()]);
-    command.args(["--rounds", &trust.rounds.to_string()]);
+    command.args(["trust", "--callers", "1000", "--requests", "200000", "--rounds", "100"]);
     eprintln!("bench: client of the Verifier");
     for figure in figures(&mut command)? {
         let name = match figure.count {
@@ -161,18 +150,8 @@ pub(super) fn trust(trust: &Trust, report: &mut Report) -> Result<(), Error> {
     Ok(())
 }
 
-#[derive(Args)]
-pub(super) struct Audit {
-    /// Duration of each measurement, in seconds.
-    #[arg(long, default_value_t = 3.0)]
-    seconds: f64,
-    /// Number of alternating rounds; the round with the median p99 counts.
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
-    /// Folder for the logs; it selects the disk to measure.
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/bench/audit"))]
-    folder: PathBuf,
-}
+/// Number of alternating rounds of the decision log; the round with the median p99 counts.
+const ROUNDS: usize = 3;
 
 /// Measurements of the decision log, with the arguments of each.
 const DECISIONS: [(&str, &str); 8] = [
@@ -186,17 +165,18 @@ const DECISIONS: [(&str, &str); 8] = [
     ("verify 200,000 records", "verify --folder DIR --records 200000"),
 ];
 
-pub(super) fn audit(audit: &Audit, report: &mut Report) -> Result<(), Error> {
+pub(super) fn audit(report: &mut Report) -> Result<(), Error> {
     let program = programs::build(PROGRAM)?;
-    fs::create_dir_all(&audit.folder)?;
-    let folder = audit.folder.to_str().ok_or("the folder's name is not UTF-8")?;
+    let folder = programs::folder().join("audit");
+    fs::create_dir_all(&folder)?;
+    let folder = folder.to_str().ok_or("the folder's name is not UTF-8")?;
     let mut rounds = DECISIONS.map(|_| Vec::new());
-    for round in 1..=audit.rounds.max(1) {
+    for round in 1..=ROUNDS {
         for ((name, arguments), rounds) in DECISIONS.iter().zip(&mut rounds) {
             eprintln!("bench: {name}, round {round}");
             let arguments = arguments.split(' ').map(|word| if word == "DIR" { folder } else { word });
             let mut command = Command::new(&program);
-            command.args(arguments).args(["--seconds", &audit.seconds.to_string()]);
+            command.args(arguments).args(["--seconds", "3"]);
             rounds.extend(figures(&mut command)?);
         }
     }

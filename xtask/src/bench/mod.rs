@@ -38,17 +38,17 @@ enum Task {
     /// Instructions per request of lucid-operator and lucid-validator, by function. Needs the test bed and valgrind.
     Instructions(instructions::Instructions),
     /// Rolling restarts of three replicas behind one address under load: number of failed calls.
-    Restart(restart::Restart),
+    Restart,
     /// Injection: planning and patching of pods, and lucid-init.
     Chain(libraries::Chain),
     /// Image trust: cached verdicts, coalesced requests, and an open circuit breaker.
-    Trust(libraries::Trust),
+    Trust,
     /// Thousands of pods in a hundred namespaces with three replicas of the operator. Needs root and the test bed.
     Scale(scale::Scale),
     /// Crates, binary size and build time that lucid-webhook and lucid-certs add to a program on axum and kube.
     Weight(weight::Weight),
     /// Decision log: throughput and latency of records, by flush mode.
-    Audit(libraries::Audit),
+    Audit,
     /// Auditors: CPU time, precision and recall of judges, and costs of a hop. Needs haproxy and nginx.
     Auditor(auditor::Auditor),
 }
@@ -68,12 +68,12 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Error> {
             })
         }
         Task::Instructions(options) => instructions::run(options, &mut report),
-        Task::Restart(options) => restart::run(options, &mut report),
+        Task::Restart => restart::run(&mut report),
         Task::Chain(options) => libraries::chain(options, &mut report),
-        Task::Trust(options) => libraries::trust(options, &mut report),
+        Task::Trust => libraries::trust(&mut report),
         Task::Scale(options) => scale::run(options, &mut report),
         Task::Weight(options) => weight::run(options, &mut report),
-        Task::Audit(options) => libraries::audit(options, &mut report),
+        Task::Audit => libraries::audit(&mut report),
         Task::Auditor(options) => auditor::run(options, &mut report),
     }?;
     report.print(bench.output)

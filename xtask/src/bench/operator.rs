@@ -22,9 +22,6 @@ use crate::testbed::apply_config_map;
 
 #[derive(Args)]
 pub(crate) struct Webhooks {
-    /// Duration of each measurement, in seconds.
-    #[arg(long, default_value_t = 5)]
-    seconds: u32,
     /// Number of rounds, alternating between the servers; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -43,6 +40,8 @@ const DENIED: u64 = 11 << 10;
 const NAMESPACE: &str = "shop";
 /// Connections with a call in flight at all times.
 const CONNECTIONS: &str = "16";
+/// Duration of each measurement.
+const SECONDS: &str = "5";
 /// Notarized digest.
 const DIGEST: &str = "sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
 const UNKNOWN_DIGEST: &str = "sha256:7b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
@@ -74,8 +73,7 @@ pub(super) fn run(webhooks: &Webhooks, report: &mut Report) -> Result<(), Error>
     fs::write(pod, fs::read_to_string(pod)?.replace(DIGEST, UNKNOWN_DIGEST))?;
     let denials = scene.target("/validate", pod)?.with("--allowed", "false");
     scene.verifier.stop();
-    let seconds = webhooks.seconds.to_string();
-    let load = ["saturate", "--connections", "1", "--warm-up", "5", "--seconds", &seconds];
+    let load = ["saturate", "--connections", "1", "--warm-up", "5", "--seconds", SECONDS];
     let Summary { latency_us, failed, .. } = generator.run(&denials, DENIED, &load)?;
     report.row([
         ("webhook", "/validate, strict denial, circuit breaker open".to_owned()),
@@ -98,8 +96,7 @@ fn measure(
     targets: [&Target; 3],
     report: &mut Report,
 ) -> Result<(), Error> {
-    let seconds = webhooks.seconds.to_string();
-    let saturate = ["saturate", "--connections", CONNECTIONS, "--seconds", &seconds];
+    let saturate = ["saturate", "--connections", CONNECTIONS, "--seconds", SECONDS];
     let mut rounds = [const { Vec::new() }; 3];
     for round in 1..=webhooks.rounds.max(1) {
         eprintln!("bench: {path}, {}, round {round}", bytes(body));

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use lucid_e2e::Error;
 
 use super::load::{Generator, Summary, Target};
@@ -16,25 +15,19 @@ use super::programs::Certificate;
 use super::server::{Kind, PATIENCE, Server};
 use crate::report::{Report, time};
 
-#[derive(Args)]
-pub(crate) struct Restart {
-    /// Number of restarts of each replica.
-    #[arg(long, default_value_t = 2)]
-    rounds: usize,
-    /// Requests per second.
-    #[arg(long, default_value_t = 1000)]
-    rate: u32,
-}
-
+/// Requests per second.
+const RATE: &str = "1000";
 const REPLICAS: usize = 3;
+/// Each replica is restarted twice.
+const RESTARTS: usize = 2 * REPLICAS;
 const BODY: u64 = 10 << 10;
 const PROPAGATION: Duration = Duration::from_secs(1);
 
-pub(super) fn run(restart: &Restart, report: &mut Report) -> Result<(), Error> {
+pub(super) fn run(report: &mut Report) -> Result<(), Error> {
     let generator = Generator::build()?;
     let certificate = Certificate::generate()?;
     for kind in [Kind::LucidView, Kind::ControllerRuntime] {
-        let (longest_end, summary) = measure(restart, kind, &generator, &certificate)?;
+        let (longest_end, summary) = measure(kind, &generator, &certificate)?;
         let failures = summary.failures.iter().map(|(name, count)| format!("{name} {count}"));
         let cells = [
             ("server", kind.name().to_owned()),
@@ -53,7 +46,6 @@ pub(super) fn run(restart: &Restart, report: &mut Report) -> Result<(), Error> {
 
 /// Returns the longest time from SIGTERM to the end of a process, and the calls.
 fn measure(
-    restart: &Restart,
     kind: Kind,
     generator: &Generator,
     certificate: &Certificate,
@@ -68,13 +60,12 @@ fn measure(
     for _ in 0..REPLICAS {
         replicas.push(start()?);
     }
-    let load = ["follow", "--rate", &restart.rate.to_string()];
     let target = Target::new(kind.path(), &certificate.cert, &addresses(&replicas));
-    let mut load = generator.start(&target, BODY, &load)?;
+    let mut load = generator.start(&target, BODY, &["follow", "--rate", RATE])?;
     thread::sleep(2 * PROPAGATION);
     let mut longest_end = Duration::ZERO;
-    for restarted in 1..=restart.rounds * REPLICAS {
-        eprintln!("bench: {}, restart {restarted} of {}", kind.name(), restart.rounds * REPLICAS);
+    for restarted in 1..=RESTARTS {
+        eprintln!("bench: {}, restart {restarted} of {RESTARTS}", kind.name());
         // The oldest replica leaves first.
         let mut leaving = replicas.remove(0);
         let begin = Instant::now();

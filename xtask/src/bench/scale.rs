@@ -24,13 +24,11 @@ pub(crate) struct Scale {
     /// Numbers of pods in labelled namespaces; each is measured with a new cluster.
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000])]
     pods: Vec<usize>,
-    /// Number of namespaces.
-    #[arg(long, default_value_t = 100)]
-    namespaces: usize,
-    /// Number of concurrent creations.
-    #[arg(long, default_value_t = 32)]
-    clients: usize,
 }
+
+const NAMESPACES: usize = 100;
+/// Number of concurrent creations.
+const CLIENTS: usize = 32;
 
 /// Number of batches, alternating between labelled and unlabelled namespaces.
 const TURNS: usize = 10;
@@ -38,14 +36,14 @@ const LABEL: (&str, &str) = ("lucid.computing/enabled", "true");
 const REPLICAS: [&str; 3] = ["lucid-operator-1", "lucid-operator-2", "lucid-operator-3"];
 
 pub(super) fn run(scale: &Scale, report: &mut Report) -> Result<(), Error> {
-    if scale.pods.iter().any(|pods| *pods < TURNS) || scale.namespaces == 0 || scale.clients == 0 {
-        return Err(format!("expected at least {TURNS} pods, one namespace and one client").into());
+    if scale.pods.iter().any(|pods| *pods < TURNS) {
+        return Err(format!("--pods: expected at least {TURNS}").into());
     }
     let program = programs::build_own("lucid-operator")?;
     let runtime = tokio::runtime::Runtime::new()?;
     let mut costs = Vec::new();
     for &pods in &scale.pods {
-        costs.push((pods, runtime.block_on(measure(scale, pods, &program, report))?));
+        costs.push((pods, runtime.block_on(measure(pods, &program, report))?));
     }
     costs.sort_by_key(|(pods, _)| *pods);
     if let [(fewest, few), .., (most, many)] = costs.as_slice()
@@ -62,12 +60,12 @@ pub(super) fn run(scale: &Scale, report: &mut Report) -> Result<(), Error> {
 }
 
 /// Returns the operators' CPU time per pod, and the memory of the largest replica.
-async fn measure(scale: &Scale, pods: usize, program: &Path, report: &mut Report) -> Result<Usage, Error> {
+async fn measure(pods: usize, program: &Path, report: &mut Report) -> Result<Usage, Error> {
     eprintln!("bench: starting a Kubernetes control plane and {} operators", REPLICAS.len());
     // The cluster has no scheduler and no nodes: pods are stored and stay pending.
     let cluster = Cluster::builder().controller_manager().webhooks_by_service().start().await?;
-    let labelled = namespaces(&cluster, "labelled", scale.namespaces, &[LABEL]).await?;
-    let others = namespaces(&cluster, "other", scale.namespaces, &[]).await?;
+    let labelled = namespaces(&cluster, "labelled", &[LABEL]).await?;
+    let others = namespaces(&cluster, "other", &[]).await?;
     cluster.create_namespace("lucid-system", &[]).await?;
     let mut replicas = Vec::new();
     for name in REPLICAS {
@@ -89,7 +87,7 @@ async fn measure(scale: &Scale, pods: usize, program: &Path, report: &mut Report
         for is_labelled in [turn % 2 == 0, turn % 2 == 1] {
             let (namespaces, created) =
                 if is_labelled { (&labelled, &mut with) } else { (&others, &mut without) };
-            created.add(create(&client, namespaces, numbers.clone(), scale.clients, is_labelled).await);
+            created.add(create(&client, namespaces, numbers.clone(), is_labelled).await);
         }
     }
     let after = usage(&replicas)?;
@@ -122,13 +120,8 @@ fn usage(replicas: &[Operator]) -> Result<Usage, Error> {
     Ok(total)
 }
 
-async fn namespaces(
-    cluster: &Cluster,
-    prefix: &str,
-    count: usize,
-    labels: &[(&str, &str)],
-) -> Result<Vec<String>, Error> {
-    let names: Vec<_> = (1..=count).map(|number| format!("{prefix}-{number}")).collect();
+async fn namespaces(cluster: &Cluster, prefix: &str, labels: &[(&str, &str)]) -> Result<Vec<String>, Error> {
+    let names: Vec<_> = (1..=NAMESPACES).map(|number| format!("{prefix}-{number}")).collect();
     let made = stream::iter(&names).map(|name| cluster.create_namespace(name, labels));
     made.buffer_unordered(16).try_collect::<Vec<()>>().await?;
     Ok(names)
@@ -157,13 +150,12 @@ impl Created {
     }
 }
 
-/// Creates the pods of these numbers, `clients` at a time, round-robin over the namespaces. Expects a chain in each pod if
+/// Creates the pods of these numbers, [`CLIENTS`] at a time, round-robin over the namespaces. Expects a chain in each pod if
 /// `audited` is set, and none otherwise.
 async fn create(
     client: &Client,
     namespaces: &[String],
     numbers: std::ops::Range<usize>,
-    clients: usize,
     audited: bool,
 ) -> Created {
     let begin = Instant::now();
@@ -175,7 +167,7 @@ async fn create(
             (begin.elapsed(), outcome)
         }
     });
-    let outcomes: Vec<_> = pods.buffer_unordered(clients).collect().await;
+    let outcomes: Vec<_> = pods.buffer_unordered(CLIENTS).collect().await;
     let mut created = Created { time: begin.elapsed(), ..Created::default() };
     for (latency, outcome) in outcomes {
         created.latencies.push(latency);

@@ -14,10 +14,11 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use lucid_e2e::{Answer, Operator, Verifier, create_pod};
 use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_webhook::shutdown_signal;
 use serde_json::{Value, json};
 
 use crate::picture::svg;
-use crate::testbed::{apply_config_map, point_kubectl_at, shutdown_signal};
+use crate::testbed::{apply_config_map, point_kubectl_at};
 
 #[derive(Args)]
 pub(crate) struct Demo {

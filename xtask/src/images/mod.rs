@@ -43,15 +43,6 @@ pub(crate) struct Images {
     /// Build profile. Images of `dev` are for tests: fast to build, and large.
     #[arg(long, value_enum, default_value_t = Profile::Release)]
     profile: Profile,
-    /// Prefix of the image name in its reference.
-    #[arg(long, default_value = "ghcr.io/lucid")]
-    repository: String,
-    /// Tag of the references.
-    #[arg(long, default_value = env!("CARGO_PKG_VERSION"))]
-    tag: String,
-    /// Folder for archives and contexts; target/images by default, or target/images/dev for `dev`.
-    #[arg(long)]
-    folder: Option<PathBuf>,
     /// Also build everything a second time from scratch, from a copy of the sources at another path, and compare the digests.
     #[arg(long)]
     twice: bool,
@@ -76,10 +67,7 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
         return Err("--twice: expected --profile release, because programs of dev contain paths".into());
     }
     let sources = Path::new(ROOT).canonicalize()?;
-    let folder = match &options.folder {
-        Some(folder) => std::path::absolute(folder)?,
-        None => sources.join(options.profile.folder()),
-    };
+    let folder = sources.join(options.profile.folder());
     // Serializes builds, as Cargo does in its target folder.
     fs::create_dir_all(&folder)?;
     let lock = fs::File::create(folder.join(".lock"))?;
@@ -147,7 +135,7 @@ fn make_all(
         let others: &[&str] = if *name == "lucid-guardrails-auditor" { &GUARDRAILS } else { &[] };
         for name in [name].into_iter().chain(others) {
             eprintln!("xtask: image {name}");
-            let reference = format!("{}/{name}:{}", options.repository, options.tag);
+            let reference = format!("ghcr.io/lucid/{name}:{}", env!("CARGO_PKG_VERSION"));
             let archive = folder.join(format!("{name}.oci.tar"));
             made.push(package(reference, &context, revision, options.profile, archive)?);
         }

@@ -31,9 +31,6 @@ pub(crate) struct Hostile {
     /// Duration of each attack on each port, in seconds.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// Number of connections of the attack that opens them and sends nothing.
-    #[arg(long, default_value_t = 10_000)]
-    connections: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -119,7 +116,7 @@ impl Target {
     ) -> Result<(usize, Vec<String>), Error> {
         eprintln!("soak: {attack:?} on {}", self.name);
         let connections = match attack {
-            Attack::Connections => hostile.connections,
+            Attack::Connections => 10_000,
             Attack::SlowHeaders => 1000,
             Attack::SlowBodies => 100,
             Attack::RapidReset | Attack::Continuation | Attack::Ping => 8,

@@ -26,19 +26,13 @@ pub(crate) struct Memory {
     /// Number of namespaces with their own catalogue.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
     namespaces: u32,
-    /// Number of Auditors.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(2..=4_096))]
-    auditors: u32,
-    /// Number of changes of Auditors.
-    #[arg(long, default_value_t = 30)]
-    changes: u32,
-    /// Memory limit of the operator in MiB.
-    #[arg(long, default_value_t = 512)]
-    limit: u64,
-    /// Program to measure instead of the built one.
-    #[arg(long)]
-    program: Option<PathBuf>,
 }
+
+const AUDITORS: u32 = 500;
+/// Number of changes of Auditors.
+const CHANGES: u32 = 30;
+/// Memory limit of the operator.
+const LIMIT_MIB: u64 = 512;
 
 const CONCURRENCY: usize = 32;
 const GOAL: u64 = 150 << 20;
@@ -48,8 +42,8 @@ pub(super) async fn run(memory: &Memory, report: &mut Report) -> Result<(), Erro
     if !geteuid().is_root() {
         return Err("the soak of memory makes a cgroup, which needs root".into());
     }
-    let program = memory.program.clone().map_or_else(|| build_own("lucid-operator"), Ok)?;
-    let Memory { namespaces, auditors, limit, .. } = *memory;
+    let program = build_own("lucid-operator")?;
+    let namespaces = memory.namespaces;
     let cluster = Cluster::builder().start().await?;
     let client = cluster.client();
     cluster.create_namespace("lucid-system", &[]).await?;
@@ -60,11 +54,10 @@ pub(super) async fn run(memory: &Memory, report: &mut Report) -> Result<(), Erro
     }
     // The API server does not serve a new CustomResourceDefinition at once.
     super::eventually("the first Auditor", async || Ok(write_auditor(&client, 0, 0).await.ok())).await?;
-    parallel("Auditors", 1..auditors, |number| write_auditor(&client, number, 0)).await?;
-    parallel("namespaces", 0..namespaces, |number| write_namespace(&cluster, &client, number, auditors))
-        .await?;
+    parallel("Auditors", 1..AUDITORS, |number| write_auditor(&client, number, 0)).await?;
+    parallel("namespaces", 0..namespaces, |number| write_namespace(&cluster, &client, number)).await?;
 
-    let cgroup = Cgroup::create(limit)?;
+    let cgroup = Cgroup::create()?;
     // The process enters the cgroup before it allocates.
     let enter = format!("echo $$ > {} && exec \"$0\" \"$@\"", cgroup.folder.join("cgroup.procs").display());
     let begin = Instant::now();
@@ -73,14 +66,14 @@ pub(super) async fn run(memory: &Memory, report: &mut Report) -> Result<(), Erro
     let pid = operator.pid().ok_or("the operator does not run")?;
     until_changed(&client, 0, 0).await?;
     let started = begin.elapsed();
-    let exercised = exercise(memory, &client, || Usage::of(pid)).await;
+    let exercised = exercise(namespaces, &client, || Usage::of(pid)).await;
     if operator.has_ended() {
-        return Err(format!("the operator has ended, as it does beyond its limit of {limit} MiB").into());
+        return Err(format!("the operator has ended, as it does beyond its limit of {LIMIT_MIB} MiB").into());
     }
     let (before, after, durations) = exercised?;
     let cells = [
         ("namespaces", namespaces.to_string()),
-        ("auditors", auditors.to_string()),
+        ("auditors", AUDITORS.to_string()),
         ("first pod after", time(started.as_secs_f64() * 1e6)),
         ("memory before changes", bytes(before.memory)),
         ("after", bytes(after.memory)),
@@ -97,22 +90,21 @@ pub(super) async fn run(memory: &Memory, report: &mut Report) -> Result<(), Erro
 
 /// Creates pods and changes Auditors. Returns the memory before and after the changes, and the duration of each change.
 async fn exercise(
-    memory: &Memory,
+    namespaces: u32,
     client: &Client,
     used: impl Fn() -> Result<Usage, Error>,
 ) -> Result<(Usage, Usage, Vec<Duration>), Error> {
-    let Memory { namespaces, auditors, changes, .. } = *memory;
     parallel("namespaces have requested a pod", 0..namespaces, |number| until_changed(client, number, 0))
         .await?;
     let before = used()?;
     let mut durations = Vec::new();
-    for change in 1..=changes {
+    for change in 1..=CHANGES {
         // The first Auditor is in each chain. Another one changes the part that all namespaces share.
-        write_auditor(client, 1 + change % (auditors - 1), change).await?;
+        write_auditor(client, 1 + change % (AUDITORS - 1), change).await?;
         write_auditor(client, 0, change).await?;
         let begin = Instant::now();
         // Other namespaces after each change: each catalogue has another version then.
-        let mut numbers = (change - 1..namespaces).step_by(usize::try_from(changes)?);
+        let mut numbers = (change - 1..namespaces).step_by(usize::try_from(CHANGES)?);
         if let Some(number) = numbers.next() {
             until_changed(client, number, change).await?;
             durations.push(begin.elapsed());
@@ -184,15 +176,10 @@ async fn write_auditor(client: &Client, number: u32, version: u32) -> Result<(),
 }
 
 /// Creates a namespace whose catalogue has the first Auditor with another port, one more auditor, and its own default.
-async fn write_namespace(
-    cluster: &Cluster,
-    client: &Client,
-    number: u32,
-    auditors: u32,
-) -> Result<(), Error> {
+async fn write_namespace(cluster: &Cluster, client: &Client, number: u32) -> Result<(), Error> {
     let namespace = namespace(number);
     cluster.create_namespace(&namespace, &[("lucid.computing/enabled", "true")]).await?;
-    let (first, second) = (auditor(0), auditor(1 + number % (auditors - 1)));
+    let (first, second) = (auditor(0), auditor(1 + number % (AUDITORS - 1)));
     let port = 20_000 + number;
     let file = format!(
         "chain:\n- name: {first}\n  port: {port}\n- name: {second}\ndefaults:\n  audit-mode: observe\n"
@@ -245,7 +232,7 @@ struct Cgroup {
 }
 
 impl Cgroup {
-    fn create(limit_mib: u64) -> Result<Self, Error> {
+    fn create() -> Result<Self, Error> {
         let root = Path::new("/sys/fs/cgroup");
         let is_v1 = root.join("memory").is_dir();
         let (root, limit, peak) = match is_v1 {
@@ -258,7 +245,7 @@ impl Cgroup {
         let cgroup = Self { folder: root.join(format!("lucid-soak-{}", process::id())), peak };
         let made = fs::create_dir(&cgroup.folder);
         made.map_err(|error| format!("failed to make the cgroup {}: {error}", cgroup.folder.display()))?;
-        fs::write(cgroup.folder.join(limit), (limit_mib << 20).to_string())?;
+        fs::write(cgroup.folder.join(limit), (LIMIT_MIB << 20).to_string())?;
         Ok(cgroup)
     }
 

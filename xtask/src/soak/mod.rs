@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use clap::{Args, FromArgMatches as _, Subcommand};
 use lucid_e2e::Error;
+use lucid_webhook::shutdown_signal;
 
 use crate::report::{Output, Report};
-use crate::testbed::shutdown_signal;
 
 #[derive(Args)]
 pub(crate) struct Soak {

@@ -23,12 +23,6 @@ pub(crate) struct Rotation {
     /// Number of rotations.
     #[arg(long, default_value_t = 1000)]
     count: usize,
-    /// Number of replicas that share the authority.
-    #[arg(long, default_value_t = 3)]
-    replicas: usize,
-    /// Number of API servers that call the replicas.
-    #[arg(long, default_value_t = 3)]
-    apiservers: usize,
     /// Time in milliseconds for which every target must hold an authority before it signs. API servers learn of a change up to
     /// half of that after their watches.
     #[arg(long, default_value_t = 300)]
@@ -50,6 +44,10 @@ impl Rotation {
     }
 }
 
+/// Number of replicas that share the authority.
+const REPLICAS: usize = 3;
+/// Number of API servers that call the replicas.
+const API_SERVERS: usize = 3;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of urgent rotations: the authority is declared compromised instead of an ordinary request, and the next rotation
@@ -66,10 +64,10 @@ const RESTART_EACH: usize = 20;
 pub(super) async fn run(rotation: &Rotation, quick: bool, report: &mut Report) -> Result<(), Error> {
     let settle = Duration::from_millis(rotation.settle);
     let subjects = [Kind::Mutating, Kind::Validating, Kind::ConfigMap].map(|kind| (kind, "soak".to_owned()));
-    let mut scene = Scene::start(&subjects, rotation.replicas, rotation.timing(quick)).await?;
+    let mut scene = Scene::start(&subjects, REPLICAS, rotation.timing(quick)).await?;
     let tally = Arc::new(Tally::default());
     let mut api_servers = Vec::new();
-    for number in 0..rotation.apiservers {
+    for number in 0..API_SERVERS {
         let client = scene.new_client().await?;
         let delay = settle / 2;
         api_servers.push(ApiServer::start(number, &client, &scene.subjects, delay, &scene.endpoints, &tally));
