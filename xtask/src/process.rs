@@ -1,8 +1,9 @@
-//! CPU time and memory of processes.
+//! Resources of processes, and signals to them.
 
 use std::fs;
 
 use lucid_e2e::Error;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 /// Resources that a process has used, from proc(5).
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,4 +41,16 @@ impl Usage {
             peak_memory: bytes("VmHWM:")?,
         })
     }
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(pid: u32, signal: Signal) -> Result<(), Error> {
+    let pid = Pid::from_raw(pid.try_into()?).ok_or("a process without an id")?;
+    Ok(kill_process(pid, signal)?)
+}
+
+/// Raises the number of files that this process may open to the hard limit.
+pub(crate) fn raise_descriptor_limit() -> Result<(), Error> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use lucid_e2e::Error;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 
 use super::libraries::{Figure, PROGRAM, figures};
@@ -15,7 +14,7 @@ use super::programs::{self, LOAD_CORE, SERVER_CORE};
 use super::proxy::Proxy;
 use super::sdk;
 use crate::command;
-use crate::process::Usage;
+use crate::process::{Usage, raise_descriptor_limit};
 use crate::report::{Percentiles, Report, bytes, time};
 
 #[derive(Args)]
@@ -221,8 +220,7 @@ fn hop(auditor: &Auditor, report: &mut Report) -> Result<(), Error> {
 
 /// Measures streams through an auditor with judges, which has a core of its own.
 fn streams(auditor: &Auditor, report: &mut Report) -> Result<(), Error> {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    raise_descriptor_limit()?;
     let [model, program] = [programs::build("bench-model")?, programs::build("bench-auditor")?];
     let generator = Generator::build()?;
     let seconds = auditor.seconds.to_string();

@@ -6,10 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
-use kube::Api;
+use lucid_certs::target::{ObjectTarget, TrustTarget};
 use lucid_e2e::{Error, Operator, OperatorBuilder, Verifier, create_pod};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
@@ -214,14 +211,11 @@ impl Scene {
     /// Writes the CA bundles by which the API server trusts the webhooks.
     async fn write_trust(&self) -> Result<(), Error> {
         let client = self.cluster.client();
-        let mutating = Api::<MutatingWebhookConfiguration>::all(client.clone()).get("lucid-operator").await?;
-        let validating = Api::<ValidatingWebhookConfiguration>::all(client).get("lucid-validator").await?;
-        let mutating = mutating.webhooks.into_iter().flatten().next().map(|webhook| webhook.client_config);
-        let validating =
-            validating.webhooks.into_iter().flatten().next().map(|webhook| webhook.client_config);
-        for (path, config) in [("/mutate", mutating), ("/validate", validating)] {
-            let bundle = config.and_then(|config| config.ca_bundle).ok_or("a webhook has no caBundle")?;
-            fs::write(self.authority(path), bundle.0)?;
+        let mutating = ObjectTarget::mutating_webhooks(client.clone(), "bench", "lucid-operator");
+        let validating = ObjectTarget::validating_webhooks(client, "bench", "lucid-validator");
+        for (path, registered) in [("/mutate", mutating), ("/validate", validating)] {
+            let bundle = registered.read().await?.bundle().ok_or("a webhook has no caBundle")?;
+            fs::write(self.authority(path), bundle.to_pem())?;
         }
         Ok(())
     }

@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lucid_e2e::Error;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::load::Target;
 use super::programs::{self, Certificate, Pinned, SERVER_CORE};
-use crate::process::Usage;
+use crate::process::{Usage, signal};
 
 /// Timeout for the start and for the end of a server.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -122,8 +122,7 @@ impl Server {
     }
 
     pub(super) fn terminate(&self) -> Result<(), Error> {
-        let pid = Pid::from_raw(self.process.pid().try_into()?).ok_or("a process without an id")?;
-        Ok(kill_process(pid, Signal::TERM)?)
+        signal(self.process.pid(), Signal::TERM)
     }
 
     pub(super) fn usage(&self) -> Result<Usage, Error> {

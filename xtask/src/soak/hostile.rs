@@ -7,13 +7,10 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use futures::future::try_join_all;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use kube::Api;
-use lucid_certs::TrustBundle;
+use lucid_certs::target::{ObjectTarget, TrustTarget};
 use lucid_e2e::{Error, Operator, Verifier};
 use lucid_testbed::Cluster;
 use reqwest::Url;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -23,7 +20,7 @@ use tokio::time::sleep;
 use tokio_rustls::TlsConnector;
 
 use super::call::{address, call, client, review, trusting};
-use crate::process::Usage;
+use crate::process::{Usage, raise_descriptor_limit};
 use crate::report::{Percentiles, Report, bytes};
 
 #[derive(Args)]
@@ -57,8 +54,7 @@ struct Target {
 }
 
 pub(super) async fn run(hostile: &Hostile, report: &mut Report) -> Result<(), Error> {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    raise_descriptor_limit()?;
     let cluster = Cluster::builder().start().await?;
     cluster.create_namespace("lucid-system", &[]).await?;
     let operator = Operator::builder(&cluster).start().await?;
@@ -90,12 +86,10 @@ pub(super) async fn run(hostile: &Hostile, report: &mut Report) -> Result<(), Er
 }
 
 async fn webhooks(cluster: &Cluster, operator: &Operator) -> Result<Target, Error> {
-    let configuration =
-        Api::<MutatingWebhookConfiguration>::all(cluster.client()).get("lucid-operator").await?;
-    let webhook = configuration.webhooks.into_iter().flatten().next();
-    let bundle = webhook.and_then(|webhook| webhook.client_config.ca_bundle).ok_or("there is no caBundle")?;
+    let registered =
+        ObjectTarget::mutating_webhooks(cluster.client(), "soak", "lucid-operator").read().await?;
     Ok(Target {
-        tls: Some(trusting(&TrustBundle::from_pem(&bundle.0)?)?),
+        tls: Some(trusting(&registered.bundle().ok_or("there is no caBundle")?)?),
         review: Some(review()),
         ..Target::plain("webhooks", operator.pid(), &format!("{}/mutate?timeout=10s", operator.url()))?
     })

@@ -1,9 +1,5 @@
-//! `cargo xtask soak memory`: memory of the operator with many namespaces that have their own catalogue, in a cgroup with the
-//! limit of its Deployment.
+//! `cargo xtask soak memory`: memory of the operator with many namespaces that have their own catalogue.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -13,7 +9,6 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams
 use kube::{Api, Client};
 use lucid_e2e::{Error, Operator};
 use lucid_testbed::Cluster;
-use rustix::process::geteuid;
 use serde_json::json;
 
 use crate::bench::programs::build_own;
@@ -31,17 +26,10 @@ pub(crate) struct Memory {
 const AUDITORS: u32 = 500;
 /// Number of changes of Auditors.
 const CHANGES: u32 = 30;
-/// Memory limit of the operator.
-const LIMIT_MIB: u64 = 512;
-
 const CONCURRENCY: usize = 32;
 const GOAL: u64 = 150 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(memory: &Memory, report: &mut Report) -> Result<(), Error> {
-    if !geteuid().is_root() {
-        return Err("the soak of memory makes a cgroup, which needs root".into());
-    }
     let program = build_own("lucid-operator")?;
     let namespaces = memory.namespaces;
     let cluster = Cluster::builder().start().await?;
@@ -57,18 +45,14 @@ pub(super) async fn run(memory: &Memory, report: &mut Report) -> Result<(), Erro
     parallel("Auditors", 1..AUDITORS, |number| write_auditor(&client, number, 0)).await?;
     parallel("namespaces", 0..namespaces, |number| write_namespace(&cluster, &client, number)).await?;
 
-    let cgroup = Cgroup::create()?;
-    // The process enters the cgroup before it allocates.
-    let enter = format!("echo $$ > {} && exec \"$0\" \"$@\"", cgroup.folder.join("cgroup.procs").display());
     let begin = Instant::now();
-    let program = program.to_str().ok_or("the program's path is not text")?;
-    let mut operator = Operator::builder(&cluster).command(["sh", "-c", &enter, program]).start().await?;
+    let mut operator = Operator::builder(&cluster).command([program]).start().await?;
     let pid = operator.pid().ok_or("the operator does not run")?;
     until_changed(&client, 0, 0).await?;
     let started = begin.elapsed();
     let exercised = exercise(namespaces, &client, || Usage::of(pid)).await;
     if operator.has_ended() {
-        return Err(format!("the operator has ended, as it does beyond its limit of {LIMIT_MIB} MiB").into());
+        return Err("the operator has ended".into());
     }
     let (before, after, durations) = exercised?;
     let cells = [
@@ -79,7 +63,6 @@ pub(super) async fn run(memory: &Memory, report: &mut Report) -> Result<(), Erro
         ("after", bytes(after.memory)),
         ("anonymous", bytes(after.anonymous_memory)),
         ("peak", bytes(after.peak_memory)),
-        ("peak of the cgroup", bytes(cgroup.peak()?)),
         ("changes", durations.len().to_string()),
     ];
     report.row(cells.into_iter().chain(Percentiles::of(durations).cells()));
@@ -204,59 +187,15 @@ async fn until_changed(client: &Client, number: u32, version: u32) -> Result<(),
         }]},
     }))?;
     let expected = (Some(image(0, version)), Some(i32::try_from(20_000 + number)?));
-    let begin = Instant::now();
-    loop {
+    let what = format!("a pod in {} with {expected:?}", namespace(number));
+    super::eventually(&what, async || {
         let created = pods.create(&params, &manifest).await;
-        let containers = created.as_ref().ok().and_then(|pod| Some(&pod.spec.as_ref()?.containers));
-        let found = containers.into_iter().flatten().any(|container| {
+        let containers = created.iter().filter_map(|pod| pod.spec.as_ref()).flat_map(|spec| &spec.containers);
+        let mut found = containers.map(|container| {
             let ports = container.ports.iter().flatten();
-            let port = ports.map(|port| port.container_port).next();
-            (container.image.clone(), port) == expected
+            (container.image.clone(), ports.map(|port| port.container_port).next())
         });
-        if found {
-            return Ok(());
-        }
-        if begin.elapsed() > PATIENCE {
-            let found = created.map(|pod| json!(pod.spec).to_string());
-            return Err(format!("no pod in {} has {expected:?}: {found:?}", namespace(number)).into());
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// A memory cgroup for one process, removed on drop after the process has ended.
-struct Cgroup {
-    folder: PathBuf,
-    /// File with the peak.
-    peak: &'static str,
-}
-
-impl Cgroup {
-    fn create() -> Result<Self, Error> {
-        let root = Path::new("/sys/fs/cgroup");
-        let is_v1 = root.join("memory").is_dir();
-        let (root, limit, peak) = match is_v1 {
-            true => (root.join("memory"), "memory.limit_in_bytes", "memory.max_usage_in_bytes"),
-            false => (root.to_owned(), "memory.max", "memory.peak"),
-        };
-        if !is_v1 {
-            fs::write(root.join("cgroup.subtree_control"), "+memory")?;
-        }
-        let cgroup = Self { folder: root.join(format!("lucid-soak-{}", process::id())), peak };
-        let made = fs::create_dir(&cgroup.folder);
-        made.map_err(|error| format!("failed to make the cgroup {}: {error}", cgroup.folder.display()))?;
-        fs::write(cgroup.folder.join(limit), (LIMIT_MIB << 20).to_string())?;
-        Ok(cgroup)
-    }
-
-    /// Peak in bytes, including kernel memory.
-    fn peak(&self) -> Result<u64, Error> {
-        Ok(fs::read_to_string(self.folder.join(self.peak))?.trim().parse()?)
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.folder);
-    }
+        Ok(found.any(|found| found == expected).then_some(()))
+    })
+    .await
 }

@@ -110,7 +110,7 @@ pub(crate) async fn eventually<T>(
             if let Some(found) = poll().await? {
                 return Ok(found);
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     let outcome = tokio::time::timeout(PATIENCE, found).await;

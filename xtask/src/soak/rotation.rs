@@ -7,6 +7,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::DeleteParams;
+use lucid_certs::target::TrustTarget;
 use lucid_certs::{RotationRequest, Timing, TrustBundle};
 use lucid_e2e::Error;
 use tokio::time::sleep;
@@ -195,8 +196,8 @@ async fn trusts_one(scene: &Scene) -> Result<(), Error> {
 async fn bundles(scene: &Scene) -> Result<Vec<usize>, Error> {
     let mut counts = Vec::new();
     for subject in scene.subjects.iter() {
-        let pem = subject.bundle(&subject.api.get(&subject.name).await?);
-        counts.push(TrustBundle::from_pem(&pem).map_or(0, |bundle| bundle.certificates().count()));
+        let bundle = subject.target(&scene.client).read().await?.bundle();
+        counts.push(bundle.map_or(0, |bundle| bundle.certificates().count()));
     }
     Ok(counts)
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use lucid_e2e::{Error, Operator};
 use lucid_testbed::{Cluster, command};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::super::call::address;
 use super::disk::Disk;
 use super::relay::{Endpoint, Link};
 use crate::command::output;
+use crate::process;
 
 pub(super) const NAMES: [&str; 3] = ["lucid-operator-1", "lucid-operator-2", "lucid-operator-3"];
 
@@ -73,9 +74,7 @@ impl Replica {
     }
 
     pub(super) fn signal(&self, signal: Signal) -> Result<(), Error> {
-        let pid = self.operator.pid().ok_or("the replica does not run")?;
-        let pid = Pid::from_raw(pid.try_into()?).ok_or("no pid")?;
-        Ok(kill_process(pid, signal)?)
+        process::signal(self.operator.pid().ok_or("the replica does not run")?, signal)
     }
 
     /// Waits until the process has ended, and starts the next one.
