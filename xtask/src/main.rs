@@ -38,7 +38,7 @@ enum Task {
     /// Builds the images as OCI archives with buildah.
     Images(images::Images),
     /// Builds each library alone, without and with each of its features, and packages it.
-    Crates(crates::Crates),
+    Crates,
     /// Lists the public items of each library in docs/api.
     Api(api::Api),
     /// Writes man pages and completions in the layout of packages.
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     let outcome: Result<(), Error> = match Xtask::parse().task {
         Task::Demo(demo) => demo::run(&demo),
         Task::Images(options) => images::run(&options),
-        Task::Crates(options) => crates::run(&options),
+        Task::Crates => crates::run(),
         Task::Api(options) => api::run(&options),
         Task::Manual(options) => manual::run(&options),
         Task::Book(book) => book::run(&book),
