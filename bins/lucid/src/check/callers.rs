@@ -1,8 +1,6 @@
 //! Checks that callers of the webhooks need a client certificate.
 
-use futures::future::join_all;
-
-use super::endpoint::{Endpoint, anonymous_call};
+use super::endpoint::{Endpoint, Response};
 use super::report::{Check, Status};
 
 const CHECK: &str = "callers";
@@ -14,18 +12,17 @@ const BAD_REQUEST: u16 = 400;
 /// Calls each server without a client certificate. If no server is reachable from here, `demanded` decides: `Some(true)`
 /// if the settings require a client certificate, `None` if they are unknown.
 pub(super) async fn check(endpoint: &Endpoint, demanded: Option<bool>) -> Check {
-    let calls = endpoint.addresses.iter().map(|address| anonymous_call(address, endpoint));
-    let statuses: Vec<_> = endpoint.addresses.iter().zip(join_all(calls).await).collect();
-    conclude(&endpoint.name, &statuses, demanded)
+    // The body is empty, so nothing is evaluated.
+    conclude(&endpoint.name, &endpoint.ask_each("POST", &endpoint.path).await, demanded)
 }
 
-fn conclude(name: &str, statuses: &[(&String, Result<u16, String>)], demanded: Option<bool>) -> Check {
+fn conclude(name: &str, responses: &[(&str, Response)], demanded: Option<bool>) -> Check {
     let mut open = Vec::new();
     let mut closed = 0_u32;
-    for (address, status) in statuses {
-        match status {
-            Ok(FORBIDDEN) => closed += 1,
-            Ok(BAD_REQUEST) => open.push(address.as_str()),
+    for (address, response) in responses {
+        match response {
+            Ok((FORBIDDEN, _)) => closed += 1,
+            Ok((BAD_REQUEST, _)) => open.push(*address),
             // Overloaded, or not a webhook.
             Ok(_) | Err(_) => {}
         }
@@ -58,7 +55,6 @@ mod tests {
 
     #[test]
     fn only_a_webhooks_own_answer_counts_as_open() {
-        let address = "192.0.2.1:443".to_owned();
         for (statuses, expected) in [
             (&[400][..], Status::Warning),
             (&[403], Status::Ok),
@@ -68,7 +64,8 @@ mod tests {
             (&[503, 403], Status::Ok),
             (&[], Status::Unknown),
         ] {
-            let found: Vec<_> = statuses.iter().map(|status| (&address, Ok(*status))).collect();
+            let found: Vec<_> =
+                statuses.iter().map(|status| ("192.0.2.1:443", Ok((*status, String::new())))).collect();
             assert_eq!(conclude("web", &found, None).status, expected, "{statuses:?}");
         }
     }

@@ -51,18 +51,16 @@ async fn missing(client: &Client, namespace: &str) -> Vec<Unread> {
     let auditor = GroupVersionKind::gvk("lucid.computing", "v1", "Auditor");
     let auditors: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&auditor));
     let first = ListParams::default().limit(1);
-    let mut results = Vec::new();
+    let chains = chains.list_metadata(&one(keys::NAMESPACE_CONFIG_MAP)).await.err();
+    let namespaces = namespaces.list_metadata(&first).await.err();
+    let mut results = vec![
+        (chains, "list and watch configmaps".to_owned()),
+        (namespaces, "list and watch namespaces".to_owned()),
+    ];
     for name in [keys::CATALOGUE_CONFIG_MAP, POLICY_CONFIG_MAP, WEBHOOKS_CONFIG_MAP] {
         let error = own.list_metadata(&one(name)).await.err();
         results.push((error, format!("list and watch configmap {name} in namespace {namespace}")));
     }
-    results.extend([
-        (
-            chains.list_metadata(&one(keys::NAMESPACE_CONFIG_MAP)).await.err(),
-            "list and watch configmaps".to_owned(),
-        ),
-        (namespaces.list_metadata(&first).await.err(), "list and watch namespaces".to_owned()),
-    ]);
     match auditors.list_metadata(&first).await {
         // The resource is not defined. For an undefined group the API server responds in plain text instead of a
         // `Status`.

@@ -1,10 +1,9 @@
 //! Reads the keys that verify the decision logs.
 
-use futures::future::join_all;
 use lucid_admission::VKEY_PATH;
 use lucid_audit::note::VerifierKey;
 
-use super::endpoint::{Endpoint, anonymous_request};
+use super::endpoint::{Endpoint, Response};
 use super::report::{Check, Status};
 
 const CHECK: &str = "decision-log";
@@ -13,22 +12,16 @@ const NOT_FOUND: u16 = 404;
 
 /// Asks each replica for its key. `wanted` is `true` if the settings name a log.
 pub(super) async fn check(endpoint: &Endpoint, wanted: bool) -> Check {
-    let request = format!("GET {VKEY_PATH} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", endpoint.name);
-    let calls = endpoint.addresses.iter().map(|address| anonymous_request(address, &endpoint.name, &request));
-    let answers: Vec<_> = endpoint.addresses.iter().zip(join_all(calls).await).collect();
-    conclude(&endpoint.name, &answers, wanted)
+    conclude(&endpoint.name, &endpoint.ask_each("GET", VKEY_PATH).await, wanted)
 }
 
-/// Status and body of a replica's response.
-type Answer = Result<(u16, String), String>;
-
-fn conclude(name: &str, answers: &[(&String, Answer)], wanted: bool) -> Check {
+fn conclude(name: &str, responses: &[(&str, Response)], wanted: bool) -> Check {
     let (mut keys, mut without, mut silent) = (Vec::new(), Vec::new(), Vec::new());
-    for (address, answer) in answers {
-        match answer {
-            Ok((NOT_FOUND, _)) => without.push(address.as_str()),
+    for (address, response) in responses {
+        match response {
+            Ok((NOT_FOUND, _)) => without.push(*address),
             Ok((OK, body)) if let Ok(key) = body.trim().parse::<VerifierKey>() => keys.push(key),
-            Ok(_) | Err(_) => silent.push(address.as_str()),
+            Ok(_) | Err(_) => silent.push(*address),
         }
     }
     let check = |status, found: String| Check::new(CHECK, status, found).of(name);
@@ -36,7 +29,7 @@ fn conclude(name: &str, answers: &[(&String, Answer)], wanted: bool) -> Check {
         let found = format!("no log is open in {}: decisions are in memory only", without.join(", "));
         return check(Status::Warning, found).action("read the logs of its pods");
     }
-    if !silent.is_empty() || answers.is_empty() {
+    if !silent.is_empty() || responses.is_empty() {
         let silent = silent.join(", ");
         return check(
             Status::Unknown,
@@ -60,7 +53,6 @@ mod tests {
             "lucid.computing/prod/lucid-operator-0+9af35244+AW3P18mFKyWsDM5Wds9N/Zp/LpTMfMafn3pLMlyq87VH";
         let sealed = || Ok((200, format!("{vkey}\n")));
         let missing = || Ok((404, "{}".to_owned()));
-        let address = "192.0.2.1:443".to_owned();
         for (answers, wanted, status, found) in [
             (vec![sealed()], true, Status::Ok, vkey),
             (vec![sealed(), missing()], true, Status::Warning, "192.0.2.1:443"),
@@ -68,7 +60,7 @@ mod tests {
             (vec![Err("refused".to_owned())], true, Status::Unknown, "reachable"),
             (vec![Ok((200, "x".to_owned()))], true, Status::Unknown, "reachable"),
         ] {
-            let answers: Vec<_> = answers.into_iter().map(|answer| (&address, answer)).collect();
+            let answers: Vec<_> = answers.into_iter().map(|answer| ("192.0.2.1:443", answer)).collect();
             let check = conclude("web", &answers, wanted);
             assert!(check.status == status && check.found.contains(found), "{check:?}");
         }

@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use serde_json::Value;
@@ -54,6 +55,18 @@ impl Endpoint {
                 Self { name, addresses: vec![address], path, check: None }
             }
         }
+    }
+
+    /// Sends an HTTP request without a client certificate and without a body to each address. Returns the beginnings of
+    /// the responses.
+    pub(super) async fn ask_each(&self, method: &str, path: &str) -> Vec<(&str, Response)> {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: 0\r\n\
+             connection: close\r\n\r\n",
+            self.name
+        );
+        let ask = async |address| (address, anonymous_request(address, &self.name, &request).await);
+        join_all(self.addresses.iter().map(|address| ask(address.as_str()))).await
     }
 }
 
@@ -145,22 +158,10 @@ pub(super) async fn presented_chain(
     with_timeout(connect).await
 }
 
-/// Returns the HTTP status of a call without a client certificate. The body is empty, so nothing is evaluated.
-pub(super) async fn anonymous_call(address: &str, endpoint: &Endpoint) -> Result<u16, String> {
-    let Endpoint { name, path, .. } = endpoint;
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: {name}\r\ncontent-type: application/json\r\ncontent-length: 0\r\n\
-         connection: close\r\n\r\n"
-    );
-    anonymous_request(address, name, &head).await.map(|(status, _)| status)
-}
+/// Status and body of a server's response.
+pub(super) type Response = Result<(u16, String), String>;
 
-/// Sends an HTTP request without a client certificate. Returns the status and the beginning of the body.
-pub(super) async fn anonymous_request(
-    address: &str,
-    name: &str,
-    request: &str,
-) -> Result<(u16, String), String> {
+async fn anonymous_request(address: &str, name: &str, request: &str) -> Response {
     let call = async {
         let mut stream = connect(address, name).await?.0?;
         stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
@@ -186,9 +187,10 @@ async fn connect(
     address: &str,
     name: &str,
 ) -> Result<(Result<TlsStream<TcpStream>, String>, Vec<CertificateDer<'static>>), String> {
-    let recorder = Arc::new(Recorder { seen: Mutex::default(), provider: aws_lc_rs::default_provider() });
-    let provider = Arc::new(recorder.provider.clone());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let provider = aws_lc_rs::default_provider();
+    let algorithms = provider.signature_verification_algorithms;
+    let recorder = Arc::new(Recorder { seen: Mutex::default(), algorithms });
+    let config = ClientConfig::builder_with_provider(provider.into()).with_safe_default_protocol_versions();
     let config = config.map_err(|error| error.to_string())?.dangerous();
     let verifier: Arc<dyn ServerCertVerifier> = Arc::clone(&recorder) as _;
     let config = config.with_custom_certificate_verifier(verifier).with_no_client_auth();
@@ -203,7 +205,7 @@ async fn connect(
 #[derive(Debug)]
 struct Recorder {
     seen: Mutex<Vec<CertificateDer<'static>>>,
-    provider: CryptoProvider,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ServerCertVerifier for Recorder {
@@ -227,12 +229,7 @@ impl ServerCertVerifier for Recorder {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -241,16 +238,11 @@ impl ServerCertVerifier for Recorder {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 

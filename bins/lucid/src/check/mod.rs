@@ -2,14 +2,6 @@
 //!
 //! The command is read-only. A missing RBAC permission is reported with the check that needs it; the other checks still
 //! run.
-//!
-//! [`report`] prints the result. The other modules contribute checks:
-//!
-//! - [`programs`]: Deployments and StatefulSets; [`permissions`]: their RBAC permissions.
-//! - [`registration`]: the webhooks that the API server calls; [`backstop`]: the policy that it enforces itself.
-//! - [`endpoint`], [`certificate`], [`callers`] and [`decision_log`]: the webhook servers; [`reachable`]: a call by the API server.
-//! - [`namespaces`] and [`overlap`]: selected namespaces and other webhooks that are called there.
-//! - [`configuration`]: the catalogue; [`quotas`]: quotas and limits of the namespaces; [`pods`]: the pods.
 
 mod backstop;
 mod callers;
@@ -17,7 +9,6 @@ mod certificate;
 mod configuration;
 mod decision_log;
 mod endpoint;
-mod managed_fields;
 mod namespaces;
 mod overlap;
 mod permissions;

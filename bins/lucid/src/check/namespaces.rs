@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace as Object;
 use kube::api::ListParams;
-use kube::core::{Selector, SelectorExt};
+use kube::core::{ObjectMeta, Selector, SelectorExt};
 use kube::{Api, Client, ResourceExt};
 use lucid_admission::Scope;
 use lucid_chain::keys;
 
-use super::managed_fields::written;
 use super::report::{Check, Unread};
 
 const CHECK: &str = "selectors";
@@ -56,6 +55,16 @@ pub(super) async fn read(
             None => return Ok(found),
         }
     }
+}
+
+/// Returns the time of the last write to a label or annotation, according to `managedFields`.
+pub(super) fn written(metadata: &ObjectMeta, field: &str, key: &str) -> Option<Timestamp> {
+    let (field, key) = (format!("f:{field}"), format!("f:{key}"));
+    let entries = metadata.managed_fields.iter().flatten();
+    let entries = entries.filter(|entry| {
+        entry.fields_v1.as_ref().is_some_and(|it| it.0["f:metadata"][&field].get(&key).is_some())
+    });
+    entries.filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
 }
 
 pub(super) fn check(namespaces: &[Namespace]) -> Vec<Check> {

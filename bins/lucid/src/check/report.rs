@@ -11,10 +11,11 @@ const VERSION: u32 = 1;
 const SHOWN: usize = 20;
 
 /// Result of a check, in order of severity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
     /// No problem found.
+    #[default]
     Ok,
     /// The state could not be determined.
     Unknown,
@@ -24,7 +25,7 @@ pub(crate) enum Status {
     Failed,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Check {
     /// Stable name of the check.
@@ -45,15 +46,7 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn new(check: &'static str, status: Status, found: impl Into<String>) -> Self {
-        Self {
-            check,
-            object: None,
-            status,
-            found: found.into(),
-            action: None,
-            missing_permission: None,
-            pods: Vec::new(),
-        }
+        Self { check, status, found: found.into(), ..Self::default() }
     }
 
     pub(crate) fn ok(check: &'static str, found: impl Into<String>) -> Self {

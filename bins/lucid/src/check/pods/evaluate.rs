@@ -9,7 +9,7 @@ use lucid_chain::{ContainerView, Decision, Plan, PodView, Warning, keys, plan};
 use serde_json::Value;
 
 use super::pod::PodMeta;
-use crate::check::managed_fields::written;
+use crate::check::namespaces::written;
 use crate::check::registration::RegisteredWebhook;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

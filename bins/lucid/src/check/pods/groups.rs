@@ -69,6 +69,8 @@ impl Groups {
     }
 
     pub(super) fn checks(self) -> Vec<Check> {
+        use ChainState::{AssumedPort, RequestIgnored, Skipped, Stale, Unknown, WithoutChain, Wrong};
+
         let fine = format!("all pods that request a chain have one; {} have the current chain", self.fine);
         let mut groups: BTreeMap<ChainState, Vec<PodGroup>> = BTreeMap::new();
         for ((state, namespace, owner, reason, action), (pods, example)) in self.groups {
@@ -76,60 +78,39 @@ impl Groups {
             groups.entry(state).or_default().push(group);
         }
         let mut checks = Vec::new();
-        // Status and text if there are pods, and text if there are none. Those without the latter are reported only with pods.
-        for (state, name, status, text, none) in [
+        for (state, name, status, text) in [
+            (WithoutChain, "pods-without-chain", Status::Failed, "pods that request a chain and have none"),
             (
-                ChainState::WithoutChain,
-                "pods-without-chain",
-                Status::Failed,
-                "pods that request a chain and have none",
-                fine.as_str(),
-            ),
-            (
-                ChainState::AssumedPort,
+                AssumedPort,
                 "assumed-ports",
                 Status::Failed,
                 "pods whose model may listen on an unguarded port",
-                "",
             ),
+            (Stale, "stale-chains", Status::Failed, "pods with an outdated chain"),
+            (Wrong, "wrong-chains", Status::Failed, "pods with a chain that is incomplete or replaced"),
+            (Skipped, "skipped-pods", Status::Ok, "pods that opt out and are allowed to"),
             (
-                ChainState::Stale,
-                "stale-chains",
-                Status::Failed,
-                "pods with an outdated chain",
-                "no pod has an outdated chain",
-            ),
-            (
-                ChainState::Wrong,
-                "wrong-chains",
-                Status::Failed,
-                "pods with a chain that is incomplete or replaced",
-                "no chain is incomplete or replaced",
-            ),
-            (
-                ChainState::Skipped,
-                "skipped-pods",
-                Status::Ok,
-                "pods that opt out and are allowed to",
-                "no pod opts out",
-            ),
-            (
-                ChainState::RequestIgnored,
+                RequestIgnored,
                 "pods-not-asking",
                 Status::Warning,
                 "pods whose request for a chain has no effect",
-                "",
             ),
-            (ChainState::Unknown, "pods-unknown", Status::Unknown, "pods that could not be evaluated", ""),
+            (Unknown, "pods-unknown", Status::Unknown, "pods that could not be evaluated"),
         ] {
-            match groups.remove(&state) {
-                Some(pods) => {
-                    let count: u64 = pods.iter().map(|group| group.pods).sum();
-                    checks.push(Check { pods, ..Check::new(name, status, format!("{text}: {count}")) });
-                }
-                None if none.is_empty() => {}
-                None => checks.push(Check::ok(name, none)),
+            if let Some(pods) = groups.remove(&state) {
+                let count: u64 = pods.iter().map(|group| group.pods).sum();
+                checks.push(Check { pods, ..Check::new(name, status, format!("{text}: {count}")) });
+                continue;
             }
+            let none = match state {
+                WithoutChain => &fine,
+                Stale => "no pod has an outdated chain",
+                Wrong => "no chain is incomplete or replaced",
+                Skipped => "no pod opts out",
+                // Reported only with pods.
+                _ => continue,
+            };
+            checks.push(Check::ok(name, none));
         }
         checks
     }
