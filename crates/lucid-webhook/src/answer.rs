@@ -16,7 +16,7 @@ use crate::client::ClusterClient;
 use crate::failure::{Failure, FailureAction};
 use crate::metrics::{Outcome, WebhookMetrics};
 use crate::offload::{self, Slot};
-use crate::response::{AdmissionResponse, FailureKind};
+use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, Operation};
 use crate::webhook::Webhook;
 
@@ -129,7 +129,7 @@ impl Webhook {
                 })
             }
         };
-        response.failure = Some(failure.kind());
+        response.outcome = Some(failure.outcome());
         response
     }
 
@@ -143,15 +143,19 @@ impl Webhook {
     ) -> AdmissionResponse {
         let Some(function) = &self.on_response else { return response };
         let (denial, patch) = (response.denial.clone(), response.patch.clone());
-        let (skipped, failed) = (response.skipped, response.failure);
+        let outcome = response.outcome;
         let called = AssertUnwindSafe(async { function(request, response, failure).await });
-        let mut response = called.catch_unwind().await.unwrap_or_else(|_panic| {
-            tracing::error!("the function for responses panicked");
-            AdmissionResponse { failure: Some(FailureKind::Panic), ..Failure::Panic.refusal() }
-        });
+        let (mut response, outcome) = match called.catch_unwind().await {
+            Ok(response) => (response, outcome),
+            Err(_panic) => {
+                tracing::error!("the function for responses panicked");
+                let outcome = failure.unwrap_or(&Failure::Panic).outcome();
+                (Failure::Panic.refusal(), Some(outcome))
+            }
+        };
+        response.outcome = outcome;
         response.denial = denial.or(response.denial);
         response.patch = patch.filter(|_| response.denial.is_none());
-        (response.skipped, response.failure) = (skipped, failed.or(response.failure));
         response
     }
 

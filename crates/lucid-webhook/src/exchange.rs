@@ -200,10 +200,11 @@ where
     let slot = bodies.offload.enter(body.bytes.len(), is_authenticated(&head), deadline).await;
     let slot = slot.map_err(|_elapsed| Refusal::shed())?;
     let (converter, text) = (converter.clone(), body.bytes.clone());
-    let answer = offload::run(slot, async move { converter.convert(&text, deadline).await });
-    let answer = answer.await.map_err(|error| Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string()))?;
-    let response = reply::json(StatusCode::OK, body.attach(answer.body));
-    match Outcome::of_conversion(answer.outcome) {
+    let converted = offload::run(slot, async move { converter.convert(&text, deadline).await });
+    let converted =
+        converted.await.map_err(|error| Refusal::bad(StatusCode::BAD_REQUEST, &error.to_string()))?;
+    let response = reply::json(StatusCode::OK, body.attach(converted.body));
+    match converted.outcome {
         Outcome::BadRequest => Err(Refusal { response, outcome: Outcome::BadRequest }),
         outcome => {
             if let Some(metrics) = metrics {

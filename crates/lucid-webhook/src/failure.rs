@@ -9,8 +9,9 @@ use serde::Deserialize;
 use tower::BoxError;
 
 use crate::handler::Rejection;
+use crate::metrics::Outcome;
 use crate::raw_object::DecodeError;
-use crate::response::{AdmissionResponse, FailureKind, no_details};
+use crate::response::{AdmissionResponse, no_details};
 use crate::review::AdmissionRequest;
 
 /// A failure of the handler.
@@ -26,11 +27,11 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub(crate) const fn kind(&self) -> FailureKind {
+    pub(crate) const fn outcome(&self) -> Outcome {
         match self {
-            Self::Error(_) => FailureKind::Error,
-            Self::Panic => FailureKind::Panic,
-            Self::Deadline => FailureKind::Deadline,
+            Self::Error(_) => Outcome::Errored,
+            Self::Panic => Outcome::Panicked,
+            Self::Deadline => Outcome::TimedOut,
         }
     }
 

@@ -12,8 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::conversion::ConversionOutcome;
-use crate::response::{AdmissionResponse, Cut, FailureKind};
+use crate::response::{AdmissionResponse, Cut};
 use crate::review::Operation;
 
 /// Outcome of a request.
@@ -50,30 +49,11 @@ impl Outcome {
     const REJECTED: &[Self] = &[Self::Shed, Self::BadRequest];
 
     pub(crate) const fn of(response: &AdmissionResponse) -> Self {
-        match response.failure {
-            Some(failure) => Self::of_failure(failure),
-            None if response.denial.is_some() => Self::Denied,
-            None if response.skipped => Self::Skipped,
+        match response.outcome {
+            None | Some(Self::Skipped) if response.denial.is_some() => Self::Denied,
+            Some(outcome) => outcome,
             None if response.patch.is_some() => Self::Patched,
             None => Self::Allowed,
-        }
-    }
-
-    const fn of_failure(failure: FailureKind) -> Self {
-        match failure {
-            FailureKind::Error => Self::Errored,
-            FailureKind::Panic => Self::Panicked,
-            FailureKind::Deadline => Self::TimedOut,
-        }
-    }
-
-    pub(crate) const fn of_conversion(outcome: ConversionOutcome) -> Self {
-        match outcome {
-            ConversionOutcome::Converted => Self::Converted,
-            ConversionOutcome::Failed => Self::Errored,
-            ConversionOutcome::Panicked => Self::Panicked,
-            ConversionOutcome::TimedOut => Self::TimedOut,
-            ConversionOutcome::BadRequest => Self::BadRequest,
         }
     }
 

@@ -7,6 +7,7 @@ use http::Extensions;
 use kube_core::Status;
 use kube_core::response::StatusDetails;
 
+use crate::metrics::Outcome;
 use crate::patch::JsonPatch;
 
 /// Response of a handler.
@@ -25,22 +26,12 @@ pub struct AdmissionResponse {
     pub(crate) patch: Option<JsonPatch>,
     pub(crate) warnings: Vec<String>,
     pub(crate) audit_annotations: BTreeMap<String, String>,
-    /// Set if this response stands for a failure of the handler.
-    pub(crate) failure: Option<FailureKind>,
+    /// Set if the handler failed, or the guard kept the request from it.
+    pub(crate) outcome: Option<Outcome>,
     /// Warnings and audit annotations changed or dropped for the API server.
     pub(crate) cut: Cut,
-    /// Set if the guard kept the request from the handler.
-    pub(crate) skipped: bool,
     /// Values that the handler passes to layers and to [`Webhook::with_on_response`](crate::Webhook::with_on_response).
     pub extensions: Extensions,
-}
-
-/// The way in which a handler failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailureKind {
-    Error,
-    Panic,
-    Deadline,
 }
 
 /// Number of warnings and audit annotations of a response that were changed or dropped.
@@ -58,9 +49,8 @@ impl AdmissionResponse {
             patch: None,
             warnings: Vec::new(),
             audit_annotations: BTreeMap::new(),
-            failure: None,
+            outcome: None,
             cut: Cut { warnings: 0, audit_annotations: 0 },
-            skipped: false,
             extensions: Extensions::new(),
         }
     }

@@ -14,9 +14,8 @@ use tower::BoxError;
 
 use super::object::Object;
 use super::paths::{Conversion, Convert};
-use super::review::{
-    Answer, ConversionAnswer, ConversionOutcome, ConversionReviewError, Request, in_message,
-};
+use super::review::{ConversionResponse, ConversionReviewError, Request, ResponseWriter, in_message};
+use crate::metrics::Outcome;
 
 /// Maximum time that a batch occupies a runtime worker before it yields.
 const SLICE: Duration = Duration::from_millis(2);
@@ -25,7 +24,7 @@ const SLICE: Duration = Duration::from_millis(2);
 #[derive(Debug, Snafu)]
 #[snafu(display("{message}"))]
 pub struct ConversionError {
-    outcome: ConversionOutcome,
+    outcome: Outcome,
     message: String,
     /// The message without causes that may quote the object, for the log.
     redacted: String,
@@ -33,16 +32,16 @@ pub struct ConversionError {
 
 impl ConversionError {
     fn bad_request(problem: String) -> Self {
-        Self { outcome: ConversionOutcome::BadRequest, message: problem.clone(), redacted: problem }
+        Self { outcome: Outcome::BadRequest, message: problem.clone(), redacted: problem }
     }
 
-    fn caused(outcome: ConversionOutcome, problem: String, cause: &dyn fmt::Display) -> Self {
+    fn caused(outcome: Outcome, problem: String, cause: &dyn fmt::Display) -> Self {
         Self { outcome, message: format!("{problem}: {cause}"), redacted: problem }
     }
 
     fn malformed(cause: &dyn fmt::Display) -> Self {
         let problem = "not an object of the Kubernetes API".to_owned();
-        Self::caused(ConversionOutcome::BadRequest, problem, cause)
+        Self::caused(Outcome::BadRequest, problem, cause)
     }
 }
 
@@ -235,16 +234,16 @@ impl Converter {
         &self,
         body: &Bytes,
         deadline: Instant,
-    ) -> Result<ConversionAnswer, ConversionReviewError> {
+    ) -> Result<ConversionResponse, ConversionReviewError> {
         let request = match Request::read(body) {
             Ok(request) => request,
             Err(ConversionReviewError { uid: Some(uid), problem }) => {
                 tracing::warn!(uid = %Line(&uid), kind = self.kind(), "refused a malformed conversion");
-                return Ok(Answer::failure(&uid, ConversionOutcome::BadRequest, &problem));
+                return Ok(ResponseWriter::failure(&uid, Outcome::BadRequest, &problem));
             }
             Err(error) => return Err(error),
         };
-        let fail = |outcome: ConversionOutcome, message: &str, log: &str| {
+        let fail = |outcome: Outcome, message: &str, log: &str| {
             tracing::warn!(
                 uid = %Line(&request.uid),
                 kind = self.kind(),
@@ -252,7 +251,7 @@ impl Converter {
                 "a conversion failed: {}",
                 Line(log)
             );
-            Ok(Answer::failure(&request.uid, outcome, message))
+            Ok(ResponseWriter::failure(&request.uid, outcome, message))
         };
         let to = match self.index(&request.desired_api_version) {
             Ok(to) => to,
@@ -261,14 +260,14 @@ impl Converter {
                 return fail(error.outcome, &message, &message);
             }
         };
-        let mut answer = Answer::begin(&request.uid, body.len());
+        let mut response = ResponseWriter::begin(&request.uid, body.len());
         let mut slice = std::time::Instant::now();
         for (index, object) in request.objects().enumerate() {
             if Instant::now() >= deadline {
                 let message = format!("objects[{index}]: the time was over before it was converted");
-                return fail(ConversionOutcome::TimedOut, &message, &message);
+                return fail(Outcome::TimedOut, &message, &message);
             }
-            if let Err(error) = self.convert_text(object, to, answer.next()) {
+            if let Err(error) = self.convert_text(object, to, response.next()) {
                 let message = format!("objects[{index}]: {error}");
                 let log = format!("objects[{index}]: {}", error.redacted);
                 return fail(error.outcome, &message, &log);
@@ -278,7 +277,7 @@ impl Converter {
                 slice = std::time::Instant::now();
             }
         }
-        Ok(answer.end())
+        Ok(response.end())
     }
 
     /// Converts one object to a version (without the group), by the same rules as the API server's requests.
@@ -348,13 +347,10 @@ impl Converter {
         let problem = || format!("failed to convert {name} from {source} to {target}");
         match attempt {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(cause)) => Err(ConversionError::caused(ConversionOutcome::Failed, problem(), &cause)),
+            Ok(Err(cause)) => Err(ConversionError::caused(Outcome::Errored, problem(), &cause)),
             Err(_panic) => {
                 let problem = format!("{}: the conversion function panicked", problem());
-                Err(ConversionError {
-                    outcome: ConversionOutcome::Panicked,
-                    ..ConversionError::bad_request(problem)
-                })
+                Err(ConversionError { outcome: Outcome::Panicked, ..ConversionError::bad_request(problem) })
             }
         }
     }

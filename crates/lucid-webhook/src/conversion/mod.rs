@@ -14,4 +14,3 @@ mod review;
 pub use builder::{ConverterBuilder, ConverterError};
 pub use converter::{ConversionError, Converter};
 pub use paths::{ConversionFn, Converted};
-pub(crate) use review::ConversionOutcome;

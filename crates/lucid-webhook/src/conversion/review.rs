@@ -9,31 +9,18 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use snafu::{OptionExt, Snafu, ensure};
 
+use crate::metrics::Outcome;
+
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";
 
-/// Outcome of a conversion, for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ConversionOutcome {
-    /// All objects were converted.
-    Converted,
-    /// A conversion function failed, or its result violates a rule of the API server.
-    Failed,
-    /// A conversion function panicked.
-    Panicked,
-    /// The deadline passed.
-    TimedOut,
-    /// The request is invalid: an unknown version, or objects of another kind.
-    BadRequest,
-}
-
 /// Response to a ConversionReview.
 #[derive(Clone, Debug)]
-pub(crate) struct ConversionAnswer {
+pub(crate) struct ConversionResponse {
     /// The ConversionReview to send, as JSON, with HTTP status 200.
     pub(crate) body: Bytes,
     /// Outcome of the conversion.
-    pub(crate) outcome: ConversionOutcome,
+    pub(crate) outcome: Outcome,
 }
 
 /// The body is not a ConversionReview with a request and a uid, so it cannot be answered with one.
@@ -128,12 +115,12 @@ impl<'a> Request<'a> {
 }
 
 /// Response written object by object, so that no batch is held twice.
-pub(super) struct Answer {
+pub(super) struct ResponseWriter {
     out: Vec<u8>,
     objects: usize,
 }
 
-impl Answer {
+impl ResponseWriter {
     /// Begins a response; `expected` is its approximate size in bytes.
     pub(super) fn begin(uid: &str, expected: usize) -> Self {
         let mut out = Vec::with_capacity(expected + 256);
@@ -155,17 +142,17 @@ impl Answer {
         &mut self.out
     }
 
-    pub(super) fn end(mut self) -> ConversionAnswer {
+    pub(super) fn end(mut self) -> ConversionResponse {
         self.out.extend_from_slice(b"]}}");
-        ConversionAnswer { body: self.out.into(), outcome: ConversionOutcome::Converted }
+        ConversionResponse { body: self.out.into(), outcome: Outcome::Converted }
     }
 
     /// Builds a response without objects. Of a failure, the API server only reads the message.
-    pub(super) fn failure(uid: &str, outcome: ConversionOutcome, message: &str) -> ConversionAnswer {
+    pub(super) fn failure(uid: &str, outcome: Outcome, message: &str) -> ConversionResponse {
         let result = json!({"status": "Failure", "message": in_message(message)});
         let response = json!({"uid": uid, "convertedObjects": [], "result": result});
         let review = json!({"apiVersion": API_VERSION, "kind": KIND, "response": response});
-        ConversionAnswer { body: review.to_string().into(), outcome }
+        ConversionResponse { body: review.to_string().into(), outcome }
     }
 }
 

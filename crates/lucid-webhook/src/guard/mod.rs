@@ -52,6 +52,7 @@ use tokio::sync::watch;
 use tower::BoxError;
 
 use crate::kind::WebhookKind;
+use crate::metrics::Outcome;
 use crate::raw_object::DecodeError;
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
@@ -182,8 +183,7 @@ impl Guard {
     fn pass(&self, request: &AdmissionRequest, scope: &Scope) -> AdmissionResponse {
         let webhook = &*self.webhook;
         tracing::debug!(webhook, uid = %Line(&request.uid), "skipped a request: {scope}");
-        let mut skipped = AdmissionResponse::allow();
-        skipped.skipped = true;
+        let skipped = AdmissionResponse { outcome: Some(Outcome::Skipped), ..AdmissionResponse::allow() };
         let access = match scope {
             Scope::Forbidden(access) => access,
             Scope::NoConsent { problem: Some(problem) } => {
@@ -199,11 +199,7 @@ impl Guard {
                 WebhookKind::Mutating => format!("{lacks}; the object is left as it is"),
                 WebhookKind::Validating => format!("{lacks}; the object is not validated"),
             }),
-            Forbidden::Deny => {
-                let mut denied = AdmissionResponse::deny(403, "Forbidden", lacks);
-                denied.skipped = true;
-                denied
-            }
+            Forbidden::Deny => AdmissionResponse::deny(403, "Forbidden", lacks),
         }
     }
 }
