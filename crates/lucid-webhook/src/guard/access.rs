@@ -1,7 +1,5 @@
 //! Access checks of service accounts against the cluster's RBAC.
 
-use std::fmt;
-
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReviewSpec};
 use lucid_text::names::{is_dns_label, is_dns_subdomain};
@@ -25,17 +23,35 @@ impl ServiceAccount {
     }
 
     /// User name of the account: `system:serviceaccount:<namespace>:<name>`.
-    fn user(&self) -> String {
+    pub(super) fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    /// Groups of the account.
-    fn groups(&self) -> Vec<String> {
-        vec![
+    /// Access of the account to the subject of `request`.
+    pub(super) fn access(&self, verb: &str, request: &AdmissionRequest) -> SubjectAccessReviewSpec {
+        let some = |text: &str| Some(text.to_owned());
+        let attributes = ResourceAttributes {
+            verb: some(verb),
+            group: some(&request.resource.group),
+            version: some(&request.resource.version),
+            resource: some(&request.resource.resource),
+            subresource: request.sub_resource.clone(),
+            namespace: request.namespace.clone(),
+            // Empty while the object has no name, which checks access to all names.
+            name: some(&request.name),
+            ..ResourceAttributes::default()
+        };
+        let groups = vec![
             "system:serviceaccounts".to_owned(),
             format!("system:serviceaccounts:{}", self.namespace),
             "system:authenticated".to_owned(),
-        ]
+        ];
+        SubjectAccessReviewSpec {
+            user: Some(self.user()),
+            groups: Some(groups),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        }
     }
 }
 
@@ -49,75 +65,21 @@ impl<'de> Deserialize<'de> for ServiceAccount {
     }
 }
 
-/// Access of a service account to the subject of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Access {
-    pub(super) user: String,
-    pub(super) groups: Vec<String>,
-    pub(super) verb: String,
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) resource: String,
-    pub(super) subresource: Option<String>,
-    pub(super) namespace: Option<String>,
-    /// Empty while the object has no name, which checks access to all names.
-    pub(super) name: String,
-}
-
-impl Access {
-    pub(crate) fn of(account: &ServiceAccount, verb: &str, request: &AdmissionRequest) -> Self {
-        Self {
-            user: account.user(),
-            groups: account.groups(),
-            verb: verb.to_owned(),
-            group: request.resource.group.clone(),
-            version: request.resource.version.clone(),
-            resource: request.resource.resource.clone(),
-            subresource: request.sub_resource.clone(),
-            namespace: request.namespace.clone(),
-            name: request.name.clone(),
+/// Formats the access to the subject of `request` as `update deployments/scale.apps web in namespace shop`.
+pub(super) fn describe(verb: &str, request: &AdmissionRequest) -> String {
+    let mut access = format!("{verb} {}", request.resource.resource);
+    for (separator, part) in [
+        ("/", request.sub_resource.as_deref().unwrap_or_default()),
+        (".", &request.resource.group),
+        (" ", &request.name),
+        (" in namespace ", request.namespace.as_deref().unwrap_or_default()),
+    ] {
+        if !part.is_empty() {
+            access += separator;
+            access += part;
         }
     }
-
-    pub(crate) fn spec(&self) -> SubjectAccessReviewSpec {
-        let some = |text: &str| Some(text.to_owned());
-        let attributes = ResourceAttributes {
-            verb: some(&self.verb),
-            group: some(&self.group),
-            version: some(&self.version),
-            resource: some(&self.resource),
-            subresource: self.subresource.clone(),
-            namespace: self.namespace.clone(),
-            name: some(&self.name),
-            ..ResourceAttributes::default()
-        };
-        SubjectAccessReviewSpec {
-            user: some(&self.user),
-            groups: Some(self.groups.clone()),
-            resource_attributes: Some(attributes),
-            ..SubjectAccessReviewSpec::default()
-        }
-    }
-}
-
-impl fmt::Display for Access {
-    /// Formats as `update deployments/scale.apps web in namespace shop`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.verb, self.resource)?;
-        if let Some(subresource) = &self.subresource {
-            write!(f, "/{subresource}")?;
-        }
-        if !self.group.is_empty() {
-            write!(f, ".{}", self.group)?;
-        }
-        if !self.name.is_empty() {
-            write!(f, " {}", self.name)?;
-        }
-        match &self.namespace {
-            Some(namespace) => write!(f, " in namespace {namespace}"),
-            None => Ok(()),
-        }
-    }
+    access
 }
 
 /// Checks access of users.

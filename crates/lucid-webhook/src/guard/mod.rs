@@ -47,7 +47,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use snafu::Snafu;
+use snafu::{IntoError, Snafu};
 use tokio::sync::watch;
 use tower::BoxError;
 
@@ -59,9 +59,9 @@ use crate::review::AdmissionRequest;
 use lucid_text::Line;
 use metadata::Metadata;
 
-use access::Access;
 pub(crate) use access::AccessReview;
 pub use access::ServiceAccount;
+use access::describe;
 pub use permissions::{Forbidden, Permissions};
 pub(crate) use selector::KUBE_SYSTEM;
 pub use selector::Selector;
@@ -87,8 +87,8 @@ pub(crate) enum Scope {
         /// Why its annotation cannot be read, for the author of the object.
         problem: Option<String>,
     },
-    /// The service account lacks permission.
-    Forbidden(Box<Access>),
+    /// The service account lacks permission, as this text says.
+    Forbidden(String),
 }
 
 impl fmt::Display for Scope {
@@ -98,7 +98,7 @@ impl fmt::Display for Scope {
             Self::NotSelected => f.write_str("the object is not selected"),
             Self::NoConsent { problem: None } => f.write_str("the object does not consent"),
             Self::NoConsent { problem: Some(problem) } => write!(f, "the object does not consent: {problem}"),
-            Self::Forbidden(access) => write!(f, "{} may not {access}", access.user),
+            Self::Forbidden(lacks) => f.write_str(lacks),
         }
     }
 }
@@ -110,8 +110,8 @@ pub(crate) enum GuardError {
     #[snafu(transparent)]
     Metadata { source: DecodeError },
     /// The access review failed.
-    #[snafu(display("failed to find out whether {} may {access}: {source}", access.user))]
-    Review { access: Box<Access>, source: BoxError },
+    #[snafu(display("failed to find out whether {user} may {access}: {source}"))]
+    Review { user: String, access: String, source: BoxError },
 }
 
 impl Guard {
@@ -145,18 +145,19 @@ impl Guard {
         let Some(account) = account.filter(|_| scope == Scope::Inside) else { return Ok(scope) };
         let verbs = verbs(self.kind);
         for verb in verbs {
-            let access = Access::of(&account, verb, request);
-            let Some(review) = &self.review else {
-                let source = "no access review is configured".into();
-                return Err(GuardError::Review { access: Box::new(access), source });
+            let allowed = match &self.review {
+                Some(review) => review.is_allowed(&account.access(verb, request)).await,
+                None => Err("no access review is configured".into()),
             };
-            match review.is_allowed(&access.spec()).await {
-                Ok(true) => return Ok(Scope::Inside),
-                Ok(false) => {}
-                Err(source) => return Err(GuardError::Review { access: Box::new(access), source }),
+            let failed = |source| {
+                ReviewSnafu { user: account.user(), access: describe(verb, request) }.into_error(source)
+            };
+            if allowed.map_err(failed)? {
+                return Ok(Scope::Inside);
             }
         }
-        Ok(Scope::Forbidden(Box::new(Access::of(&account, verbs[0], request))))
+        let access = describe(&verbs.join(" nor "), request);
+        Ok(Scope::Forbidden(format!("{} may neither {access}", account.user())))
     }
 
     /// Evaluates the conditions on the object itself.
@@ -184,15 +185,13 @@ impl Guard {
         let webhook = &*self.webhook;
         tracing::debug!(webhook, uid = %Line(&request.uid), "skipped a request: {scope}");
         let skipped = AdmissionResponse { outcome: Some(Outcome::Skipped), ..AdmissionResponse::allow() };
-        let access = match scope {
-            Scope::Forbidden(access) => access,
+        let lacks = match scope {
+            Scope::Forbidden(lacks) => format!("webhook {webhook}: {lacks}"),
             Scope::NoConsent { problem: Some(problem) } => {
                 return skipped.with_warning(format!("webhook {webhook}: {problem}"));
             }
             _ => return skipped,
         };
-        let access = Access { verb: verbs(self.kind).join(" nor "), ..(**access).clone() };
-        let lacks = format!("webhook {webhook}: {} may neither {access}", access.user);
         match self.permissions.borrow().forbidden {
             Forbidden::Skip => skipped,
             Forbidden::Warn => skipped.with_warning(match self.kind {
