@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lucid_text::names::{is_label_value, is_qualified_name};
 use serde::Deserialize;
 use snafu::{OptionExt, Snafu, ensure};
@@ -13,12 +13,14 @@ use super::metadata::ObjectMeta;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels(Vec<Requirement>);
 
-/// A requirement on one label.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A requirement on one label, as one of the `matchExpressions`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Requirement {
-    key: String,
-    operator: LabelOperator,
-    values: BTreeSet<String>,
+    pub(crate) key: String,
+    pub(crate) operator: LabelOperator,
+    #[serde(default)]
+    pub(crate) values: BTreeSet<String>,
 }
 
 /// Operator of a [`Requirement`].
@@ -61,14 +63,11 @@ impl LabelOperator {
 }
 
 impl Requirement {
-    pub(crate) fn new<V: Into<String>>(
-        key: &str,
-        operator: LabelOperator,
-        values: impl IntoIterator<Item = V>,
-    ) -> Result<Self, InvalidSelector> {
+    /// Fails if the API server would reject the requirement.
+    pub(crate) fn validate(&self) -> Result<(), InvalidSelector> {
         const NAME: &str = "up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both ends";
+        let Self { key, operator, values } = self;
         let invalid = |problem: String| InvalidSelectorSnafu { problem: format!("label {problem}") };
-        let values: BTreeSet<String> = values.into_iter().map(Into::into).collect();
         ensure!(
             is_qualified_name(key),
             invalid(format!(
@@ -81,10 +80,10 @@ impl Requirement {
             takes_values != values.is_empty(),
             invalid(format!("{key}: operator {} {needs}", operator.as_str()))
         );
-        if let Some(value) = values.iter().find(|value| !is_label_value(value)) {
-            return invalid(format!("{key}: value {value:?}: accepted are {NAME}")).fail();
+        match values.iter().find(|value| !is_label_value(value)) {
+            Some(value) => invalid(format!("{key}: value {value:?}: accepted are {NAME}")).fail(),
+            None => Ok(()),
         }
-        Ok(Self { key: key.to_owned(), operator, values })
     }
 
     fn matches(&self, object: &ObjectMeta) -> bool {
@@ -99,6 +98,20 @@ impl Requirement {
 }
 
 impl Labels {
+    pub(super) fn new(
+        match_labels: BTreeMap<String, String>,
+        match_expressions: Vec<Requirement>,
+    ) -> Result<Self, InvalidSelector> {
+        let labels = match_labels.into_iter().map(|(key, value)| Requirement {
+            key,
+            operator: LabelOperator::In,
+            values: [value].into(),
+        });
+        let requirements: Vec<_> = labels.chain(match_expressions).collect();
+        requirements.iter().try_for_each(Requirement::validate)?;
+        Ok(Self(requirements))
+    }
+
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -116,36 +129,11 @@ impl TryFrom<&LabelSelector> for Labels {
     type Error = InvalidSelector;
 
     fn try_from(selector: &LabelSelector) -> Result<Self, InvalidSelector> {
-        let labels = selector.match_labels.iter().flatten();
-        let labels = labels.map(|(key, value)| Requirement::new(key, LabelOperator::In, [value]));
-        let expressions = selector.match_expressions.iter().flatten();
-        let expressions = expressions.map(|LabelSelectorRequirement { key, operator, values }| {
-            Requirement::new(key, LabelOperator::from_name(operator)?, values.iter().flatten())
+        let expressions = selector.match_expressions.iter().flatten().map(|expression| {
+            let (key, operator) = (expression.key.clone(), LabelOperator::from_name(&expression.operator)?);
+            Ok(Requirement { key, operator, values: expression.values.iter().flatten().cloned().collect() })
         });
-        Ok(Self(labels.chain(expressions).collect::<Result<_, _>>()?))
-    }
-}
-
-/// One of the `matchExpressions` of a `LabelSelector`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct MatchExpression {
-    key: String,
-    operator: LabelOperator,
-    #[serde(default)]
-    values: Vec<String>,
-}
-
-impl Labels {
-    pub(super) fn new(
-        match_labels: &BTreeMap<String, String>,
-        match_expressions: &[MatchExpression],
-    ) -> Result<Self, InvalidSelector> {
-        let labels = match_labels.iter();
-        let labels = labels.map(|(key, value)| Requirement::new(key, LabelOperator::In, [value]));
-        let expressions = match_expressions
-            .iter()
-            .map(|MatchExpression { key, operator, values }| Requirement::new(key, *operator, values));
-        Ok(Self(labels.chain(expressions).collect::<Result<_, _>>()?))
+        let labels = selector.match_labels.clone().unwrap_or_default();
+        Self::new(labels, expressions.collect::<Result<_, _>>()?)
     }
 }

@@ -10,7 +10,7 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, Deserializer, IntoDeserializer, SeqAccess, Visitor};
 use snafu::ensure;
 
-use super::labels::{InvalidSelector, InvalidSelectorSnafu, Labels, MatchExpression};
+use super::labels::{InvalidSelector, InvalidSelectorSnafu, Labels, Requirement};
 use super::metadata::Metadata;
 use crate::raw_object::DecodeError;
 use crate::review::AdmissionRequest;
@@ -62,7 +62,7 @@ pub struct Selector {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct WireSelector {
     match_labels: BTreeMap<String, String>,
-    match_expressions: Vec<MatchExpression>,
+    match_expressions: Vec<Requirement>,
     #[serde(deserialize_with = "one_or_many")]
     namespace: Vec<Pattern>,
     #[serde(deserialize_with = "one_or_many")]
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for Selector {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let wire = WireSelector::deserialize(deserializer)?;
         Ok(Self {
-            labels: Labels::new(&wire.match_labels, &wire.match_expressions).map_err(de::Error::custom)?,
+            labels: Labels::new(wire.match_labels, wire.match_expressions).map_err(de::Error::custom)?,
             namespaces: wire.namespace,
             kinds: wire.resource_kind,
             names: wire.resource_name,

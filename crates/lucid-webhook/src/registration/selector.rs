@@ -1,10 +1,12 @@
 //! Label selectors in the notation of kubectl.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use snafu::ensure;
 
 use super::{RegistrationError, RegistrationSnafu};
-use crate::guard::labels::{self, LabelOperator};
+use crate::guard::labels::{LabelOperator, Requirement};
 
 const ACCEPTED: &str =
     "accepted are KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY and !KEY, separated by commas";
@@ -30,55 +32,50 @@ pub fn parse_selector(text: &str) -> Result<LabelSelector, RegistrationError> {
     for requirement in split(text) {
         let found = requirement.trim();
         ensure!(!found.is_empty(), invalid(text, &format!(": a requirement is empty; {ACCEPTED}")));
-        let Requirement { key, operator, values } =
-            Requirement::parse(found).ok_or_else(|| invalid(found, &format!("; {ACCEPTED}")).build())?;
-        labels::Requirement::new(key, operator, values.iter().copied())
-            .map_err(|error| invalid(found, &format!(": {error}")).build())?;
+        let requirement = parse(found).ok_or_else(|| invalid(found, &format!("; {ACCEPTED}")).build())?;
+        requirement.validate().map_err(|error| invalid(found, &format!(": {error}")).build())?;
+        let Requirement { key, operator, values } = requirement;
+        let mut values = Vec::from_iter(values);
         let labels = selector.match_labels.get_or_insert_default();
-        match (operator, &values[..]) {
+        match (operator, &mut values[..]) {
             // A second value for the same key needs an expression; both together select nothing.
-            (LabelOperator::In, [value]) if labels.get(key).is_none_or(|other| other == value) => {
-                labels.insert(key.to_owned(), (*value).to_owned());
+            (LabelOperator::In, [value]) if labels.get(&key).is_none_or(|other| other == value) => {
+                labels.insert(key, std::mem::take(value));
             }
             _ => selector.match_expressions.get_or_insert_default().push(LabelSelectorRequirement {
-                key: key.to_owned(),
+                key,
                 operator: operator.as_str().to_owned(),
-                values: (!values.is_empty()).then(|| values.into_iter().map(str::to_owned).collect()),
+                values: Some(values),
             }),
         }
     }
     Ok(super::normal(&selector))
 }
 
-struct Requirement<'t> {
-    key: &'t str,
-    operator: LabelOperator,
-    values: Vec<&'t str>,
-}
-
-impl<'t> Requirement<'t> {
-    fn parse(text: &'t str) -> Option<Self> {
-        let of = |key: &'t str, operator, values| Some(Self { key: key.trim(), operator, values });
-        if let Some(key) = text.strip_prefix('!') {
-            return of(key, LabelOperator::DoesNotExist, Vec::new());
-        }
-        if let Some((key, rest)) = text.split_once(char::is_whitespace) {
-            for (name, operator) in [("in", LabelOperator::In), ("notin", LabelOperator::NotIn)] {
-                let Some(list) = rest.trim_start().strip_prefix(name) else { continue };
-                let list = list.trim().strip_prefix('(').and_then(|list| list.strip_suffix(')'));
-                if let Some(list) = list.filter(|list| !list.trim().is_empty()) {
-                    return of(key, operator, list.split(',').map(str::trim).collect());
-                }
+fn parse(text: &str) -> Option<Requirement> {
+    let of = |key: &str, operator, values: &str| {
+        let values = values.split(',').map(|value| value.trim().to_owned()).collect();
+        Some(Requirement { key: key.trim().to_owned(), operator, values })
+    };
+    let bare = |key, operator| Some(Requirement { values: BTreeSet::new(), ..of(key, operator, "")? });
+    if let Some(key) = text.strip_prefix('!') {
+        return bare(key, LabelOperator::DoesNotExist);
+    }
+    if let Some((key, rest)) = text.split_once(char::is_whitespace) {
+        for (name, operator) in [("in", LabelOperator::In), ("notin", LabelOperator::NotIn)] {
+            let Some(list) = rest.trim_start().strip_prefix(name) else { continue };
+            let list = list.trim().strip_prefix('(').and_then(|list| list.strip_suffix(')'));
+            if let Some(list) = list.filter(|list| !list.trim().is_empty()) {
+                return of(key, operator, list);
             }
         }
-        let one = |(key, value): (&'t str, &'t str), operator| of(key, operator, vec![value.trim()]);
-        if let Some(parts) = text.split_once("!=") {
-            one(parts, LabelOperator::NotIn)
-        } else if let Some(parts) = text.split_once("==").or_else(|| text.split_once('=')) {
-            one(parts, LabelOperator::In)
-        } else {
-            of(text, LabelOperator::Exists, Vec::new())
-        }
+    }
+    if let Some((key, value)) = text.split_once("!=") {
+        of(key, LabelOperator::NotIn, value)
+    } else if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
+        of(key, LabelOperator::In, value)
+    } else {
+        bare(text, LabelOperator::Exists)
     }
 }
 
