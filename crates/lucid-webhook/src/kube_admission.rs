@@ -1,5 +1,7 @@
 //! Conversion from and to the admission types of kube, and handlers written with them.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube_core::admission::{self, AdmissionReview};
@@ -125,7 +127,7 @@ impl TryFrom<admission::AdmissionResponse> for AdmissionResponse {
 }
 
 impl<S, T: Resource + DeserializeOwned> FromRequest<S> for admission::AdmissionRequest<T> {
-    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+    fn from_request(request: &Arc<AdmissionRequest>, _: &S) -> Result<Self, Rejection> {
         decoded(request).map_err(|(what, source)| Rejection::decode(what, request, source))
     }
 }

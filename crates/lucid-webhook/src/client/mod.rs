@@ -7,6 +7,7 @@ pub(crate) mod access_review;
 mod dry_run;
 
 use std::fmt;
+use std::sync::Arc;
 
 use kube::Client;
 
@@ -42,7 +43,7 @@ use dry_run::dry_run;
 pub struct ClusterClient(pub Client);
 
 impl<S> FromRequest<S> for ClusterClient {
-    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+    fn from_request(request: &Arc<AdmissionRequest>, _: &S) -> Result<Self, Rejection> {
         let message = || "the handler takes a client, but the webhook has none".to_owned();
         request.extensions.get().cloned().ok_or_else(|| Rejection::Other { message: message() })
     }

@@ -13,13 +13,15 @@ use crate::review::{AdmissionRequest, Operation, UserInfo};
 /// An argument of a handler. `S` is the state given by [`WithState::with_state`](crate::WithState::with_state).
 ///
 /// ```
+/// use std::sync::Arc;
+///
 /// use lucid_webhook::{AdmissionRequest, FromRequest, Rejection};
 ///
 /// /// The namespace of the object, or nothing for a cluster-scoped one.
 /// struct Namespace(Option<String>);
 ///
 /// impl<S> FromRequest<S> for Namespace {
-///     fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+///     fn from_request(request: &Arc<AdmissionRequest>, _: &S) -> Result<Self, Rejection> {
 ///         Ok(Self(request.namespace.clone()))
 ///     }
 /// }
@@ -38,16 +40,7 @@ pub trait FromRequest<S>: Sized {
     ///
     /// A [`Rejection`] if the argument is absent or does not decode. The handler is then not called, and the webhook
     /// has failed.
-    fn from_request(request: &AdmissionRequest, state: &S) -> Result<Self, Rejection>;
-
-    /// As [`from_request`](Self::from_request), for arguments that share the request, as `Arc<AdmissionRequest>` does.
-    ///
-    /// # Errors
-    ///
-    /// As [`from_request`](Self::from_request).
-    fn from_shared(request: &Arc<AdmissionRequest>, state: &S) -> Result<Self, Rejection> {
-        Self::from_request(request, state)
-    }
+    fn from_request(request: &Arc<AdmissionRequest>, state: &S) -> Result<Self, Rejection>;
 }
 
 /// An argument could not be extracted from the request.
@@ -112,47 +105,43 @@ pub struct OldObject<T>(pub T);
 pub struct State<S>(pub S);
 
 impl<S> FromRequest<S> for AdmissionRequest {
-    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
-        Ok(request.clone())
+    fn from_request(request: &Arc<AdmissionRequest>, _: &S) -> Result<Self, Rejection> {
+        Ok(Self::clone(request))
     }
 }
 
 impl<S> FromRequest<S> for Arc<AdmissionRequest> {
-    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
-        Ok(Self::new(request.clone()))
-    }
-
-    fn from_shared(request: &Self, _: &S) -> Result<Self, Rejection> {
+    fn from_request(request: &Self, _: &S) -> Result<Self, Rejection> {
         Ok(Self::clone(request))
     }
 }
 
 impl<S> FromRequest<S> for RawObject {
-    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+    fn from_request(request: &Arc<AdmissionRequest>, _: &S) -> Result<Self, Rejection> {
         request.object.clone().ok_or_else(|| Rejection::missing("object", request))
     }
 }
 
 impl<S> FromRequest<S> for Option<RawObject> {
-    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+    fn from_request(request: &Arc<AdmissionRequest>, _: &S) -> Result<Self, Rejection> {
         Ok(request.object.clone())
     }
 }
 
 impl<S> FromRequest<S> for UserInfo {
-    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+    fn from_request(request: &Arc<AdmissionRequest>, _: &S) -> Result<Self, Rejection> {
         Ok(request.user_info.clone())
     }
 }
 
 impl<S> FromRequest<S> for Operation {
-    fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+    fn from_request(request: &Arc<AdmissionRequest>, _: &S) -> Result<Self, Rejection> {
         Ok(request.operation)
     }
 }
 
 impl<S: Clone> FromRequest<S> for State<S> {
-    fn from_request(_: &AdmissionRequest, state: &S) -> Result<Self, Rejection> {
+    fn from_request(_: &Arc<AdmissionRequest>, state: &S) -> Result<Self, Rejection> {
         Ok(Self(state.clone()))
     }
 }
@@ -160,7 +149,7 @@ impl<S: Clone> FromRequest<S> for State<S> {
 macro_rules! decoded {
     ($extractor:ident, $field:ident, $what:literal) => {
         impl<S, T: DeserializeOwned> FromRequest<S> for Option<$extractor<T>> {
-            fn from_request(request: &AdmissionRequest, _: &S) -> Result<Self, Rejection> {
+            fn from_request(request: &Arc<AdmissionRequest>, _: &S) -> Result<Self, Rejection> {
                 let Some(object) = &request.$field else { return Ok(None) };
                 let object = object.decode().map_err(|source| Rejection::decode($what, request, source))?;
                 Ok(Some($extractor(object)))
@@ -168,7 +157,7 @@ macro_rules! decoded {
         }
 
         impl<S, T: DeserializeOwned> FromRequest<S> for $extractor<T> {
-            fn from_request(request: &AdmissionRequest, state: &S) -> Result<Self, Rejection> {
+            fn from_request(request: &Arc<AdmissionRequest>, state: &S) -> Result<Self, Rejection> {
                 Option::from_request(request, state)?.ok_or_else(|| Rejection::missing($what, request))
             }
         }

@@ -214,7 +214,7 @@ macro_rules! handler_of {
             #[allow(non_snake_case, unused_variables, reason = "one name for the type and its value; none without arguments")]
             fn handle(&self, request: Arc<AdmissionRequest>, state: &S) -> Self::Future {
                 $(
-                    let $argument = match $argument::from_shared(&request, state) {
+                    let $argument = match $argument::from_request(&request, state) {
                         Ok(argument) => argument,
                         Err(rejection) => return ResponseFuture::rejected(request, rejection),
                     };

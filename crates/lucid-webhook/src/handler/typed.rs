@@ -1,6 +1,7 @@
 //! Handlers of objects of one type.
 
 use std::future::ready;
+use std::sync::Arc;
 
 use kube_core::Resource;
 use kube_core::gvk::GroupVersionKind;
@@ -125,7 +126,7 @@ pub trait Validator<T>: Send + Sync + 'static {
 /// Calls the method of `validator` for the operation.
 pub(crate) async fn validate<T: DeserializeOwned, V: Validator<T>>(
     validator: &V,
-    request: &AdmissionRequest,
+    request: &Arc<AdmissionRequest>,
 ) -> Result<AdmissionResponse, BoxError> {
     let answer = match request.operation {
         Operation::Create => {
