@@ -11,7 +11,7 @@ use kube::core::Selector;
 use lucid_chain::keys;
 use lucid_policy::{EvaluatedKeys, Workload};
 use lucid_webhook::registration::{
-    Configurations, FailurePolicy, RegistrationError, Rule, RuleScope, WebhookRegistration,
+    Configurations, FailurePolicy, RegistrationError, Rule, WebhookRegistration,
 };
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, Failure, Operation, RawObject, Webhook, WebhookKind,
@@ -202,7 +202,7 @@ impl Registrations {
 
     /// Registration of the mutating webhook for new pods.
     pub(crate) fn mutating(&self) -> WebhookRegistration {
-        let pods = Rule::of::<Pod>([Operation::Create]).scope(RuleScope::Namespaced);
+        let pods = Rule::of::<Pod>([Operation::Create]).namespaced();
         self.with_pod_selectors(WebhookRegistration::new(WebhookKind::Mutating, MUTATE_NAME, MUTATE_PATH))
             .with_rule(pods)
             .with_failure_policy(self.injection)
@@ -213,8 +213,8 @@ impl Registrations {
     /// Registration of the validating webhook for new pods and changes of existing ones, those that fulfil
     /// [`pod_changed`](Self::pod_changed).
     pub(crate) fn validating(&self, pod_changed: watch::Receiver<String>) -> WebhookRegistration {
-        let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).scope(RuleScope::Namespaced);
-        let changes = Rule::of::<Pod>([Operation::Update]).scope(RuleScope::Namespaced);
+        let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).namespaced();
+        let changes = Rule::of::<Pod>([Operation::Update]).namespaced();
         self.with_pod_selectors(WebhookRegistration::new(
             WebhookKind::Validating,
             VALIDATE_NAME,
@@ -265,7 +265,7 @@ impl Registrations {
             let of_group = |workload: &&Workload| workload.group() == group && !workload.is_pod();
             let resources = Workload::ALL.iter().filter(of_group).map(|workload| workload.resource());
             let rule = Rule::new(group, ["v1"], resources, [Operation::Create, Operation::Update]);
-            registration = registration.with_rule(rule.scope(RuleScope::Namespaced));
+            registration = registration.with_rule(rule.namespaced());
         }
         // A PodTemplate has no spec and rarely changes.
         registration.with_match_condition(

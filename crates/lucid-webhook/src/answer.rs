@@ -39,7 +39,7 @@ impl Webhook {
         let _in_flight = metrics.map(WebhookMetrics::in_flight);
         #[cfg(feature = "client")]
         if let Some(clients) = &self.clients {
-            let client = clients.of(self.registration.side_effects(), request.dry_run);
+            let client = clients.of(self.registration.may_write(request.dry_run));
             request.extensions.insert(ClusterClient(client));
         }
         let request = Arc::new(request);

@@ -314,7 +314,6 @@ mod route;
 mod router;
 mod server;
 mod shutdown;
-mod side_effects;
 mod trace_parent;
 mod webhook;
 

@@ -1,7 +1,7 @@
 //! Calls as the registrations require.
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use lucid_webhook::registration::{Rule, RuleScope, WebhookRegistration, parse_selector};
+use lucid_webhook::registration::{Rule, WebhookRegistration, parse_selector};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, Mismatch, Outcome, Review};
 use serde_json::{Value, json};
@@ -48,9 +48,9 @@ async fn requests_that_no_rule_matches_are_not_sent() {
 async fn scopes_tell_namespaces_from_namespaced_objects() {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}});
     let rule = || Rule::of::<Namespace>([Operation::Create]);
-    let cluster = denying(|registration| registration.with_rule(rule().scope(RuleScope::Cluster)));
+    let cluster = denying(|registration| registration.with_rule(rule().cluster_scoped()));
     assert!(!cluster.create(&namespace).await.is_admitted());
-    let namespaced = denying(|registration| registration.with_rule(rule().scope(RuleScope::Namespaced)));
+    let namespaced = denying(|registration| registration.with_rule(rule().namespaced()));
     assert_eq!(namespaced.create(&namespace).await.expect_not_called(NAME).why, Mismatch::Rules);
 }
 

@@ -13,7 +13,6 @@ use kube::Client;
 
 use crate::handler::{FromRequest, Rejection};
 use crate::review::AdmissionRequest;
-use crate::side_effects::SideEffects;
 use dry_run::dry_run;
 
 /// Argument of handlers: the client given by [`Webhook::with_client`](crate::Webhook::with_client).
@@ -67,9 +66,8 @@ impl Clients {
         Self { dry_run: dry_run(&client), writing: client }
     }
 
-    /// Returns the client for one call, which is a dry run or not.
-    pub(crate) fn of(&self, side_effects: SideEffects, is_dry_run: bool) -> Client {
-        let client = if side_effects.may_write(is_dry_run) { &self.writing } else { &self.dry_run };
-        client.clone()
+    /// Returns the client for one call.
+    pub(crate) fn of(&self, may_write: bool) -> Client {
+        if may_write { &self.writing } else { &self.dry_run }.clone()
     }
 }

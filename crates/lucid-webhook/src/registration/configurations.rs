@@ -156,13 +156,13 @@ impl Configurations {
             client_config: self.client_config(&webhook.path),
             failure_policy: Some(webhook.failure_policy.as_str().to_owned()),
             match_conditions: webhook.match_conditions(),
-            match_policy: Some(webhook.match_policy.as_str().to_owned()),
+            match_policy: Some(if webhook.is_exact { "Exact" } else { "Equivalent" }.to_owned()),
             name: webhook.name.clone(),
             namespace_selector: Some(webhook.effective_namespace_selector(self.own_namespace.as_deref())),
             object_selector: Some(normal(&webhook.object_selector)),
-            reinvocation_policy: Some(webhook.reinvocation_policy.as_str().to_owned()),
+            reinvocation_policy: Some(if webhook.is_reinvoked { "IfNeeded" } else { "Never" }.to_owned()),
             rules: Some(webhook.rules.iter().map(Rule::to_api).collect()),
-            side_effects: webhook.side_effects.as_str().to_owned(),
+            side_effects: if webhook.has_side_effects { "NoneOnDryRun" } else { "None" }.to_owned(),
             timeout_seconds: Some(webhook.timeout_seconds),
         }
     }

@@ -47,11 +47,10 @@ use tokio::sync::watch;
 use crate::guard::KUBE_SYSTEM;
 use crate::kind::WebhookKind;
 use crate::review::Operation;
-use crate::side_effects::SideEffects;
 
 pub use configurations::Configurations;
 pub use endpoint::Endpoint;
-pub use rule::{Rule, RuleScope};
+pub use rule::Rule;
 pub use selector::parse_selector;
 
 /// Label of every Namespace that holds its name.
@@ -83,47 +82,11 @@ pub enum FailurePolicy {
     Ignore,
 }
 
-/// Matching of equivalent requests, through other versions of the API (`matchPolicy`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MatchPolicy {
-    /// The rules match equivalent requests; the API server converts the objects.
-    Equivalent,
-    /// The rules match exact requests only: users of another version bypass the webhook.
-    Exact,
-}
-
-/// Reinvocation of a mutating webhook when a later one changes the object (`reinvocationPolicy`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReinvocationPolicy {
-    /// The webhook is called once.
-    Never,
-    /// The webhook is called up to twice: its changes have to be idempotent.
-    IfNeeded,
-}
-
 impl FailurePolicy {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Fail => "Fail",
             Self::Ignore => "Ignore",
-        }
-    }
-}
-
-impl MatchPolicy {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Equivalent => "Equivalent",
-            Self::Exact => "Exact",
-        }
-    }
-}
-
-impl ReinvocationPolicy {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Never => "Never",
-            Self::IfNeeded => "IfNeeded",
         }
     }
 }
@@ -143,11 +106,11 @@ pub struct WebhookRegistration {
     object_selector: LabelSelector,
     /// Names and CEL expressions.
     match_conditions: Vec<(String, watch::Receiver<String>)>,
-    side_effects: SideEffects,
+    has_side_effects: bool,
     timeout_seconds: i32,
     failure_policy: FailurePolicy,
-    match_policy: MatchPolicy,
-    reinvocation_policy: ReinvocationPolicy,
+    is_exact: bool,
+    is_reinvoked: bool,
 }
 
 impl WebhookRegistration {
@@ -164,11 +127,11 @@ impl WebhookRegistration {
             kube_system: false,
             object_selector: LabelSelector::default(),
             match_conditions: Vec::new(),
-            side_effects: SideEffects::None,
+            has_side_effects: false,
             timeout_seconds: 10,
             failure_policy: FailurePolicy::Fail,
-            match_policy: MatchPolicy::Equivalent,
-            reinvocation_policy: ReinvocationPolicy::Never,
+            is_exact: false,
+            is_reinvoked: false,
         }
     }
 
@@ -252,7 +215,7 @@ impl WebhookRegistration {
     /// stored (`dryRun=All`), the API server calls only webhooks that promise no side effects. By default the handler
     /// has none at all.
     pub const fn with_side_effects(mut self) -> Self {
-        self.side_effects = SideEffects::NoneOnDryRun;
+        self.has_side_effects = true;
         self
     }
 
@@ -271,21 +234,21 @@ impl WebhookRegistration {
     /// Matches exact requests only (`matchPolicy: Exact`): users of another version of the API bypass the webhook. By
     /// default the API server converts the objects of equivalent requests.
     pub const fn with_exact_match(mut self) -> Self {
-        self.match_policy = MatchPolicy::Exact;
+        self.is_exact = true;
         self
     }
 
     /// Calls a mutating webhook up to twice, if a later one changes the object (`reinvocationPolicy: IfNeeded`): its
     /// changes have to be idempotent.
     pub const fn with_reinvocation(mut self) -> Self {
-        self.reinvocation_policy = ReinvocationPolicy::IfNeeded;
+        self.is_reinvoked = true;
         self
     }
 
-    /// Side effects of the handler.
+    /// Returns `true` if the handler may change anything while it handles a request.
     #[cfg(feature = "client")]
-    pub(crate) const fn side_effects(&self) -> SideEffects {
-        self.side_effects
+    pub(crate) const fn may_write(&self, is_dry_run: bool) -> bool {
+        self.has_side_effects && !is_dry_run
     }
 
     /// Sets the path.

@@ -10,11 +10,11 @@ use crate::review::Operation;
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
 /// use lucid_webhook::Operation;
-/// use lucid_webhook::registration::{Rule, RuleScope};
+/// use lucid_webhook::registration::Rule;
 ///
 /// let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]);
 /// let debug = Rule::of::<Pod>([Operation::Update]).subresource("ephemeralcontainers");
-/// let things = Rule::new("example.com", ["v1", "v2"], ["things"], [Operation::Create]).scope(RuleScope::Namespaced);
+/// let things = Rule::new("example.com", ["v1", "v2"], ["things"], [Operation::Create]).namespaced();
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
@@ -23,30 +23,8 @@ pub struct Rule {
     pub(super) versions: Vec<String>,
     pub(super) resources: Vec<String>,
     pub(super) operations: Vec<Operation>,
-    scope: RuleScope,
-}
-
-/// Scope of a rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RuleScope {
-    /// Namespaced and cluster-scoped objects.
-    #[default]
-    All,
-    /// Namespaced objects.
-    Namespaced,
-    /// Cluster-scoped objects, including Namespaces.
-    Cluster,
-}
-
-impl RuleScope {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::All => "*",
-            Self::Namespaced => "Namespaced",
-            Self::Cluster => "Cluster",
-        }
-    }
+    /// `*`, `Namespaced` or `Cluster`.
+    scope: &'static str,
 }
 
 impl Rule {
@@ -72,7 +50,7 @@ impl Rule {
             versions: sorted(versions),
             resources: sorted(resources),
             operations,
-            scope: RuleScope::All,
+            scope: "*",
         }
     }
 
@@ -87,9 +65,15 @@ impl Rule {
         self
     }
 
-    /// Restricts the rule to namespaced or cluster-scoped objects.
-    pub const fn scope(mut self, scope: RuleScope) -> Self {
-        self.scope = scope;
+    /// Restricts the rule to namespaced objects.
+    pub const fn namespaced(mut self) -> Self {
+        self.scope = "Namespaced";
+        self
+    }
+
+    /// Restricts the rule to cluster-scoped objects, including Namespaces.
+    pub const fn cluster_scoped(mut self) -> Self {
+        self.scope = "Cluster";
         self
     }
 
@@ -123,7 +107,7 @@ impl Rule {
             api_versions: Some(self.versions.clone()),
             operations: Some(self.operations.iter().map(|operation| operation.as_str().to_owned()).collect()),
             resources: Some(self.resources.clone()),
-            scope: Some(self.scope.as_str().to_owned()),
+            scope: Some(self.scope.to_owned()),
         }
     }
 }

@@ -12,7 +12,7 @@ use lucid_text::names::{
 };
 use snafu::ensure;
 
-use super::{RegistrationError, RegistrationSnafu, ReinvocationPolicy, Rule, WebhookRegistration};
+use super::{RegistrationError, RegistrationSnafu, Rule, WebhookRegistration};
 use crate::guard::labels::Labels;
 use crate::kind::WebhookKind;
 
@@ -58,9 +58,8 @@ fn webhook(of: &WebhookRegistration) -> Result<(), RegistrationError> {
         (1..=30).contains(&seconds),
         invalid(webhook, format!("timeoutSeconds is {seconds}, accepted is 1 to 30"))
     );
-    let is_asked_again = of.reinvocation_policy != ReinvocationPolicy::Never;
     ensure!(
-        of.kind == WebhookKind::Mutating || !is_asked_again,
+        of.kind == WebhookKind::Mutating || !of.is_reinvoked,
         invalid(webhook, "a validating webhook has no reinvocationPolicy")
     );
     selector(webhook, "namespaceSelector", &of.namespace_selector)?;

@@ -10,8 +10,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lucid_testbed::Cluster;
 use lucid_webhook::registration::{
-    Configurations, Endpoint, FailurePolicy, RegistrationError, Rule, RuleScope, WebhookRegistration,
-    parse_selector,
+    Configurations, Endpoint, FailurePolicy, RegistrationError, Rule, WebhookRegistration, parse_selector,
 };
 use lucid_webhook::{AdmissionResponse, Operation, Router, Webhook, WebhookKind};
 use lucid_webhook_test::ApiServer;
@@ -36,11 +35,9 @@ fn label() -> WebhookRegistration {
 /// A registration with all settings.
 fn full() -> WebhookRegistration {
     WebhookRegistration::new(WebhookKind::Mutating, "full.example.com", "/full/")
-        .with_rule(
-            Rule::of::<Deployment>([Operation::Delete]).subresource("scale").scope(RuleScope::Namespaced),
-        )
+        .with_rule(Rule::of::<Deployment>([Operation::Delete]).subresource("scale").namespaced())
         .with_rule(Rule::new("example.com", ["v2", "v1"], ["things", "gadgets"], [Operation::Connect]))
-        .with_rule(Rule::of::<Namespace>([Operation::Create]).scope(RuleScope::Cluster))
+        .with_rule(Rule::of::<Namespace>([Operation::Create]).cluster_scoped())
         .with_namespace_selector(selector(json!({"matchLabels": {}, "matchExpressions": [
             {"key": "team", "operator": "Exists", "values": []}]})))
         .with_object_selector(selector(json!({"matchLabels": {"a": "b"}, "matchExpressions": []})))

@@ -8,9 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use lucid_testbed::eventually;
-use lucid_webhook::registration::{
-    Configurations, Endpoint, Rule, RuleScope, WebhookRegistration, parse_selector,
-};
+use lucid_webhook::registration::{Configurations, Endpoint, Rule, WebhookRegistration, parse_selector};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, Outcome, Review};
 use serde_json::{Value, json};
@@ -108,7 +106,7 @@ impl Called {
                         ["*"],
                         [Operation::Create, Operation::Update, Operation::Delete],
                     );
-                    it.with_rule(any.scope(RuleScope::Namespaced)).with_namespace_selector(tested())
+                    it.with_rule(any.namespaced()).with_namespace_selector(tested())
                 }),
             )
             .webhook(
@@ -121,7 +119,7 @@ impl Called {
             .webhook(
                 "/v-namespace",
                 self.validating("v-namespace.example.com", |it| {
-                    it.with_rule(Rule::of::<Namespace>([Operation::Create]).scope(RuleScope::Cluster))
+                    it.with_rule(Rule::of::<Namespace>([Operation::Create]).cluster_scoped())
                         .with_namespace_selector(tested())
                 }),
             )
