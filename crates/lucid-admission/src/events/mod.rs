@@ -123,7 +123,7 @@ mod tests {
         });
         let body = Bytes::from(review.to_string());
         let mut request = AdmissionRequest::from_json(&body, Instant::now() + PATIENCE).unwrap();
-        request.extensions.insert(PeerCertificate::new(&CertificateDer::from(Vec::new())));
+        request.extensions.insert(PeerCertificate::new(CertificateDer::from(Vec::new())));
         request
     }
 

@@ -106,7 +106,8 @@ pub(super) async fn serve<S>(
         () = slot.evicted() => return tracing::debug!(%address, "too many connections: closed one during its handshake"),
     };
     let session = stream.get_ref().1;
-    let peer = session.peer_certificates().and_then(|chain| chain.first()).map(PeerCertificate::new);
+    let peer = session.peer_certificates().and_then(|chain| chain.first());
+    let peer = peer.map(|der| PeerCertificate::new(der.clone().into_owned()));
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
     serve_http(settings, protocol, peer, tls, stream, address, &slot).await;
 }

@@ -25,9 +25,7 @@ pub(crate) async fn echo(request: Request<RequestBody>) -> Result<Response<Full<
         tokio::time::sleep(Duration::from_millis(millis.parse().unwrap())).await;
     }
     let peer = head.extensions.get::<PeerCertificate>();
-    let peer = peer.map_or_else(String::new, |peer| {
-        format!(" {} {}", peer.common_name().unwrap_or("-"), peer.dns_names().collect::<Vec<_>>().join(","))
-    });
+    let peer = peer.map_or_else(String::new, |peer| format!(" {:x?}", &**peer.der()));
     let text = format!("{} {}{peer} {}", head.method, head.uri.path(), String::from_utf8_lossy(&body));
     Ok(Response::new(Full::new(text.into())))
 }
