@@ -11,6 +11,7 @@
 //!
 //! `HEAD` is answered like `GET`, without the body (RFC 9110, section 9.1).
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use lucid_notary::Digest;
 use lucid_webhook::TokenFile;
-use lucid_webhook::{BindError, RequestBody, Server, Tls};
+use lucid_webhook::{RequestBody, Server, Tls};
 use serde_json::{Value, json};
 use tower::service_fn;
 use url::form_urlencoded;
@@ -32,7 +33,7 @@ use crate::reload::CurrentRegistry;
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Binds to `address`. Port 0 selects a free port.
-pub(crate) async fn bind(address: SocketAddr) -> Result<Server, BindError> {
+pub(crate) async fn bind(address: SocketAddr) -> io::Result<Server> {
     let server = Server::bind(address).await?;
     Ok(server.with_lame_duck(Duration::ZERO).with_drain(DRAIN_LIMIT))
 }

@@ -1,6 +1,7 @@
 //! Liveness, readiness and metrics on a separate port, over plain HTTP.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use prometheus_client::registry::Registry;
 use tower::service_fn;
 
 use crate::readiness::Readiness;
-use crate::server::{BindError, RequestBody, Server, Tls};
+use crate::server::{RequestBody, Server, Tls};
 
 /// Serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 and the missing conditions) and `/metrics`
 /// (OpenMetrics text).
@@ -25,8 +26,8 @@ impl AdminServer {
     ///
     /// # Errors
     ///
-    /// A [`BindError`] if the address is not available.
-    pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
+    /// Returns an error if the address is in use or not available on this host.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         Ok(Self(Server::bind(address).await?))
     }
 

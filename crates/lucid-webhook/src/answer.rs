@@ -101,14 +101,8 @@ impl Webhook {
     ) -> AdmissionResponse {
         let action = {
             let permissions = self.guard.permissions.borrow();
-            let action = || permissions.failure_action.as_ref().unwrap_or(&self.failure_action);
-            match failure {
-                Failure::Panic => {
-                    let recovery = permissions.recovery_policy.as_ref().or(self.recovery_policy.as_ref());
-                    recovery.unwrap_or_else(action).clone()
-                }
-                Failure::Error(_) | Failure::Deadline => action().clone(),
-            }
+            let recovery = permissions.recovery_policy.as_ref().filter(|_| matches!(failure, Failure::Panic));
+            recovery.or(permissions.failure_action.as_ref()).unwrap_or(&self.failure_action).clone()
         };
         tracing::error!(?action, "{}", truncate(&failure.redacted(), LONGEST_FAILURE));
         let mut response = match action {

@@ -8,7 +8,6 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
-use snafu::{ResultExt, Snafu};
 use tower::BoxError;
 
 /// Maximum length of a token in bytes, in keeping with the usual limit of servers for one header line.
@@ -24,21 +23,13 @@ pub struct TokenFile {
     path: PathBuf,
 }
 
-/// A token file cannot be used. The message quotes none of its content.
-#[derive(Debug, Snafu)]
-#[snafu(display("failed to read the token file {}: {source}", path.display()))]
-pub struct TokenFileError {
-    path: PathBuf,
-    source: io::Error,
-}
-
 impl TokenFile {
     /// Opens the token file at `path` and reads it once to validate it.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read or contains no token.
-    pub fn open(path: impl Into<PathBuf>) -> Result<Self, TokenFileError> {
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         let file = Self { path };
         file.read()?;
@@ -50,10 +41,9 @@ impl TokenFile {
     /// # Errors
     ///
     /// Returns an error if the file cannot be read or contains no token.
-    pub fn header(&self) -> Result<HeaderValue, TokenFileError> {
+    pub fn header(&self) -> io::Result<HeaderValue> {
         let value = [b"Bearer ", &*self.read()?].concat();
-        let value = HeaderValue::from_bytes(&value).map_err(io::Error::other);
-        let mut value = value.context(TokenFileSnafu { path: &self.path })?;
+        let mut value = HeaderValue::from_bytes(&value).map_err(io::Error::other)?;
         value.set_sensitive(true);
         Ok(value)
     }
@@ -79,8 +69,12 @@ impl TokenFile {
         }
     }
 
-    fn read(&self) -> Result<Vec<u8>, TokenFileError> {
-        read(&self.path).context(TokenFileSnafu { path: &self.path })
+    /// Reads the token. The error quotes none of the content.
+    fn read(&self) -> io::Result<Vec<u8>> {
+        read(&self.path).map_err(|error| {
+            let problem = format!("failed to read the token file {}: {error}", self.path.display());
+            io::Error::new(error.kind(), problem)
+        })
     }
 }
 

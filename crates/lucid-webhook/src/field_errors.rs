@@ -119,33 +119,9 @@ impl FieldErrors {
         self.add("FieldValueDuplicate", field, "Duplicate value", json(value), "");
     }
 
-    /// A value refers to something that does not exist.
-    pub fn not_found(&mut self, field: FieldPath, value: impl Serialize) {
-        self.add("FieldValueNotFound", field, "Not found", json(value), "");
-    }
-
     /// A value is well-formed, but not permitted here.
     pub fn forbidden(&mut self, field: FieldPath, detail: impl Display) {
         self.add("FieldValueForbidden", field, "Forbidden", None, detail);
-    }
-
-    /// A text has more than `max` bytes. The message omits the text.
-    pub fn too_long(&mut self, field: FieldPath, max: usize) {
-        let bytes = if max == 1 { "byte" } else { "bytes" };
-        self.add(
-            "FieldValueTooLong",
-            field,
-            "Too long",
-            None,
-            format_args!("may not be more than {max} {bytes}"),
-        );
-    }
-
-    /// A list has more than `max` items.
-    pub fn too_many(&mut self, field: FieldPath, actual: usize, max: usize) {
-        let items = if max == 1 { "item" } else { "items" };
-        let detail = format_args!("must have at most {max} {items}");
-        self.add("FieldValueTooMany", field, "Too many", Some(actual.to_string()), detail);
     }
 
     fn add(
@@ -245,24 +221,9 @@ mod tests {
             "spec.ports[1]: Duplicate value: [80]",
         );
         case(
-            &|it| it.not_found(spec.child("claim"), "a\"b"),
-            "FieldValueNotFound",
-            r#"spec.claim: Not found: "a\"b""#,
-        );
-        case(
             &|it| it.forbidden(spec.child("labels").key("x"), "no"),
             "FieldValueForbidden",
             "spec.labels[x]: Forbidden: no",
-        );
-        case(
-            &|it| it.too_long(spec.child("name"), 63),
-            "FieldValueTooLong",
-            "spec.name: Too long: may not be more than 63 bytes",
-        );
-        case(
-            &|it| it.too_many(spec.child("list"), 2, 1),
-            "FieldValueTooMany",
-            "spec.list: Too many: 2: must have at most 1 item",
         );
         assert_eq!(errors.0, expected);
         FieldErrors::new().into_result().unwrap();

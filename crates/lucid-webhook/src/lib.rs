@@ -85,7 +85,7 @@
 //! }
 //!
 //! async fn scheduler_decides(object: RawObject) -> Result<AdmissionResponse, DecodeError> {
-//!     let pod: Pod<'_> = object.view()?;
+//!     let pod: Pod<'_> = object.decode()?;
 //!     Ok(match pod.spec.node_name {
 //!         Some(node) => AdmissionResponse::deny(422, "Invalid", format!("spec.nodeName is {node}: it has to be empty")),
 //!         None => AdmissionResponse::allow(),
@@ -322,7 +322,7 @@ mod webhook;
 struct Readme;
 
 pub use admin::AdminServer;
-pub use bearer::{TokenFile, TokenFileError};
+pub use bearer::TokenFile;
 pub use conversion::{ConversionError, ConversionFn, Converted, Converter, ConverterBuilder, ConverterError};
 pub use failure::{Failure, FailureAction};
 pub use field_errors::{FieldErrors, FieldPath};
@@ -331,14 +331,14 @@ pub use handler::{
     State, Validator, WithState,
 };
 pub use kind::WebhookKind;
-pub use patch::{AllowedPath, AllowedPaths, JsonPatch, PatchError};
+pub use patch::{AllowedPaths, JsonPatch, PatchError};
 pub use peer_certificate::PeerCertificate;
 pub use raw_object::{DecodeError, RawObject};
 pub use readiness::{Condition, Readiness};
 pub use response::AdmissionResponse;
 pub use review::{AdmissionRequest, Operation, ReviewError, UserInfo};
 pub use router::Router;
-pub use server::{BindError, RequestBody, Server, Tls};
+pub use server::{RequestBody, Server, Tls};
 pub use shutdown::shutdown_signal;
 pub use tower::BoxError;
 pub use webhook::Webhook;

@@ -6,7 +6,6 @@ use bytes::Bytes;
 use kube_core::response::StatusCause;
 use lucid_text::Line;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use snafu::Snafu;
 
 /// JSON text of one object of the request; cheap to clone.
@@ -25,16 +24,7 @@ impl RawObject {
         &self.0
     }
 
-    /// Decodes the object into an owned type.
-    ///
-    /// # Errors
-    ///
-    /// A [`DecodeError`] if the JSON does not fit `T`.
-    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        self.view()
-    }
-
-    /// Decodes the object into a type that borrows from its JSON text.
+    /// Decodes the object. The type may borrow from its JSON text:
     ///
     /// ```
     /// # use lucid_webhook::RawObject;
@@ -44,7 +34,7 @@ impl RawObject {
     ///     kind: std::borrow::Cow<'a, str>,
     /// }
     /// let object = RawObject::from_value(&serde_json::json!({"kind": "Pod", "spec": {}}));
-    /// let view: View<'_> = object.view()?;
+    /// let view: View<'_> = object.decode()?;
     /// assert_eq!(view.kind, "Pod");
     /// # Ok::<(), lucid_webhook::DecodeError>(())
     /// ```
@@ -54,7 +44,7 @@ impl RawObject {
     /// # Errors
     ///
     /// A [`DecodeError`] if the JSON does not fit `T`.
-    pub fn view<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
+    pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> Result<T, DecodeError> {
         serde_json::from_slice(&self.0).map_err(|source| {
             // Decodes again for the path: tracking it would slow down every successful decode.
             let mut deserializer = serde_json::Deserializer::from_slice(&self.0);
@@ -84,17 +74,12 @@ impl fmt::Debug for RawObject {
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to decode the object{}: {}", at(path), Line(&without_text(source))))]
 pub struct DecodeError {
+    /// Location in the object, such as `spec.containers[0].image`; `.` is the object itself.
     pub(crate) path: String,
     pub(crate) source: serde_json::Error,
 }
 
 impl DecodeError {
-    /// Returns the location in the object, such as `spec.containers[0].image`; `.` is the object itself.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
     /// The error as a cause of a denial.
     pub(crate) fn cause(&self) -> StatusCause {
         StatusCause {

@@ -50,7 +50,6 @@ pub struct Webhook<Args = ()> {
     pub(crate) name: Arc<str>,
     pub(crate) handler: BoxHandler,
     pub(crate) failure_action: FailureAction,
-    pub(crate) recovery_policy: Option<FailureAction>,
     pub(crate) on_response: Option<ResponseFunction>,
     pub(crate) allowed_paths: Vec<AllowedPaths>,
     pub(crate) guard: Guard,
@@ -141,25 +140,17 @@ impl Webhook {
             name,
             handler: Box::new(move |request| handler.handle(request, &()).boxed()),
             failure_action: FailureAction::default(),
-            recovery_policy: None,
             on_response: None,
             allowed_paths: Vec::new(),
             args: PhantomData,
         }
     }
 
-    /// Sets the action for a handler that returns an error or times out; [`FailureAction::Abort`] by default. It
+    /// Sets the action for a handler that returns an error, panics or times out; [`FailureAction::Abort`] by default. It
     /// applies to calls that reached the webhook. The `failurePolicy` of the registration covers calls that did not.
     #[must_use]
     pub fn with_failure_action(mut self, action: FailureAction) -> Self {
         self.failure_action = action;
-        self
-    }
-
-    /// Sets the action for a handler that panics; the failure action by default.
-    #[must_use]
-    pub fn with_recovery_policy(mut self, action: FailureAction) -> Self {
-        self.recovery_policy = Some(action);
         self
     }
 
@@ -262,7 +253,7 @@ impl Webhook {
     /// Allowed access is remembered for 60 s, denied access for 10 s. Without a client, requests fail while one is named.
     ///
     /// They restrict the settings in code and never widen them: the allowed paths of both have to agree. A failure
-    /// action or recovery policy in `permissions` overrides the one in code. Without permissions, only `kube-system` is
+    /// action in `permissions` overrides the one in code, and so does a recovery policy after a panic. Without permissions, only `kube-system` is
     /// excluded, unless the registration requests it.
     ///
     /// ```

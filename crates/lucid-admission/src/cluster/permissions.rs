@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lucid_webhook::FailureAction;
 use lucid_webhook::guard::{Forbidden, Permissions, Selector};
+use lucid_webhook::{AllowedPaths, FailureAction};
 use serde::Deserialize;
 use tokio::sync::watch;
 
@@ -59,7 +59,7 @@ impl Webhooks {
         let yaml = document::value(data, KEY)?;
         let File { mut webhooks } = serde_yaml::from_str(yaml).map_err(|error| format!("{KEY}: {error}"))?;
         if let Some(paths) = webhooks.get_mut(MUTATE_NAME).and_then(|it| it.allowed_paths.as_mut()) {
-            paths.extend(ALWAYS_ALLOWED.iter().filter_map(|path| path.parse().ok()));
+            paths.extend(AllowedPaths::parse(ALWAYS_ALLOWED));
         }
         let labels = webhooks.get(VALIDATE_NAME).map_or(0, |it| it.selector.label_keys().count());
         if labels > MOST_LABELS {

@@ -92,7 +92,7 @@ impl Rejection {
 /// would deny them all. Handlers of several operations take an [`Option<Object<T>>`].
 ///
 /// `T` is a full type (`Pod` of k8s-openapi, `DynamicObject` of kube) or a struct with the relevant fields; other
-/// fields are not decoded. For types that borrow, take the [`RawObject`] and its [`view`](RawObject::view).
+/// fields are not decoded. For types that borrow, take the [`RawObject`] and its [`decode`](RawObject::decode).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Object<T>(pub T);
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::Value;
 use snafu::{Snafu, ensure};
 
-pub use paths::{AllowedPath, AllowedPaths};
+pub use paths::AllowedPaths;
 
 /// Limit in bytes for all `copy` operations of a patch: the API server's default `JSONPatchMaxCopyBytes`.
 const MOST_COPIED: usize = 3 * 1024 * 1024;

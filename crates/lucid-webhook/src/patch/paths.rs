@@ -1,7 +1,6 @@
 //! Restrictions of the fields that a patch may change.
 
 use std::fmt;
-use std::str::FromStr;
 
 use json_patch::jsonptr::{Pointer, PointerBuf, Token};
 use json_patch::{AddOperation, PatchOperation};
@@ -16,12 +15,8 @@ use super::{JsonPatch, PatchError, PatchSnafu};
 const DEEPEST: usize = 64;
 
 /// Location in an object that may be changed, including everything below it.
-///
-/// Written as a JSON pointer (RFC 6901) in which a `*` at the end of a segment stands for any further characters, such as
-/// `/metadata/labels`, `/metadata/annotations/example.com~1*` or `/spec/containers/*/env`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct AllowedPath {
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct AllowedPath {
     written: String,
     segments: Vec<Segment>,
 }
@@ -42,10 +37,8 @@ impl Segment {
     }
 }
 
-impl FromStr for AllowedPath {
-    type Err = PatchError;
-
-    fn from_str(path: &str) -> Result<Self, PatchError> {
+impl AllowedPath {
+    fn parse(path: &str) -> Result<Self, PatchError> {
         let invalid = |problem: &str| PatchSnafu {
             problem: format!(
                 "the allowed path {path:?} {problem}; accepted are paths such as /metadata/labels"
@@ -70,21 +63,10 @@ impl FromStr for AllowedPath {
     }
 }
 
-impl TryFrom<String> for AllowedPath {
-    type Error = PatchError;
-
-    fn try_from(path: String) -> Result<Self, PatchError> {
-        path.parse()
-    }
-}
-
-impl fmt::Display for AllowedPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.written)
-    }
-}
-
-/// Locations that patches may change; everything else is immutable.
+/// Locations that patches may change, including everything below them; everything else is immutable.
+///
+/// Each is written as a JSON pointer (RFC 6901) in which a `*` at the end of a segment stands for any further characters,
+/// such as `/metadata/labels`, `/metadata/annotations/example.com~1*` or `/spec/containers/*/env`.
 ///
 /// The check compares objects, not operations: `test` changes nothing, `move` changes both locations, and `replace` of
 /// the whole object changes what differs. Each added, removed or replaced value has to be at or below an allowed path.
@@ -118,7 +100,7 @@ impl fmt::Display for AllowedPath {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Vec<String>")]
 pub struct AllowedPaths(Vec<AllowedPath>);
 
 impl AllowedPaths {
@@ -128,7 +110,8 @@ impl AllowedPaths {
     ///
     /// A [`PatchError`] for the first path that is invalid.
     pub fn parse<P: AsRef<str>>(paths: impl IntoIterator<Item = P>) -> Result<Self, PatchError> {
-        paths.into_iter().map(|path| path.as_ref().parse()).collect()
+        let paths = paths.into_iter().map(|path| AllowedPath::parse(path.as_ref()));
+        paths.collect::<Result<_, _>>().map(Self)
     }
 
     /// Checks that `patch`, applied to `before`, only changes allowed fields.
@@ -183,15 +166,17 @@ impl AllowedPaths {
     }
 }
 
-impl Extend<AllowedPath> for AllowedPaths {
-    fn extend<I: IntoIterator<Item = AllowedPath>>(&mut self, paths: I) {
-        self.0.extend(paths);
+impl Extend<Self> for AllowedPaths {
+    fn extend<I: IntoIterator<Item = Self>>(&mut self, others: I) {
+        self.0.extend(others.into_iter().flat_map(|paths| paths.0));
     }
 }
 
-impl FromIterator<AllowedPath> for AllowedPaths {
-    fn from_iter<I: IntoIterator<Item = AllowedPath>>(paths: I) -> Self {
-        Self(paths.into_iter().collect())
+impl TryFrom<Vec<String>> for AllowedPaths {
+    type Error = PatchError;
+
+    fn try_from(paths: Vec<String>) -> Result<Self, PatchError> {
+        Self::parse(paths)
     }
 }
 
@@ -200,10 +185,8 @@ impl fmt::Display for AllowedPaths {
         if self.0.is_empty() {
             return f.write_str("no paths");
         }
-        for (position, path) in self.0.iter().enumerate() {
-            write!(f, "{}{path}", if position == 0 { "" } else { ", " })?;
-        }
-        Ok(())
+        let written: Vec<_> = self.0.iter().map(|path| &*path.written).collect();
+        f.write_str(&written.join(", "))
     }
 }
 

@@ -22,7 +22,6 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Body;
 pub use hyper::body::Incoming as RequestBody;
-use snafu::{ResultExt, Snafu};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -42,14 +41,6 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Time for callers to find another replica when this one has lost its readiness.
 const HANDOVER: Duration = Duration::from_secs(3);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
-
-/// The address is in use or not available on this host.
-#[derive(Debug, Snafu)]
-#[snafu(display("failed to listen on {address}: {source}"))]
-pub struct BindError {
-    address: SocketAddr,
-    source: io::Error,
-}
 
 /// A webhook server bound to an address.
 ///
@@ -80,10 +71,13 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// A [`BindError`] if the address is not available.
-    pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let listener = TcpListener::bind(address).await.context(BindSnafu { address })?;
-        let address = listener.local_addr().context(BindSnafu { address })?;
+    /// Returns an error if the address is in use or not available on this host.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let bound =
+            TcpListener::bind(address).await.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (address, listener) = bound.map_err(|error| {
+            io::Error::new(error.kind(), format!("failed to listen on {address}: {error}"))
+        })?;
         Ok(Self {
             listener,
             address,

@@ -65,10 +65,7 @@ async fn permissions_override_code_and_earlier_permissions() {
     };
     let in_code = |webhook: Webhook| {
         let paths = lucid_webhook::AllowedPaths::parse(["/metadata/labels/a", "/metadata/labels/b"]).unwrap();
-        webhook
-            .with_failure_action(FailureAction::Skip)
-            .with_recovery_policy(FailureAction::Skip)
-            .with_allowed_paths(paths)
+        webhook.with_failure_action(FailureAction::Skip).with_allowed_paths(paths)
     };
     let allowed =
         async |webhook: Webhook, name: &str| ask(webhook, json!({"name": name})).await["allowed"] == true;

@@ -115,13 +115,12 @@ fn failure_actions_apply_under_any_failure_policy() {
     let webhook = |name: &str, action: Option<FailureAction>| {
         let webhook = match name {
             "overrun" | "overrun-warn" => Webhook::validating(name, pending::<AdmissionResponse>),
-            "panic" | "panic-warn" | "panic-recovered" => Webhook::validating(name, crash),
+            "panic" | "panic-warn" | "panic-skip" => Webhook::validating(name, crash),
             "misread" => Webhook::validating(name, misread),
             "patch-of-validating" => Webhook::validating(name, unfitting_patch),
             _ => Webhook::validating(name, fail),
         };
         match action {
-            Some(action) if name == "panic-recovered" => webhook.with_recovery_policy(action),
             Some(action) => webhook.with_failure_action(action),
             None => webhook,
         }
@@ -140,7 +139,7 @@ fn failure_actions_apply_under_any_failure_policy() {
         ("error-call", Some(come_later), Refused(503, later)),
         ("panic", None, Refused(500, "the webhook panicked")),
         ("panic-warn", Some(FailureAction::Warn), Allowed(&["the webhook panicked"])),
-        ("panic-recovered", Some(FailureAction::Skip), Allowed(&[])),
+        ("panic-skip", Some(FailureAction::Skip), Allowed(&[])),
         ("overrun", None, Refused(504, "the webhook timed out")),
         ("overrun-warn", Some(FailureAction::Warn), Allowed(&["the webhook timed out"])),
         ("misread", None, Refused(400, "the webhook failed: the object, core/v1 Pod failing/misread-")),
