@@ -57,7 +57,7 @@ fn answer(label: Option<&str>) -> AdmissionResponse {
 }
 
 async fn view(object: RawObject, State(hold): State<Duration>) -> Result<AdmissionResponse, DecodeError> {
-    let pod: View<'_> = object.view()?;
+    let pod: View<'_> = object.decode()?;
     let response = answer(pod.metadata.labels.get("example-validation").map(AsRef::as_ref));
     wait(hold).await;
     Ok(response)
