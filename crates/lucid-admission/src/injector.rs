@@ -4,6 +4,7 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use kube::Client;
 use kube::core::GroupVersionKind;
 use lucid_audit::Recorder;
 use lucid_chain::{Decision, PodView, plan};
@@ -64,18 +65,14 @@ impl Injector {
         Self { events: Some(events), ..self }
     }
 
-    /// Adds the webhook to `router`, at [`MUTATE_PATH`]. Start the cluster's configuration before: `serviceAccountName` in
-    /// ConfigMap `lucid-webhooks` needs its client.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a tokio runtime.
+    /// Adds the webhook to `router`, at [`MUTATE_PATH`]. `client` reviews the access of a `serviceAccountName` in ConfigMap
+    /// `lucid-webhooks`.
     #[must_use]
-    pub fn serve(self, router: Router) -> Router {
+    pub fn mount(self, router: Router, client: Client) -> Router {
         let registration = self.registrations.mutating();
         let injector = Arc::new(self);
         let (this, policy) = (Arc::clone(&injector), injector.registrations.injection);
-        let cluster = injector.cluster.clone();
+        let permissions = injector.cluster.permissions().mutate.subscribe();
         let inject = move |request: Arc<AdmissionRequest>| Arc::clone(&injector).inject(request);
         let webhook = Webhook::mutating(MUTATE_NAME, inject)
             .with_allowed_paths(AllowedPaths::parse(WRITTEN).unwrap_or_default())
@@ -84,9 +81,10 @@ impl Injector {
                 answer_failure(policy, request, failure, "no auditors")
             }))
             .with_on_response(move |request, response, failure| this.record(request, response, failure))
-            .with_registration(|_| registration);
-        let permissions = cluster.permissions().mutate.subscribe();
-        router.webhook(MUTATE_PATH, cluster.restrict(webhook, permissions))
+            .with_registration(|_| registration)
+            .with_permissions(permissions)
+            .with_client(client);
+        router.webhook(MUTATE_PATH, webhook)
     }
 
     /// Answers one request.

@@ -12,12 +12,12 @@
 //!
 //! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Router {
 //! let cluster = ClusterConfiguration::new(Settings::default()).with_publishing();
-//! cluster.start(client, "lucid-system", readiness.condition("configuration"));
+//! cluster.start(client.clone(), "lucid-system", readiness.condition("configuration"));
 //! let recorder = Arc::new(lucid_audit::Recorder::new(1000));
 //! let registrations = Registrations::new("lucid-system");
 //! let injector = Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&recorder));
 //! let validator = Validator::new(registrations, cluster, recorder);
-//! validator.serve(injector.serve(Router::new()))
+//! validator.mount(injector.mount(Router::new(), client.clone()), client)
 //! # }
 //! ```
 //!

@@ -43,19 +43,20 @@ pub(crate) fn decision<'a>(
 /// Logs the admission mode. Records each change of it while the process runs, and at the start a mode that differs from
 /// that of the options.
 ///
-/// The record names the field manager that wrote it; the API server reports no user. Call it before
-/// [`ClusterConfiguration::start`].
+/// The record names the field manager that wrote it; the API server reports no user.
 pub fn record_modes(
     cluster: &ClusterConfiguration,
     recorder: Arc<Recorder>,
 ) -> impl Future<Output = ()> + use<> {
-    // Subscribed before the configuration is read, so that no change is missed.
-    record_changes(cluster.modes(), cluster.policy(), recorder)
+    let mut modes = cluster.modes();
+    // The mode may be known already.
+    modes.mark_changed();
+    record_changes(modes, cluster.default_policy(), recorder)
 }
 
 async fn record_changes(
     mut modes: watch::Receiver<Option<ModeInForce>>,
-    options: Arc<Policy>,
+    options: Policy,
     recorder: Arc<Recorder>,
 ) {
     let mut before = options.mode;

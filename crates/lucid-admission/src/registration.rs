@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use kube::core::Selector;
 use lucid_chain::keys;
 use lucid_policy::{EvaluatedKeys, Workload};
+use lucid_webhook::guard::Permissions;
 use lucid_webhook::registration::{
     Configurations, FailurePolicy, RegistrationError, Rule, WebhookRegistration,
 };
@@ -193,7 +194,7 @@ impl Registrations {
         configurations: &Configurations,
     ) -> Result<(MutatingWebhookConfiguration, ValidatingWebhookConfiguration), RegistrationError> {
         let mutating = configurations.mutating([&self.mutating()])?;
-        let pods = self.validating(watch::channel(self.pod_changed()).1);
+        let pods = self.validating(watch::channel(Permissions::default()).1);
         let workloads = self.workloads.then(|| self.workloads());
         let validating = configurations.validating([&pods].into_iter().chain(&workloads))?;
         // Both have a webhook, so both exist.
@@ -211,8 +212,14 @@ impl Registrations {
     }
 
     /// Registration of the validating webhook for new pods and changes of existing ones, those that fulfil
-    /// [`pod_changed`](Self::pod_changed).
-    pub(crate) fn validating(&self, pod_changed: watch::Receiver<String>) -> WebhookRegistration {
+    /// [`pod_changed`](Self::pod_changed). Updates that move a pod into or out of the administrator's selector are
+    /// validated.
+    pub(crate) fn validating(&self, permissions: watch::Receiver<Permissions>) -> WebhookRegistration {
+        let registrations = self.clone();
+        let pod_changed = move |permissions: &Permissions| {
+            let keys = permissions.selector.label_keys();
+            registrations.clone().with_validated_labels(keys).pod_changed()
+        };
         let pods = Rule::of::<Pod>([Operation::Create, Operation::Update]).namespaced();
         let changes = Rule::of::<Pod>([Operation::Update]).namespaced();
         self.with_pod_selectors(WebhookRegistration::new(
@@ -226,7 +233,7 @@ impl Registrations {
         .with_rule(changes.subresource("resize"))
         // Finalizers, and the labels and annotations of others, must stay mutable while the webhook is down, or pods
         // could not even be deleted.
-        .with_live_match_condition("pod-changed", pod_changed)
+        .with_live_match_condition("pod-changed", permissions, pod_changed)
     }
 
     /// Labels and annotations of existing pods whose changes are validated.

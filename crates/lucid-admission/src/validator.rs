@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::Client;
 use kube::core::{Selector, SelectorExt};
 use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_chain::Inputs;
@@ -21,7 +22,6 @@ use lucid_webhook::{
 };
 use prometheus_client::registry::Registry;
 use snafu::OptionExt;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::break_glass::BreakGlassReview;
@@ -73,36 +73,26 @@ impl Validator {
     }
 
     /// Adds the webhooks to `router`: the one that evaluates pods, and, if it is registered, the one that warns about
-    /// workloads. Start the cluster's configuration before: `serviceAccountName` in ConfigMap `lucid-webhooks` needs its
-    /// client.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a tokio runtime.
+    /// workloads. `client` reviews the access of a `serviceAccountName` in ConfigMap `lucid-webhooks`.
     #[must_use]
-    pub fn serve(self, router: Router) -> Router {
+    pub fn mount(self, router: Router, client: Client) -> Router {
         let this = Arc::new(self);
         let registrations = &this.registrations;
-        let (judge, warn) = (Arc::clone(&this), Arc::clone(&this));
+        let (pods, warn) = (Arc::clone(&this), Arc::clone(&this));
         let (pods_recorder, workloads_recorder) = (Arc::clone(&this), Arc::clone(&this));
-        let judge = move |request: Arc<AdmissionRequest>| {
-            Arc::clone(&judge).validate(request, Workload::is_pod, None)
-        };
-        let permissions = this.cluster.permissions().validate.subscribe();
-        let with_permissions = Arc::clone(&this);
-        // Updates that move a pod into or out of the administrator's selector are validated.
-        let pod_changed = mapped(permissions.clone(), move |permissions| {
-            let registrations = with_permissions.registrations.clone();
-            registrations.with_validated_labels(permissions.selector.label_keys()).pod_changed()
-        });
-        let pods = Webhook::validating(VALIDATE_NAME, judge)
-            .with_registration(|_| registrations.validating(pod_changed))
+        let evaluate =
+            move |request: Arc<AdmissionRequest>| Arc::clone(&pods).validate(request, Workload::is_pod, None);
+        let permissions = this.cluster.permissions();
+        let pods = Webhook::validating(VALIDATE_NAME, evaluate)
+            .with_registration(|_| registrations.validating(permissions.validate.subscribe()))
             .with_overload_denied()
             .with_failure_action(failure_action(registrations.validation))
             .with_on_response(move |request, response, failure| {
                 pods_recorder.record(request, response, failure)
-            });
-        let router = router.webhook(VALIDATE_PATH, this.cluster.restrict(pods, permissions));
+            })
+            .with_permissions(permissions.validate.subscribe())
+            .with_client(client.clone());
+        let router = router.webhook(VALIDATE_PATH, pods);
         if !registrations.workloads {
             return router;
         }
@@ -116,9 +106,10 @@ impl Validator {
             .with_failure_action(failure_action(FailurePolicy::Ignore))
             .with_on_response(move |request, response, failure| {
                 workloads_recorder.record(request, response, failure)
-            });
-        let permissions = this.cluster.permissions().workloads.subscribe();
-        router.webhook(WORKLOADS_PATH, this.cluster.restrict(workloads, permissions))
+            })
+            .with_permissions(permissions.workloads.subscribe())
+            .with_client(client);
+        router.webhook(WORKLOADS_PATH, workloads)
     }
 
     /// Records the decision of [`validate`](Self::validate), or else its failure or a denial by the webhook's permissions.
@@ -226,25 +217,6 @@ impl Validator {
             _ => Permission::NotRequired,
         }
     }
-}
-
-/// Returns what `map` makes of the latest value of `source`.
-fn mapped<T: Send + Sync + 'static, U: PartialEq + Send + Sync + 'static>(
-    mut source: watch::Receiver<T>,
-    map: impl Fn(&T) -> U + Send + 'static,
-) -> watch::Receiver<U> {
-    let (sender, receiver) = watch::channel(map(&source.borrow_and_update()));
-    tokio::spawn(async move {
-        while source.changed().await.is_ok() {
-            let value = map(&source.borrow_and_update());
-            sender.send_if_modified(|former| {
-                let differs = *former != value;
-                *former = value;
-                differs
-            });
-        }
-    });
-    receiver
 }
 
 /// Applies `policy` to requests that could not be evaluated.

@@ -234,8 +234,6 @@ impl Webhook {
     /// that only writes as a dry run (`dryRun=All`): the API server validates, admits and responds as usual, but stores
     /// nothing. With that client, requests whose effects a dry run does not prevent fail with `kube::Error::Service`
     /// and are not sent. Aggregated API servers have to support `dryRun` themselves.
-    ///
-    /// Call it inside a tokio runtime, like kube's clients.
     #[cfg(feature = "client")]
     #[must_use]
     pub fn with_client(mut self, client: kube::Client) -> Self {

@@ -34,7 +34,7 @@ async fn main() -> Result<(), BoxError> {
     let registrations = Registrations::new(NAMESPACE);
     let injector = Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&recorder));
     let validator = Validator::new(registrations.clone(), cluster, recorder);
-    let router = validator.serve(injector.serve(Router::new()));
+    let router = validator.mount(injector.mount(Router::new(), kube.clone()), kube.clone());
 
     // A CA in a Secret that all replicas share, and a registration that trusts it.
     let configurations = Configurations::new(NAME, Endpoint::url(format!("https://{address}")));

@@ -97,7 +97,7 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
         let injector = Injector::new(registrations, cluster, Arc::clone(&recorder))
             .with_metrics(metrics.clone())
             .with_events(Events::start(client.clone(), program.reporter(), metrics));
-        router = injector.serve(router);
+        router = injector.mount(router, client.clone());
     }
     let mut validator =
         Validator::new(registrations, cluster, Arc::clone(&recorder)).with_metrics(validation_metrics);
@@ -107,7 +107,7 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     if args.validation.policy.break_glass.break_glass_access_review {
         validator = validator.with_break_glass_review(BreakGlassReview::new(client.clone()));
     }
-    let mut router = audit.mount(validator.serve(router));
+    let mut router = audit.mount(validator.mount(router, client.clone()));
     router = router.with_body_limit(BODY_LIMIT);
     router = router.service("/healthz", tower::service_fn(healthy));
     if serving.certificates.client_ca.is_some() {

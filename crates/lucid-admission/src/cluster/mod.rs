@@ -236,6 +236,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_mode_that_is_known_already_is_recorded() {
+        let cluster = ClusterConfiguration::new(Settings::default());
+        let enforce = [("mode".to_owned(), "enforce".to_owned())].into();
+        cluster.set_policy("lucid-system", Some(&enforce), None);
+        let recorder = Arc::new(lucid_audit::Recorder::new(10));
+        let mut latest = recorder.watch();
+        tokio::select! {
+            () = crate::record_modes(&cluster, Arc::clone(&recorder)) => {}
+            changed = latest.changed() => changed.unwrap(),
+        }
+        assert_eq!(recorder.latest()[0].decision().mode, "enforce");
+    }
+
+    #[tokio::test]
     async fn requests_wait_briefly_for_new_namespaces() {
         let cluster = synced();
         // A request does not wait before the first list.

@@ -1,13 +1,10 @@
 //! The state of the cluster, shared by concurrent readers and one writer. No I/O.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use kube::Client;
 use lucid_chain::{Configuration, NamespaceChain, keys};
 use lucid_policy::Policy;
-use lucid_webhook::Webhook;
-use lucid_webhook::guard::Permissions;
 use tokio::sync::watch;
 
 use crate::cluster::auditors::{AuditorObject, Auditors};
@@ -28,8 +25,6 @@ pub(super) struct State {
     permissions: WebhookPermissions,
     /// The admission mode; `None` until it is known.
     modes: watch::Sender<Option<ModeInForce>>,
-    /// Client that the configuration is started with.
-    client: OnceLock<Client>,
     /// Settings of this replica with all defaults, and their identifier.
     pub(super) published: Settings,
     pub(super) generation: String,
@@ -74,7 +69,6 @@ impl State {
             auditors: watch::Sender::default(),
             permissions: WebhookPermissions::default(),
             modes: watch::Sender::default(),
-            client: OnceLock::new(),
         }
     }
 
@@ -227,24 +221,6 @@ impl ClusterConfiguration {
         self.state.modes.subscribe()
     }
 
-    pub(super) fn set_client(&self, client: Client) {
-        self.state.client.get_or_init(|| client);
-    }
-
-    /// Returns `webhook` with the administrator's permissions, for which the cluster is asked.
-    pub(crate) fn restrict(&self, webhook: Webhook, permissions: watch::Receiver<Permissions>) -> Webhook {
-        let webhook = webhook.with_permissions(permissions);
-        match self.state.client.get() {
-            Some(client) => webhook.with_client(client.clone()),
-            None => {
-                tracing::error!(
-                    "webhooks are added before the configuration is started: serviceAccountName fails"
-                );
-                webhook
-            }
-        }
-    }
-
     /// Returns the settings in ConfigMap `lucid-webhooks` that leave pods without auditors, or unchecked.
     pub fn permission_gaps(&self) -> Vec<String> {
         self.state.known.borrow().webhooks.content().map(Webhooks::gaps).unwrap_or_default()
@@ -268,6 +244,11 @@ impl ClusterConfiguration {
         for gap in self.permission_gaps() {
             tracing::warn!("{gap}");
         }
+    }
+
+    /// Returns the policy where ConfigMap `lucid-policy` says nothing.
+    pub(crate) fn default_policy(&self) -> Policy {
+        self.state.known.borrow().default_policy.clone()
     }
 
     /// Sets the policy where ConfigMap `lucid-policy` says nothing.

@@ -42,7 +42,6 @@ impl ClusterConfiguration {
     /// If the Auditor resource is not defined, its list counts as empty. The watch starts as soon as it is defined.
     pub fn start(&self, client: Client, namespace: &str, synced: Condition) -> Condition {
         self.state.known.send_modify(|known| known.has_published = !self.publishes);
-        self.set_client(client.clone());
         let (this, namespace, condition) = (self.clone(), namespace.to_owned(), synced.clone());
         tokio::spawn(async move {
             let in_namespace = Api::namespaced(client.clone(), &namespace);

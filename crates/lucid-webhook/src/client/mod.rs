@@ -7,7 +7,7 @@ pub(crate) mod access_review;
 mod dry_run;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kube::Client;
 
@@ -57,17 +57,18 @@ impl fmt::Debug for ClusterClient {
 /// Clients for the handler of a webhook.
 pub(crate) struct Clients {
     writing: Client,
-    /// Writes as a dry run.
-    dry_run: Client,
+    /// Writes as a dry run. Created by the first call, because a client can only be created in a tokio runtime.
+    dry_run: OnceLock<Client>,
 }
 
 impl Clients {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { dry_run: dry_run(&client), writing: client }
+    pub(crate) const fn new(client: Client) -> Self {
+        Self { writing: client, dry_run: OnceLock::new() }
     }
 
     /// Returns the client for one call.
     pub(crate) fn of(&self, may_write: bool) -> Client {
-        if may_write { &self.writing } else { &self.dry_run }.clone()
+        let dry_run = || self.dry_run.get_or_init(|| dry_run(&self.writing));
+        if may_write { &self.writing } else { dry_run() }.clone()
     }
 }

@@ -36,8 +36,11 @@ mod rule;
 mod selector;
 mod validate;
 
+use std::fmt;
+use std::sync::Arc;
+
 #[cfg(feature = "operator")]
-use futures::stream::{self, Stream, StreamExt};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube_core::Resource;
@@ -91,6 +94,36 @@ impl FailurePolicy {
     }
 }
 
+/// A CEL expression that may change.
+#[derive(Clone)]
+struct Expression(Arc<dyn LiveExpression>);
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.latest().fmt(f)
+    }
+}
+
+trait LiveExpression: Send + Sync {
+    fn latest(&self) -> String;
+
+    #[cfg(feature = "operator")]
+    fn changes(&self) -> BoxStream<'static, ()>;
+}
+
+impl<T: Send + Sync + 'static, F: Fn(&T) -> String + Send + Sync> LiveExpression for (watch::Receiver<T>, F) {
+    fn latest(&self) -> String {
+        self.1(&self.0.borrow())
+    }
+
+    #[cfg(feature = "operator")]
+    fn changes(&self) -> BoxStream<'static, ()> {
+        let changed =
+            async |mut source: watch::Receiver<T>| source.changed().await.ok().map(|()| ((), source));
+        stream::unfold(self.0.clone(), changed).boxed()
+    }
+}
+
 /// Registration of one webhook.
 #[derive(Clone, Debug)]
 #[must_use]
@@ -104,8 +137,7 @@ pub struct WebhookRegistration {
     namespace_selector: LabelSelector,
     kube_system: bool,
     object_selector: LabelSelector,
-    /// Names and CEL expressions.
-    match_conditions: Vec<(String, watch::Receiver<String>)>,
+    match_conditions: Vec<(String, Expression)>,
     has_side_effects: bool,
     timeout_seconds: i32,
     failure_policy: FailurePolicy,
@@ -176,39 +208,34 @@ impl WebhookRegistration {
     /// Restricts the webhook to requests that match a CEL expression. `name` appears in errors and is unique in the
     /// webhook.
     pub fn with_match_condition(self, name: impl Into<String>, expression: impl Into<String>) -> Self {
-        self.with_live_match_condition(name, watch::channel(expression.into()).1)
+        self.with_live_match_condition(name, watch::channel(expression.into()).1, String::clone)
     }
 
-    /// Like [`with_match_condition`](Self::with_match_condition), with an expression that may change. A `Registration` of
-    /// feature `operator` applies changes.
-    pub fn with_live_match_condition(
+    /// Like [`with_match_condition`](Self::with_match_condition), with the `expression` for the latest value of `source`. A
+    /// `Registration` of feature `operator` applies changes.
+    pub fn with_live_match_condition<T: Send + Sync + 'static>(
         mut self,
         name: impl Into<String>,
-        expression: watch::Receiver<String>,
+        source: watch::Receiver<T>,
+        expression: impl Fn(&T) -> String + Send + Sync + 'static,
     ) -> Self {
-        self.match_conditions.push((name.into(), expression));
+        self.match_conditions.push((name.into(), Expression(Arc::new((source, expression)))));
         self
     }
 
     /// The match conditions with their latest expressions; `None` if there are none, as the API server returns it.
     pub(crate) fn match_conditions(&self) -> Option<Vec<MatchCondition>> {
-        let latest = |(name, expression): &(String, watch::Receiver<String>)| MatchCondition {
+        let latest = |(name, expression): &(String, Expression)| MatchCondition {
             name: name.clone(),
-            expression: expression.borrow().clone(),
+            expression: expression.0.latest(),
         };
         (!self.match_conditions.is_empty()).then(|| self.match_conditions.iter().map(latest).collect())
     }
 
-    /// Yields when the expression of a match condition changes.
+    /// Yields when the expression of a match condition may have changed.
     #[cfg(feature = "operator")]
     pub(crate) fn changes(&self) -> impl Stream<Item = ()> + use<> {
-        let expressions = self.match_conditions.iter().map(|(_, expression)| expression.clone());
-        stream::select_all(expressions.map(|expression| {
-            let changed = async |mut expression: watch::Receiver<String>| {
-                expression.changed().await.ok().map(|()| ((), expression))
-            };
-            stream::unfold(expression, changed).boxed()
-        }))
+        stream::select_all(self.match_conditions.iter().map(|(_, expression)| expression.0.changes()))
     }
 
     /// Declares side effects of the handler, which has none in a dry run (`NoneOnDryRun`). For requests that will not be

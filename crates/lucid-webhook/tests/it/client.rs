@@ -60,6 +60,19 @@ fn access(user: Value, groups: Value, verb: &str, resource: &str, name: &str) ->
     }}))
 }
 
+#[test]
+fn webhooks_are_built_outside_of_a_runtime() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = {
+        let _inside = runtime.enter();
+        Client::new(service_fn(async |_: http::Request<Body>| Err::<http::Response<Body>, _>("away")), "a")
+    };
+    let webhook = Webhook::validating("a.example.com", async || AdmissionResponse::allow());
+    let router = Router::new().webhook("/", webhook.with_client(client));
+    assert_eq!(router.registrations().count(), 1);
+    assert!(lucid_webhook::shutdown_signal().is_err());
+}
+
 /// The client given to the handler of a webhook without side effects.
 async fn dry_run(client: &Client) -> Client {
     let given = Arc::new(Mutex::new(None));
