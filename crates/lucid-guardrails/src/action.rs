@@ -5,8 +5,7 @@ use serde::Deserialize;
 /// Consequence of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum Action {
+pub(crate) enum Action {
     /// The text must not pass.
     #[default]
     Deny,

@@ -35,10 +35,8 @@ use crate::{Http, HttpOptions};
 /// ```
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[non_exhaustive]
 pub struct Config {
-    /// Judges, which judge in parallel.
-    pub judges: Vec<JudgeConfig>,
+    judges: Vec<JudgeConfig>,
 }
 
 /// Time to live of the verdicts of a service.
@@ -92,55 +90,37 @@ impl Config {
 /// A judge. Exactly one of the kinds is set.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[non_exhaustive]
-pub struct JudgeConfig {
-    /// Name for metrics, log lines and refusals. Default: the kind.
-    pub name: Option<String>,
-    /// `enforce` (default), or `observe`: verdicts are only reported.
+struct JudgeConfig {
+    name: Option<String>,
     #[serde(default)]
-    pub mode: Mode,
-    /// Consequence of an error or a timeout: `deny` (default) or `allow`.
+    mode: Mode,
     #[serde(default)]
-    pub on_failure: OnFailure,
-    /// Time for one verdict, such as `500ms`. Default: `10s`.
+    on_failure: OnFailure,
     #[serde(default, with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional")]
-    pub timeout: Option<Duration>,
-    /// Texts that are judged: `prompt`, `completion`, `tool_call`, `tool_result`. Default: all.
-    pub directions: Option<Vec<Direction>>,
-    /// Roles whose prompts and results of tools are judged: `system`, `developer`, `user`, `assistant`, `tool`. Default: all.
-    pub roles: Option<Vec<Role>>,
-    /// Turns whose denials have consequences: `all` (default), or `last`, which needs the cache.
+    timeout: Option<Duration>,
+    directions: Option<Vec<Direction>>,
+    roles: Option<Vec<Role>>,
     #[serde(default)]
-    pub turns: Turns,
-    /// Cache of verdicts on whole texts.
+    turns: Turns,
     #[serde(default)]
-    pub cache: CacheConfig,
-    /// Finds phrases.
-    pub phrases: Option<PhrasesOptions>,
-    /// Finds regular expressions.
-    pub regex: Option<RegexOptions>,
-    /// Finds personal data.
-    pub pii: Option<EntityOptions>,
-    /// Finds keys and tokens.
-    pub secrets: Option<EntityOptions>,
-    /// Runs a text-classification model.
+    cache: CacheConfig,
+    phrases: Option<PhrasesOptions>,
+    regex: Option<RegexOptions>,
+    pii: Option<EntityOptions>,
+    secrets: Option<EntityOptions>,
     #[cfg(feature = "classifier")]
-    pub classifier: Option<ClassifierOptions>,
-    /// Asks a remote service.
+    classifier: Option<ClassifierOptions>,
     #[cfg(feature = "http")]
-    pub http: Option<HttpOptions>,
+    http: Option<HttpOptions>,
 }
 
 /// Cache of verdicts on whole texts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[non_exhaustive]
-pub struct CacheConfig {
-    /// Maximum number of verdicts. 0 disables the cache. Default: 10,000.
-    pub size: Option<u64>,
-    /// Time to live of a verdict. Default: `1d`; `1m` for `http`, whose service may change.
+struct CacheConfig {
+    size: Option<u64>,
     #[serde(default, with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional")]
-    pub ttl: Option<Duration>,
+    ttl: Option<Duration>,
 }
 
 impl JudgeConfig {

@@ -5,30 +5,22 @@ use std::{collections::BTreeMap, ops::Range};
 use lucid_auditor::{Span, Verdict};
 use serde::Deserialize;
 
-use crate::{Action, OptionsError, spans};
+use crate::{OptionsError, action::Action, spans};
 
 /// Options of [`Pii`](crate::Pii) and [`Secrets`](crate::Secrets).
 ///
 /// ```
-/// use lucid_guardrails::{Action, EntityOptions, Pii};
+/// use lucid_guardrails::{EntityOptions, Pii};
 ///
-/// let options = EntityOptions::default()
-///     .with_entities(["CREDIT_CARD", "IBAN_CODE", "US_SSN"])
-///     .with_entity_action("CREDIT_CARD", Action::Deny);
-/// let judge = Pii::new(options)?;
+/// let judge = Pii::new(EntityOptions::default().with_entities(["CREDIT_CARD", "IBAN_CODE"]))?;
 /// # Ok::<_, lucid_guardrails::OptionsError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[non_exhaustive]
 pub struct EntityOptions {
-    /// Entities to search for. Default: all, where formats that occur by chance, such as nine digits, need a context word
-    /// before them. The formats of a named entity are found without context.
-    pub entities: Option<Vec<String>>,
-    /// Consequence of a finding. Default: mask.
-    pub action: Action,
-    /// Consequences for single entities.
-    pub actions: BTreeMap<String, Action>,
+    entities: Option<Vec<String>>,
+    action: Action,
+    actions: BTreeMap<String, Action>,
 }
 
 impl Default for EntityOptions {
@@ -38,24 +30,11 @@ impl Default for EntityOptions {
 }
 
 impl EntityOptions {
-    /// Sets the entities to search for.
+    /// Sets the entities to search for. Default: all, where formats that occur by chance, such as nine digits, need a context
+    /// word before them. The formats of a named entity are found without context.
     #[must_use]
     pub fn with_entities(mut self, entities: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.entities = Some(entities.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Sets the consequence of a finding.
-    #[must_use]
-    pub fn with_action(mut self, action: Action) -> Self {
-        self.action = action;
-        self
-    }
-
-    /// Sets the consequence for one entity.
-    #[must_use]
-    pub fn with_entity_action(mut self, entity: impl Into<String>, action: Action) -> Self {
-        self.actions.insert(entity.into(), action);
         self
     }
 

@@ -5,18 +5,16 @@
 //!
 //! ```no_run
 //! use lucid_auditor::Auditor;
-//! use lucid_guardrails::{
-//!     Action, Builtin, EntityOptions, Phrases, PhrasesOptions, Pii, Regex, RegexOptions, Rule, Secrets,
-//! };
+//! use lucid_guardrails::{Builtin, EntityOptions, Phrases, PhrasesOptions, Pii, Regex, Secrets};
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let injection = PhrasesOptions::default().with_builtin(Builtin::Injection);
-//!     let employee = Rule::pattern("employee", r"\bEMP-\d{6}\b").with_action(Action::Mask);
-//!     let pii = EntityOptions::default().with_entity_action("CREDIT_CARD", Action::Deny);
+//!     let employee = serde_yaml::from_str(r"rules: [{name: employee, pattern: '\bEMP-\d{6}\b', action: mask}]")?;
+//!     let pii = EntityOptions::default().with_entities(["CREDIT_CARD", "IBAN_CODE"]);
 //!     let auditor = Auditor::from_env()?
 //!         .judge(Phrases::new(injection)?)
-//!         .judge(Regex::new(RegexOptions::default().with_rules([employee]))?)
+//!         .judge(Regex::new(employee)?)
 //!         .judge(Pii::new(pii)?)
 //!         .judge(Secrets::new(EntityOptions::default())?);
 //!     Ok(lucid_auditor::serve(auditor).await?)
@@ -27,6 +25,7 @@
 //! [dependencies]
 //! lucid-auditor = "0.1"
 //! lucid-guardrails = "0.1"
+//! serde_yaml = "0.9"
 //! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
 //! ```
 //!
@@ -40,7 +39,7 @@
 #![cfg_attr(feature = "http", doc = "| [`Http`] | [`HttpOptions`] | `http` (default) |")]
 #![cfg_attr(not(feature = "http"), doc = "| `Http` | `HttpOptions` | `http` (default) |")]
 //!
-//! Fields of options are public. They deserialize with the keys of [`Config`], which builds judges from YAML.
+//! Options deserialize with the keys of [`Config`], which builds judges from YAML.
 
 mod action;
 #[cfg(feature = "classifier")]
@@ -61,16 +60,15 @@ mod spans;
 #[cfg(feature = "classifier")]
 pub use crate::classifier::{Classifier, ClassifierOptions};
 #[cfg(feature = "http")]
-pub use crate::http::{BreakerOptions, Http, HttpApi, HttpOptions};
+pub use crate::http::{Http, HttpOptions};
 pub use crate::{
-    action::Action,
-    config::{CacheConfig, Config, JudgeConfig},
+    config::Config,
     entities::EntityOptions,
     options::OptionsError,
     phrases::{Phrases, PhrasesOptions},
     pii::Pii,
     regex::{Regex, RegexOptions},
-    rules::{Builtin, Rule},
+    rules::Builtin,
     secrets::Secrets,
 };
 

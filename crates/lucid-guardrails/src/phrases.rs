@@ -6,9 +6,10 @@ use lucid_auditor::{Judge, JudgeError, Passage, Verdict};
 use serde::Deserialize;
 
 use crate::{
-    Action, Builtin, OptionsError, Rule,
+    Builtin, OptionsError,
+    action::Action,
     options::read_text,
-    rules::{Rules, check_name},
+    rules::{Rule, Rules, check_name},
 };
 
 /// Options of [`Phrases`]. At least one of `phrases`, `file` and `builtin` is required.
@@ -21,24 +22,15 @@ use crate::{
 /// ```
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[non_exhaustive]
 pub struct PhrasesOptions {
-    /// Phrases.
-    pub phrases: Vec<String>,
-    /// File of phrases: one per line. Lines that begin with `#` are comments.
-    pub file: Option<PathBuf>,
-    /// Rules that come with the crate.
-    pub builtin: Option<Builtin>,
-    /// Name of the rule for `phrases` and `file`. Default: `phrase`.
-    pub rule: Option<String>,
-    /// Finds phrases only as whole words. Default: true.
-    pub whole_words: Option<bool>,
-    /// Consequence of a finding. Default: deny.
-    pub action: Action,
-    /// Reason of a denial, for the caller.
-    pub message: Option<String>,
-    /// Text in place of a masked finding.
-    pub replacement: Option<String>,
+    phrases: Vec<String>,
+    pub(crate) file: Option<PathBuf>,
+    builtin: Option<Builtin>,
+    rule: Option<String>,
+    whole_words: Option<bool>,
+    action: Action,
+    message: Option<String>,
+    replacement: Option<String>,
 }
 
 impl PhrasesOptions {
@@ -53,13 +45,6 @@ impl PhrasesOptions {
     #[must_use]
     pub fn with_builtin(mut self, builtin: Builtin) -> Self {
         self.builtin = Some(builtin);
-        self
-    }
-
-    /// Sets the consequence of a finding.
-    #[must_use]
-    pub fn with_action(mut self, action: Action) -> Self {
-        self.action = action;
         self
     }
 }

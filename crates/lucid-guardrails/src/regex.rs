@@ -6,9 +6,10 @@ use lucid_auditor::{Judge, JudgeError, Passage, Verdict};
 use serde::Deserialize;
 
 use crate::{
-    Action, OptionsError, Rule,
+    OptionsError,
+    action::Action,
     options::read_text,
-    rules::{self, Rules},
+    rules::{self, Rule, Rules},
 };
 
 /// Options of [`Regex`]. At least one of `rules` and `file` is required.
@@ -25,42 +26,21 @@ use crate::{
 /// ```
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[non_exhaustive]
 pub struct RegexOptions {
-    /// Rules.
-    pub rules: Vec<Rule>,
-    /// YAML file with a list `rules`.
-    pub file: Option<PathBuf>,
-    /// Consequence of a finding of rules without `action`. Default: deny.
-    pub action: Action,
-    /// Reason of a denial by rules without `message`, for the caller.
-    pub message: Option<String>,
-}
-
-impl RegexOptions {
-    /// Sets the rules.
-    #[must_use]
-    pub fn with_rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
-        self.rules = rules.into_iter().collect();
-        self
-    }
-
-    /// Sets the consequence of a finding of rules without one.
-    #[must_use]
-    pub fn with_action(mut self, action: Action) -> Self {
-        self.action = action;
-        self
-    }
+    rules: Vec<Rule>,
+    pub(crate) file: Option<PathBuf>,
+    action: Action,
+    message: Option<String>,
 }
 
 /// Finds regular expressions, in time linear in the length of the text.
 ///
 /// ```
-/// use lucid_guardrails::{Action, Regex, RegexOptions, Rule};
+/// use lucid_guardrails::{Regex, RegexOptions};
 ///
-/// let rule = Rule::pattern("employee", r"\bEMP-\d{6}\b").with_action(Action::Mask);
-/// let judge = Regex::new(RegexOptions::default().with_rules([rule]))?;
-/// # Ok::<_, lucid_guardrails::OptionsError>(())
+/// let options: RegexOptions = serde_yaml::from_str(r"rules: [{name: employee, pattern: '\bEMP-\d{6}\b'}]")?;
+/// let judge = Regex::new(options)?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Regex(Rules);

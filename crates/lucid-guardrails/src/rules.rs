@@ -11,66 +11,45 @@ use serde::Deserialize;
 
 pub use self::builtin::Builtin;
 use self::matcher::{Finding, Matcher};
-use crate::{Action, OptionsError, spans};
+use crate::{OptionsError, action::Action, spans};
 
 /// Maximum length of a rule's name, which is a label value of metrics.
 const MAX_NAME: usize = 63;
 
 /// Phrases or a pattern with an action, as in a rule file.
 ///
-/// Text is folded before it is compared, unless the rule is [`exact`](Self::exact): letter case, accents, white space, invisible
-/// characters and letters that look like Latin letters make no difference. It is compared a second time with spaces in place of
-/// markdown and punctuation that join words.
+/// Text is folded before it is compared, unless the rule is `exact`: letter case, accents, white space, invisible characters and
+/// letters that look like Latin letters make no difference. It is compared a second time with spaces in place of markdown and
+/// punctuation that join words.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[non_exhaustive]
-pub struct Rule {
-    /// Name: a label value of metrics. Letters, digits, `-` and `_`.
-    pub name: String,
-    /// Phrases.
+pub(crate) struct Rule {
+    /// A label value of metrics.
+    pub(crate) name: String,
     #[serde(default)]
-    pub phrases: Vec<String>,
-    /// Regular expression in the syntax of the crate `regex`. `\b` is a boundary of ASCII words.
-    pub pattern: Option<String>,
-    /// Compares the pattern with the text as it is. Phrases are always folded.
+    pub(crate) phrases: Vec<String>,
+    pub(crate) pattern: Option<String>,
     #[serde(default)]
-    pub exact: bool,
-    /// Finds phrases only as whole words. Default: true.
-    pub whole_words: Option<bool>,
-    /// Consequence of a finding. Default: that of the options.
-    pub action: Option<Action>,
-    /// Reason of a denial, for the caller. Default: names the rule.
-    pub message: Option<String>,
-    /// Text in place of a masked finding. Default: the name, such as `<EMPLOYEE_ID>`.
-    pub replacement: Option<String>,
-    /// Origin of the rule, such as a URL. It has no effect.
-    pub source: Option<String>,
-    /// Texts that the rule has to find: otherwise the judge is not built.
+    pub(crate) exact: bool,
+    pub(crate) whole_words: Option<bool>,
+    pub(crate) action: Option<Action>,
+    pub(crate) message: Option<String>,
+    pub(crate) replacement: Option<String>,
+    /// Origin of the rule, such as a URL.
+    #[cfg_attr(not(test), expect(dead_code, reason = "rule files say where their rules come from"))]
+    pub(crate) source: Option<String>,
     #[serde(default)]
-    pub examples: Vec<String>,
-    /// Texts in which the rule must find nothing.
+    pub(crate) examples: Vec<String>,
     #[serde(default)]
-    pub counterexamples: Vec<String>,
+    pub(crate) counterexamples: Vec<String>,
 }
 
 impl Rule {
-    /// Creates a rule of phrases.
-    #[must_use]
-    pub fn phrases(name: impl Into<String>, phrases: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub(crate) fn phrases(
+        name: impl Into<String>,
+        phrases: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
         Self { name: name.into(), phrases: phrases.into_iter().map(Into::into).collect(), ..Self::default() }
-    }
-
-    /// Creates a rule of a regular expression.
-    #[must_use]
-    pub fn pattern(name: impl Into<String>, pattern: impl Into<String>) -> Self {
-        Self { name: name.into(), pattern: Some(pattern.into()), ..Self::default() }
-    }
-
-    /// Sets the consequence of a finding.
-    #[must_use]
-    pub fn with_action(mut self, action: Action) -> Self {
-        self.action = Some(action);
-        self
     }
 
     /// Path of a member, for errors.

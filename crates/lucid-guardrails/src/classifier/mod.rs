@@ -19,15 +19,12 @@ use crate::OptionsError;
 /// Options of a [`Classifier`].
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[non_exhaustive]
 pub struct ClassifierOptions {
-    /// Directory of the model.
-    pub path: PathBuf,
-    /// Labels of the model that refuse a text, each with the lowest probability that does: above 0, at most 1.
-    pub labels: BTreeMap<String, f32>,
-    /// Maximum number of texts that are classified at the same time, each on all cores. Default: 1.
+    pub(crate) path: PathBuf,
+    /// Each with the lowest probability that refuses a text.
+    labels: BTreeMap<String, f32>,
     #[serde(default = "default_concurrency")]
-    pub concurrency: NonZeroUsize,
+    concurrency: NonZeroUsize,
 }
 
 const fn default_concurrency() -> NonZeroUsize {
@@ -35,7 +32,8 @@ const fn default_concurrency() -> NonZeroUsize {
 }
 
 impl ClassifierOptions {
-    /// Creates options with the directory of the model, and the labels that refuse a text.
+    /// Creates options with the directory of the model, and the labels that refuse a text, each with the
+    /// lowest probability that does: above 0, at most 1.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, labels: impl IntoIterator<Item = (impl Into<String>, f32)>) -> Self {
         Self {

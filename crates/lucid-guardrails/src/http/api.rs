@@ -9,13 +9,13 @@ use lucid_text::truncate;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use crate::{Action, spans};
+use crate::action::Action;
+use crate::spans;
 
 /// Protocol of the service that [`Http`](crate::Http) asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum HttpApi {
+pub(super) enum HttpApi {
     /// `POST /` with `{"text", "direction"}`. Responses are `{"allowed": true}`,
     /// `{"allowed": false, "rule", "message"}` or `{"spans": [{"start", "end", "rule", "replacement"}]}`, with offsets in
     /// characters (Unicode code points). `rule`, `message` and `replacement` are optional.

@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 /// Options of the circuit breaker of [`Http`](crate::Http).
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[non_exhaustive]
-pub struct BreakerOptions {
+pub(super) struct BreakerOptions {
     /// Consecutive outages that open the breaker: failed connections, timeouts and status 502, 503 or 504. Other errors may
-    /// depend on the text, whose author must not be able to open the breaker. 0 disables it. Default: 5.
-    pub failures: u32,
-    /// Time for which requests are rejected. After it, one request per pause probes the service. Default: `5s`.
+    /// depend on the text, whose author must not be able to open the breaker. 0 disables it.
+    failures: u32,
+    /// Time for which requests are rejected. After it, one request per pause probes the service.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
-    pub pause: Duration,
+    pause: Duration,
 }
 
 impl Default for BreakerOptions {

@@ -17,12 +17,11 @@ use serde_json::{Map, Value};
 use snafu::{ResultExt, Snafu, ensure};
 use tokio::time::timeout;
 
-pub use self::api::HttpApi;
-use self::api::{Fault, Rules};
-use self::breaker::Breaker;
-pub use self::breaker::BreakerOptions;
+use self::api::{Fault, HttpApi, Rules};
+use self::breaker::{Breaker, BreakerOptions};
 use self::client::Headers;
-use crate::{Action, OptionsError};
+use crate::OptionsError;
+use crate::action::Action;
 
 /// Maximum length of a response in bytes.
 const RESPONSE_LIMIT: usize = 1024 * 1024;
@@ -30,49 +29,34 @@ const RESPONSE_LIMIT: usize = 1024 * 1024;
 /// Options of [`Http`].
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[non_exhaustive]
 pub struct HttpOptions {
-    /// URL of the service. Without a path, it is the one of the [protocol](HttpApi).
-    pub url: String,
-    /// Protocol. Default: `plain`.
+    url: String,
     #[serde(default)]
-    pub api: HttpApi,
-    /// Further fields of each request's JSON body, such as `language` and `entities` for Presidio, `detector_params` for
-    /// FMS, `model` and `guardrails: {config_ids: […]}` for NeMo.
+    api: HttpApi,
     #[serde(default)]
-    pub parameters: Map<String, Value>,
-    /// Further headers of each request, such as `detector-id` for FMS.
+    parameters: Map<String, Value>,
     #[serde(default)]
-    pub headers: BTreeMap<String, String>,
-    /// Files with the values of further headers. They are read for each request, and require https or a loopback address.
+    headers: BTreeMap<String, String>,
+    /// They are read for each request, and require https or a loopback address.
     #[serde(default)]
-    pub header_files: BTreeMap<String, PathBuf>,
-    /// File with a bearer token, with the properties of `header_files`.
-    #[serde(default)]
-    pub token_file: Option<PathBuf>,
-    /// File with trusted root certificates in PEM, in place of the system's. It is read once.
-    #[serde(default)]
-    pub ca_file: Option<PathBuf>,
-    /// Findings with a lower score are ignored, from 0 to 1. Default: 0.5. Presidio and FMS only.
-    #[serde(default)]
-    pub threshold: Option<f64>,
-    /// Consequence of a finding with a place in the text. Default: `deny` for FMS, whose classifiers return the whole text
-    /// as their finding, otherwise `mask`.
-    #[serde(default)]
-    pub action: Option<Action>,
-    /// Timeout of a response, including retries. Default: `2s`. It should be less than the judge's timeout: the circuit breaker
-    /// does not see a request that the judge's timeout cancels.
+    header_files: BTreeMap<String, PathBuf>,
+    /// A bearer token, with the properties of `header_files`.
+    token_file: Option<PathBuf>,
+    /// It is read once.
+    pub(crate) ca_file: Option<PathBuf>,
+    threshold: Option<f64>,
+    action: Option<Action>,
+    /// It should be less than the judge's timeout: the circuit breaker does not see a request that the judge's timeout
+    /// cancels.
     #[serde(
         default = "default_timeout",
         with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required"
     )]
-    pub timeout: Duration,
-    /// Maximum number of retries of failed connections and of status 502, 503 and 504. Default: 2.
+    timeout: Duration,
     #[serde(default = "default_retries")]
-    pub retries: usize,
-    /// Circuit breaker.
+    retries: usize,
     #[serde(default)]
-    pub breaker: BreakerOptions,
+    breaker: BreakerOptions,
 }
 
 const fn default_timeout() -> Duration {
@@ -81,27 +65,6 @@ const fn default_timeout() -> Duration {
 
 const fn default_retries() -> usize {
     2
-}
-
-impl HttpOptions {
-    /// Creates options with the URL of the service.
-    #[must_use]
-    pub fn new(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            api: HttpApi::default(),
-            parameters: Map::new(),
-            headers: BTreeMap::new(),
-            header_files: BTreeMap::new(),
-            token_file: None,
-            ca_file: None,
-            threshold: None,
-            action: None,
-            timeout: default_timeout(),
-            retries: default_retries(),
-            breaker: BreakerOptions::default(),
-        }
-    }
 }
 
 // Headers, parameters and the URL may contain credentials.
@@ -160,13 +123,14 @@ impl RequestError {
 /// settings are ignored, and responses are limited to 1 MiB.
 ///
 /// ```
-/// use lucid_guardrails::{Http, HttpApi, HttpOptions};
+/// use lucid_guardrails::{Http, HttpOptions};
 ///
-/// # fn main() -> Result<(), lucid_guardrails::OptionsError> {
-/// let mut options = HttpOptions::new("http://presidio-analyzer.guardrails.svc:3000");
-/// options.api = HttpApi::Presidio;
-/// options.parameters.insert("entities".to_owned(), ["CREDIT_CARD", "PERSON"].into());
-/// options.threshold = Some(0.6);
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let options: HttpOptions = serde_yaml::from_str("
+///   url: http://presidio-analyzer.guardrails.svc:3000
+///   api: presidio
+///   parameters: {entities: [CREDIT_CARD, PERSON]}
+/// ")?;
 /// let judge = Http::new(options)?;
 /// # Ok(()) }
 /// ```

@@ -6,8 +6,14 @@ use super::*;
 
 static INJECTION: LazyLock<Rules> = LazyLock::new(|| rules(Builtin::Injection.rules().unwrap()));
 
+impl Rule {
+    fn pattern(name: impl Into<String>, pattern: impl Into<String>) -> Self {
+        Self { name: name.into(), pattern: Some(pattern.into()), ..Self::default() }
+    }
+}
+
 fn mask(rule: Rule) -> Rule {
-    rule.with_action(Action::Mask)
+    Rule { action: Some(Action::Mask), ..rule }
 }
 
 fn exact(rule: Rule) -> Rule {

@@ -16,7 +16,7 @@ use regex_automata::{
 use regex_syntax::hir::Hir;
 
 use super::super::{Rule, pattern};
-use crate::{Action, OptionsError, spans::tail};
+use crate::{OptionsError, action::Action, spans::tail};
 
 /// Longest finding of a pattern in a stream.
 const MAX_FINDING: usize = 256;
