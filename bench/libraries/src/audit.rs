@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::verify::Expectations;
-use lucid_audit::{Decision, ImageVerdict, Log, Recorder};
+use lucid_audit::{Decision, ImageVerdict, Recorder};
 use tokio::task::JoinSet;
 
 use crate::{Figure, Outcome};
@@ -17,7 +17,8 @@ pub(crate) fn recorder(folder: Option<&Path>) -> Outcome<Arc<Recorder>> {
     let recorder = Recorder::new(1000).with_patience(Duration::from_secs(60));
     let Some(folder) = folder else { return Ok(Arc::new(recorder)) };
     let options = Options::new().with_key(SigningKey::generate("lucid.computing/bench")?);
-    Ok(Arc::new(recorder.with_log(Log::open(folder, options)?)))
+    recorder.open_log(folder, options)?;
+    Ok(Arc::new(recorder))
 }
 
 /// The validator's record of a pod with two auditors.

@@ -223,8 +223,8 @@ mod tests {
         let long = "é".repeat(3 << 20);
         let warnings: Vec<_> = (0..10_000).map(|number| format!("warning {number}")).collect();
         let folder = tempfile::tempdir().unwrap();
-        let log = Log::open(folder.path(), Options::new()).unwrap();
-        let recorder = Recorder::new(1000).with_log(log);
+        let recorder = Recorder::new(1000);
+        recorder.open_log(folder.path(), Options::new()).unwrap();
         for metadata in [json!({"name": long}), json!({"generateName": long}), json!({"name": "web"})] {
             let mut request = request(&metadata);
             request.user_info.username.clone_from(&long);
@@ -265,8 +265,8 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(10);
         for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
             let folder = tempfile::tempdir().unwrap();
-            let log = Log::open(folder.path(), Options::new()).unwrap();
-            let recorder = Recorder::new(10).with_log(log).with_on_failure(policy).with_budget(0, 0);
+            let recorder = Recorder::new(10).with_on_failure(policy).with_budget(0, 0);
+            recorder.open_log(folder.path(), Options::new()).unwrap();
             let ask = async |authenticated: bool| {
                 let mut made = decision("validate", &request, &AdmissionResponse::allow(), || {
                     Metadata::of(&request, None)
@@ -316,8 +316,8 @@ mod tests {
     async fn the_answer_has_the_anchor_of_its_record() {
         let folder = tempfile::tempdir().unwrap();
         let key = lucid_audit::note::SigningKey::generate("lucid.computing/test/0").unwrap();
-        let log = Log::open(folder.path(), Options::new().with_key(key)).unwrap();
-        let recorder = Recorder::new(10).with_log(log);
+        let recorder = Recorder::new(10);
+        recorder.open_log(folder.path(), Options::new().with_key(key)).unwrap();
         let request = request(&json!({"name": "web"}));
         let response = AdmissionResponse::allow();
         let made = decision("validate", &request, &response, || Metadata::of(&request, None));

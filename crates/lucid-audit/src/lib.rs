@@ -9,14 +9,15 @@
 //! ```
 //! use lucid_audit::log::Options;
 //! use lucid_audit::note::SigningKey;
-//! use lucid_audit::{Decision, Log, Recorder};
+//! use lucid_audit::{Decision, Recorder};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
 //! # let directory = folder.path();
 //! let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0")?;
-//! let recorder = Recorder::new(1000).with_log(Log::open(directory, Options::new().with_key(key))?);
+//! let recorder = Recorder::new(1000);
+//! recorder.open_log(directory, Options::new().with_key(key))?;
 //!
 //! let mut decision = Decision::new("validate", "705ab4f5-6393-11e8-b7cc-42010a800002");
 //! decision.namespace = "shop".into();
@@ -79,7 +80,6 @@
 //! - [`Decision`], [`Record`], [`Anchor`]: contents of a log.
 //! - [`Recorder`], [`Entry`]: the in-memory ring and the failure policy.
 //! - [`log`]: the log, for the process that writes it.
-//! - [`metrics`]: Prometheus metrics.
 //!
 //! The crate reads no environment variables and does not depend on Kubernetes.
 
@@ -94,7 +94,7 @@ pub mod follow;
 mod layout;
 pub mod log;
 mod merkle;
-pub mod metrics;
+mod metrics;
 mod minimum;
 pub mod note;
 pub mod proof;

@@ -7,24 +7,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// Metrics of decisions and their log.
-///
-/// | metric | labels | |
-/// |---|---|---|
-/// | `audit_records_total` | | records kept in the log |
-/// | `audit_commits_total` | | groups in which records were written |
-/// | `audit_bytes_total` | | bytes of the kept lines |
-/// | `audit_fsync_seconds` | | duration of flushing a group to disk |
-/// | `audit_size` | | number of records in the log |
-/// | `audit_sealed_size` | | number of records covered by the checkpoint |
-/// | `audit_cosigned_size` | | number of records covered by a checkpoint that a witness has cosigned |
-/// | `audit_failures_total` | kind | decisions missing from the log, by reason (`full`, `write`, `sync`, `lost`, `closed`, `unfit`, `late`, `unavailable`, `budget`), and failures to `seal` and `prune` |
-/// | `audit_state` | state | 1 for the current state of the log, 0 for the others |
-///
-/// States are `off` (no log), `ok`, `failing` (records cannot be kept), `unsealed` (records are kept, but the last attempt to
-/// seal them failed), `unpruned` (the last attempt to remove old ones failed) and `unavailable` (the log could not be opened). [`Default`] metrics are not registered anywhere.
+/// Metrics of decisions and their log; see [`Recorder::with_metrics`](crate::Recorder::with_metrics).
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     pub(crate) records: Counter,
     pub(crate) commits: Counter,
     pub(crate) bytes: Counter,
@@ -68,9 +53,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics.
-    #[must_use]
-    pub fn new(registry: &mut Registry) -> Self {
+    pub(crate) fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         metrics.state("off");
         for kind in FAILURES {

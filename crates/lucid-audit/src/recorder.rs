@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use prometheus_client::registry::Registry;
 use snafu::Snafu;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{self, Instant};
@@ -112,14 +113,6 @@ impl Recorder {
         }
     }
 
-    /// Writes each decision to `log` as well.
-    #[must_use]
-    pub fn with_log(mut self, log: Log) -> Self {
-        log.report_to(Arc::clone(&self.ready));
-        self.log = OnceLock::from(log);
-        self
-    }
-
     /// Opens the log in `directory` and writes each decision to it from now on. Does nothing if a log is open already. Blocks
     /// on disk I/O.
     ///
@@ -127,10 +120,11 @@ impl Recorder {
     ///
     /// Returns an error if the log cannot be opened. The recorder then requires a log, which keeps no decision until another
     /// attempt succeeds. A retry may succeed after a [transient](OpenError::is_transient) error.
-    pub fn open_log(&self, directory: &Path, options: Options) -> Result<(), OpenError> {
+    pub fn open_log(&self, directory: &Path, mut options: Options) -> Result<(), OpenError> {
         if self.log.get().is_some() {
             return Ok(());
         }
+        options.metrics = self.metrics.clone();
         let log = Log::open(directory, options).inspect_err(|error| {
             self.unavailable.store(Some(Arc::new(error.to_string())));
             self.ready.send_replace(false);
@@ -162,10 +156,26 @@ impl Recorder {
         self
     }
 
-    /// Sets the metrics to update (default unregistered metrics).
+    /// Registers metrics with `registry`. Call it before [`Self::open_log`].
+    ///
+    /// | metric | labels | |
+    /// |---|---|---|
+    /// | `audit_records_total` | | records kept in the log |
+    /// | `audit_commits_total` | | groups in which records were written |
+    /// | `audit_bytes_total` | | bytes of the kept lines |
+    /// | `audit_fsync_seconds` | | duration of flushing a group to disk |
+    /// | `audit_size` | | number of records in the log |
+    /// | `audit_sealed_size` | | number of records covered by the checkpoint |
+    /// | `audit_cosigned_size` | | number of records covered by a checkpoint that a witness has cosigned |
+    /// | `audit_failures_total` | kind | decisions missing from the log, by reason (`full`, `write`, `sync`, `lost`, `closed`, `unfit`, `late`, `unavailable`, `budget`), and failures to `seal` and `prune` |
+    /// | `audit_state` | state | 1 for the current state of the log, 0 for the others |
+    ///
+    /// States are `off` (no log), `ok`, `failing` (records cannot be kept), `unsealed` (records are kept, but the last attempt to
+    /// seal them failed), `unpruned` (the last attempt to remove old ones failed) and `unavailable` (the log could not be
+    /// opened).
     #[must_use]
-    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
-        self.metrics = metrics;
+    pub fn with_metrics(mut self, registry: &mut Registry) -> Self {
+        self.metrics = Metrics::new(registry);
         self.report_unavailable();
         self
     }
@@ -258,12 +268,6 @@ impl Recorder {
     #[must_use]
     pub fn latest(&self) -> Vec<Arc<Entry>> {
         self.ring.since(0)
-    }
-
-    /// Returns a receiver for the number of the latest decision; 0 before the first.
-    #[must_use]
-    pub fn watch(&self) -> watch::Receiver<u64> {
-        self.ring.watch()
     }
 
     /// Returns the log if one is open.

@@ -2,7 +2,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::watch;
 
 use crate::anchor::Anchor;
 use crate::decision::{Decision, Record};
@@ -38,7 +37,6 @@ pub(crate) struct Ring {
     writer: Mutex<Counts>,
     /// Number of the latest decision stored in its slot.
     head: AtomicU64,
-    changes: watch::Sender<u64>,
 }
 
 type Slots = Box<[ArcSwapOption<Entry>]>;
@@ -53,13 +51,7 @@ struct Counts {
 impl Ring {
     pub(crate) fn new(capacity: usize) -> Self {
         let slots = || (0..capacity).map(|_| ArcSwapOption::empty()).collect();
-        Self {
-            authenticated: slots(),
-            others: slots(),
-            writer: Mutex::default(),
-            head: AtomicU64::new(0),
-            changes: watch::Sender::new(0),
-        }
+        Self { authenticated: slots(), others: slots(), writer: Mutex::default(), head: AtomicU64::new(0) }
     }
 
     pub(crate) fn push(&self, record: Record, anchor: Option<Anchor>) {
@@ -75,8 +67,6 @@ impl Ring {
             slot.store(Some(Arc::new(Entry { number, json: record.json, anchor })));
         }
         self.head.store(number, Ordering::Release);
-        // Send while holding the lock, so that watched numbers never decrease.
-        self.changes.send_replace(number);
     }
 
     /// Returns the entries with numbers above `number`, oldest first.
@@ -89,10 +79,6 @@ impl Ring {
             .collect();
         entries.sort_unstable_by_key(|entry| entry.number);
         entries
-    }
-
-    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
     }
 }
 
@@ -122,15 +108,6 @@ mod tests {
         assert_eq!(numbers(&ring, 4), [5]);
         assert!(numbers(&ring, 9).is_empty());
         assert_eq!(ring.since(4)[0].decision().uid, "5");
-        assert_eq!(*ring.watch().borrow(), 5);
-    }
-
-    #[test]
-    fn a_ring_without_room_still_counts() {
-        let ring = Ring::new(0);
-        ring.push(Decision::new("validate", "a").into(), None);
-        assert!(numbers(&ring, 0).is_empty());
-        assert_eq!(*ring.watch().borrow(), 1);
     }
 
     #[test]

@@ -60,7 +60,7 @@ mod tests {
         let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus-rule.yaml");
         let rules: Value = serde_yaml::from_str(&fs::read_to_string(rules).unwrap()).unwrap();
         let mut registry = Registry::with_prefix("lucid");
-        let _ = lucid_audit::metrics::Metrics::new(&mut registry);
+        let _ = lucid_audit::Recorder::new(0).with_metrics(&mut registry);
         lucid_admission::ValidationMetrics::new(&mut registry);
         let mut shown = text(&BTreeMap::new(), Tally::default());
         encode(&mut shown, &registry).unwrap();

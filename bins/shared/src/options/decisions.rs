@@ -10,7 +10,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use lucid_admission::Audit;
 use lucid_audit::log::{OpenError, Options};
-use lucid_audit::metrics::Metrics;
 use lucid_audit::note::{SigningKey, VerifierKey, is_name};
 use lucid_audit::{OnFailure, Recorder};
 use lucid_webhook::TokenFile;
@@ -91,16 +90,13 @@ impl DecisionArgs {
     ///
     /// Panics outside a Tokio runtime if the log cannot be opened yet.
     pub fn recorder(&self, registry: &mut Registry) -> Result<(Arc<Recorder>, Opening), Error> {
-        let metrics = Metrics::new(registry);
         let on_failure = self.decision_log_on_failure;
-        let recorder =
-            Arc::new(Recorder::new(RING).with_metrics(metrics.clone()).with_on_failure(on_failure));
+        let recorder = Arc::new(Recorder::new(RING).with_metrics(registry).with_on_failure(on_failure));
         let opened = std::future::pending().boxed();
         let Some(directory) = &self.decision_log else { return Ok((recorder, opened)) };
         let mut options = Options::new()
             .with_segment_bytes(self.decision_log_segment_bytes)
-            .with_witnesses(self.decision_log_witnesses.clone())
-            .with_metrics(metrics);
+            .with_witnesses(self.decision_log_witnesses.clone());
         let origin = self.decision_log_origin.clone().unwrap_or_else(default_origin);
         options = match &self.decision_log_key {
             Some(path) => options.with_key(read_key(path, &origin)?),

@@ -220,11 +220,12 @@ impl Audit {
 
     fn status(&self) -> Status<'_> {
         let Self { recorder, alerts, .. } = self;
+        let latest = recorder.latest();
         Status {
             replica: &self.replica,
             version: env!("CARGO_PKG_VERSION"),
-            decided: *recorder.watch().borrow(),
-            in_memory: recorder.latest().len(),
+            decided: latest.last().map_or(0, |entry| entry.number),
+            in_memory: latest.len(),
             log: log_state(recorder),
             alerts: alerts.latest(),
         }

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use lucid_admission::Audit;
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
-use lucid_audit::{Decision, Log, Recorder};
+use lucid_audit::{Decision, Recorder};
 use lucid_testbed::eventually;
 use lucid_webhook::{Router, TokenFile};
 use serde_json::{Value, json};
@@ -83,8 +83,9 @@ impl Ring {
     fn with_log(options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let key = SigningKey::generate("lucid.computing/test/0").unwrap();
-        let log = Log::open(&folder.path().join("log"), options.with_key(key)).unwrap();
-        Self::of(Recorder::new(10).with_log(log), folder)
+        let recorder = Recorder::new(10);
+        recorder.open_log(&folder.path().join("log"), options.with_key(key)).unwrap();
+        Self::of(recorder, folder)
     }
 
     fn of(recorder: Recorder, folder: TempDir) -> Self {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use lucid_admission::Audit;
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
-use lucid_audit::{Decision, ImageVerdict, Log, Recorder};
+use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificateResolver, ServingNames};
 use lucid_testbed::eventually;
 use lucid_webhook::{Router, Server, TokenFile};
@@ -34,8 +34,8 @@ impl Site {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), TOKEN).unwrap();
         let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0").unwrap();
-        let log = Log::open(&folder.path().join("log"), Options::new().with_key(key)).unwrap();
-        let recorder = Arc::new(Recorder::new(capacity).with_log(log));
+        let recorder = Arc::new(Recorder::new(capacity));
+        recorder.open_log(&folder.path().join("log"), Options::new().with_key(key)).unwrap();
         std::fs::write(folder.path().join("alert-token"), ALERT_TOKEN).unwrap();
         let token = |file| TokenFile::open(folder.path().join(file)).unwrap();
         let audit =

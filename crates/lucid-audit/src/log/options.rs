@@ -16,7 +16,7 @@ pub struct Options {
     pub(super) seal_interval: Duration,
     pub(super) adopt: bool,
     pub(super) witnesses: Vec<VerifierKey>,
-    pub(super) metrics: Metrics,
+    pub(crate) metrics: Metrics,
     #[cfg(test)]
     pub(super) faults: super::segment::Faults,
 }
@@ -110,13 +110,6 @@ impl Options {
     #[must_use]
     pub fn with_witnesses(mut self, witnesses: impl IntoIterator<Item = VerifierKey>) -> Self {
         self.witnesses = witnesses.into_iter().collect();
-        self
-    }
-
-    /// Sets the metrics to update (default unregistered metrics).
-    #[must_use]
-    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
-        self.metrics = metrics;
         self
     }
 }

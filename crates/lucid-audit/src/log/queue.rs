@@ -187,7 +187,7 @@ mod tests {
     use std::sync::atomic::Ordering::SeqCst;
     use std::time::{Duration, Instant};
 
-    use crate::log::{Log, Options};
+    use crate::log::Options;
     use crate::note::SigningKey;
     use crate::verify::{Expectations, verify};
     use crate::{Decision, Record, Recorder, layout};
@@ -223,7 +223,7 @@ mod tests {
         let faults = options.faults.clone();
         // Long enough for any working disk.
         let recorder = Recorder::new(10).with_patience(Duration::from_secs(60));
-        let recorder = recorder.with_log(Log::open(folder.path(), options).unwrap());
+        recorder.open_log(folder.path(), options).unwrap();
         recorder.record(decision("before", true)).await.unwrap();
         faults.hold.store(true, SeqCst);
         let mut late = Vec::new();
@@ -265,12 +265,11 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let options = Options::new();
             let faults = options.faults.clone();
-            let log = Log::open(folder.path(), options).unwrap();
             let of = |uid: &str| Decision { authenticated, ..decision(uid, true) };
             // Enough for the first two records, but not for the superseding one in between.
             let room = layout::on_disk(Record::from(of("late")).json.len(), false) * 2;
-            let recorder =
-                Recorder::new(10).with_patience(Duration::from_secs(60)).with_budget(0, room).with_log(log);
+            let recorder = Recorder::new(10).with_patience(Duration::from_secs(60)).with_budget(0, room);
+            recorder.open_log(folder.path(), options).unwrap();
             faults.hold.store(true, SeqCst);
             let late = recorder.record_within(of("late"), Duration::from_millis(20)).await;
             until(|| faults.held.load(SeqCst));
@@ -288,7 +287,7 @@ mod tests {
         let options = Options::new();
         let faults = options.faults.clone();
         let recorder = Recorder::new(10).with_patience(Duration::from_secs(60));
-        let recorder = recorder.with_log(Log::open(folder.path(), options).unwrap());
+        recorder.open_log(folder.path(), options).unwrap();
         faults.hold.store(true, SeqCst);
         let late = recorder.record_within(decision("late", true), Duration::from_millis(20)).await;
         until(|| faults.held.load(SeqCst));
@@ -309,7 +308,7 @@ mod tests {
         let options = Options::new();
         let faults = options.faults.clone();
         let recorder = Recorder::new(10).with_patience(Duration::from_millis(20));
-        let recorder = recorder.with_log(Log::open(folder.path(), options).unwrap());
+        recorder.open_log(folder.path(), options).unwrap();
         let mut ready = recorder.ready().unwrap();
         faults.hold.store(true, SeqCst);
         let hurried = recorder.record_within(decision("hurried", true), Duration::from_millis(1)).await;

@@ -30,8 +30,8 @@ async fn writer() {
     // Rotate and seal frequently.
     let options =
         Options::new().with_key(key).with_segment_bytes(40_000).with_seal_interval(Duration::from_millis(2));
-    let log = Log::open(Path::new(&directory), options).unwrap();
-    let recorder = Arc::new(Recorder::new(100).with_log(log).with_patience(Duration::from_secs(60)));
+    let recorder = Arc::new(Recorder::new(100).with_patience(Duration::from_secs(60)));
+    recorder.open_log(Path::new(&directory), options).unwrap();
     let tasks: Vec<_> = (0..32)
         .map(|task| {
             let recorder = Arc::clone(&recorder);
@@ -178,8 +178,9 @@ async fn records_refused_by_a_full_disk_are_absent() {
 async fn a_full_disk_refuses_or_alarms_as_the_policy_says() {
     let Some(disk) = Disk::mount(1 << 20) else { return };
     let recorder = |name: &str, policy| {
-        let log = Log::open(&disk.path().join(name), Options::new()).unwrap();
-        Recorder::new(10).with_log(log).with_on_failure(policy)
+        let recorder = Recorder::new(10).with_on_failure(policy);
+        recorder.open_log(&disk.path().join(name), Options::new()).unwrap();
+        recorder
     };
     let deny = recorder("deny", OnFailure::Deny);
     let serve = recorder("serve", OnFailure::ServeAndAlarm);

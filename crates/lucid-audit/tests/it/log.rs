@@ -5,10 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lucid_audit::Log;
 use lucid_audit::log::{AppendError, Options};
-use lucid_audit::metrics::Metrics;
 use lucid_audit::proof::Proof;
+use lucid_audit::{Log, Recorder};
 use prometheus_client::registry::Registry;
 
 use crate::support::format::{CHECKPOINT, TILES, path};
@@ -52,21 +51,23 @@ async fn sealing_failures_are_reported_until_they_end() {
     let folder = tempfile::tempdir().unwrap();
     let mut registry = Registry::default();
     let options = Options::new().with_key(key()).with_seal_interval(Duration::from_millis(1));
-    let log = Log::open(folder.path(), options.with_metrics(Metrics::new(&mut registry))).unwrap();
+    let recorder = Recorder::new(0).with_metrics(&mut registry);
+    recorder.open_log(folder.path(), options).unwrap();
+    let log = recorder.log().unwrap();
     let state = |state: &str| support::metric(&registry, &format!("audit_state{{state=\"{state}\"}}"));
     // A directory in place of the checkpoint makes sealing fail.
     let checkpoint = folder.path().join(CHECKPOINT);
     fs::remove_file(&checkpoint).unwrap();
     fs::create_dir(&checkpoint).unwrap();
     log.append(record(1)).await.unwrap();
-    let failed = support::until(&log, |status| status.seal_failure.is_some()).await;
+    let failed = support::until(log, |status| status.seal_failure.is_some()).await;
     assert!(failed.seal_failure.unwrap().contains("failed to write"));
     // Keeping further records does not clear the failure.
     log.append(record(2)).await.unwrap();
     assert_eq!((state("unsealed"), state("ok"), state("failing")), ("1".into(), "0".into(), "0".into()));
     assert_eq!(log.status().failure, None);
     fs::remove_dir(&checkpoint).unwrap();
-    support::until(&log, |status| status.seal_failure.is_none()).await;
+    support::until(log, |status| status.seal_failure.is_none()).await;
     assert_eq!((state("unsealed"), state("ok"), log.status().sealed_size), ("0".into(), "1".into(), 2));
 }
 

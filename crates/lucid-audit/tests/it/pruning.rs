@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::log::Options;
-use lucid_audit::metrics::Metrics;
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::proof::Proof;
 use lucid_audit::verify::{Expectations, Report, Since, verify};
-use lucid_audit::{Anchor, Hash, Log};
+use lucid_audit::{Anchor, Hash, Log, Recorder};
 
 use prometheus_client::registry::Registry;
 
@@ -255,13 +254,15 @@ async fn a_changed_segment_is_not_pruned() {
     let (folder, key) = (tempfile::tempdir().unwrap(), key());
     let path = folder.path();
     let mut registry = Registry::default();
-    let log = Log::open(path, options(&key).with_metrics(Metrics::new(&mut registry))).unwrap();
-    append(&log, 0..100).await;
-    until(&log, |status| status.sealed_size == 100).await;
+    let recorder = Recorder::new(0).with_metrics(&mut registry);
+    recorder.open_log(path, options(&key)).unwrap();
+    let log = recorder.log().unwrap();
+    append(log, 0..100).await;
+    until(log, |status| status.sealed_size == 100).await;
     let text = fs::read_to_string(segment(path, 0)).unwrap();
     fs::write(segment(path, 0), text.replacen("\"validate\"", "\"mutate00\"", 1)).unwrap();
-    append(&log, 100..1500).await;
-    let status = until(&log, |status| status.prune_failure.is_some()).await;
+    append(log, 100..1500).await;
+    let status = until(log, |status| status.prune_failure.is_some()).await;
     assert!(status.prune_failure.unwrap().contains("not those that were sealed"));
     log.close();
     assert_eq!(log.status().seal_failure, None);

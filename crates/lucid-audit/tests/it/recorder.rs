@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_audit::log::{AppendError, Options};
-use lucid_audit::metrics::Metrics;
-use lucid_audit::{Decision, ImageVerdict, Log, OnFailure, Recorder};
+use lucid_audit::{Decision, ImageVerdict, OnFailure, Recorder};
 use prometheus_client::registry::Registry;
 
 use crate::support::format::leaf_hash;
@@ -26,17 +25,6 @@ async fn the_ring_keeps_the_latest_in_order() {
     assert!(none.latest().is_empty());
 }
 
-#[tokio::test]
-async fn waiting_readers_get_each_decision() {
-    let recorder = Arc::new(Recorder::new(3));
-    let mut watch = recorder.watch();
-    let other = Arc::clone(&recorder);
-    tokio::spawn(async move { other.record(decision(1)).await });
-    watch.changed().await.unwrap();
-    assert_eq!(*watch.borrow_and_update(), 1);
-    assert_eq!(recorder.latest()[0].decision().uid, "1");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_decisions_read_back_after_reopening() {
     let folder = tempfile::tempdir().unwrap();
@@ -44,8 +32,8 @@ async fn concurrent_decisions_read_back_after_reopening() {
     whole.message = "two\nlines \"quoted\" é".into();
     whole.images = vec![ImageVerdict::new("a", "b", "missing digest")];
     for round in 0..2 {
-        let log = Log::open(folder.path(), Options::new()).unwrap();
-        let recorder = Arc::new(Recorder::new(1000).with_log(log));
+        let recorder = Arc::new(Recorder::new(1000));
+        recorder.open_log(folder.path(), Options::new()).unwrap();
         let tasks = (0..8).map(|task| {
             let (recorder, whole) = (Arc::clone(&recorder), whole.clone());
             tokio::spawn(async move {
@@ -77,7 +65,8 @@ async fn concurrent_decisions_read_back_after_reopening() {
 async fn a_decision_that_is_too_long_is_cut_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let key = key();
-    let recorder = Recorder::new(10).with_log(support::open(folder.path(), &key));
+    let recorder = Recorder::new(10);
+    recorder.open_log(folder.path(), Options::new().with_key(support::again(&key))).unwrap();
     let mut long = decision("long");
     long.user = "u".repeat(6 << 20);
     long.warnings = vec!["\u{1}".repeat(4096); 64];
@@ -95,8 +84,8 @@ async fn a_decision_that_is_too_long_is_cut_and_kept() {
 #[tokio::test]
 async fn unauthenticated_callers_do_not_evict_other_decisions() {
     let folder = tempfile::tempdir().unwrap();
-    let log = Log::open(folder.path(), Options::new()).unwrap();
-    let recorder = Recorder::new(3).with_log(log).with_budget(0, 2_000);
+    let recorder = Recorder::new(3).with_budget(0, 2_000);
+    recorder.open_log(folder.path(), Options::new()).unwrap();
     let mut known = decision("known");
     known.authenticated = true;
     recorder.record(known.clone()).await.unwrap().unwrap();
@@ -121,8 +110,9 @@ async fn unauthenticated_callers_are_charged_what_reaches_the_disk() {
     const ROOM: u64 = 300_000;
     for sealed in [false, true] {
         let folder = tempfile::tempdir().unwrap();
-        let log = if sealed { support::open(folder.path(), &key()) } else { plain(folder.path()) };
-        let recorder = Recorder::new(0).with_log(log).with_budget(0, ROOM);
+        let recorder = Recorder::new(0).with_budget(0, ROOM);
+        let options = if sealed { Options::new().with_key(key()) } else { Options::new() };
+        recorder.open_log(folder.path(), options).unwrap();
         while recorder.record(decision("short")).await.is_ok() {}
         recorder.close();
         let [segments, tiles] = ["segments", "tile"].map(|name| bytes(&folder.path().join(name)));
@@ -131,10 +121,6 @@ async fn unauthenticated_callers_are_charged_what_reaches_the_disk() {
         let found = segments + tiles;
         assert!((ROOM * 9 / 10..=ROOM + again).contains(&found), "{segments} and {tiles}");
     }
-}
-
-fn plain(directory: &Path) -> Log {
-    Log::open(directory, Options::new()).unwrap()
 }
 
 /// Returns the total size of the files in a folder in bytes, 0 if the folder is missing.
@@ -171,25 +157,25 @@ fn unavailable(recorder: &Recorder) -> String {
 
 #[test]
 fn an_unavailable_log_shows_in_the_metrics() {
-    let state = |with: &dyn Fn(Recorder, Metrics) -> Recorder| {
+    let state = |with: &dyn Fn(Recorder, &mut Registry) -> Recorder| {
         let mut registry = Registry::default();
-        let _recorder = with(Recorder::new(10), Metrics::new(&mut registry));
+        let _recorder = with(Recorder::new(10), &mut registry);
         support::metric(&registry, "audit_state{state=\"unavailable\"}")
     };
     let opened = |recorder: Recorder| {
         unavailable(&recorder);
         recorder
     };
-    assert_eq!(state(&|it, metrics| opened(it.with_metrics(metrics))), "1");
-    assert_eq!(state(&|it, metrics| opened(it).with_metrics(metrics)), "1");
-    assert_eq!(state(&|it, metrics| it.with_metrics(metrics)), "0");
+    assert_eq!(state(&|it, registry| opened(it.with_metrics(registry))), "1");
+    assert_eq!(state(&|it, registry| opened(it).with_metrics(registry)), "1");
+    assert_eq!(state(&|it, registry| it.with_metrics(registry)), "0");
 }
 
 #[tokio::test]
 async fn slow_logs_are_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
-    let log = Log::open(folder.path(), Options::new()).unwrap();
-    let recorder = Recorder::new(10).with_log(log).with_patience(Duration::ZERO);
+    let recorder = Recorder::new(10).with_patience(Duration::ZERO);
+    recorder.open_log(folder.path(), Options::new()).unwrap();
     // A fast disk may occasionally be in time.
     let mut recorded = 0;
     let error = loop {
@@ -210,7 +196,8 @@ async fn slow_logs_are_not_waited_for() {
 #[tokio::test]
 async fn a_decision_whose_caller_is_gone_is_in_the_ring() {
     let folder = tempfile::tempdir().unwrap();
-    let recorder = Recorder::new(10).with_log(Log::open(folder.path(), Options::new()).unwrap());
+    let recorder = Recorder::new(10);
+    recorder.open_log(folder.path(), Options::new()).unwrap();
     let mut record = Box::pin(recorder.record(decision(1)));
     assert!(futures_poll(&mut record).await);
     drop(record);
