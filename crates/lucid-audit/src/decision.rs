@@ -96,7 +96,7 @@ pub struct Decision {
     pub(crate) overrules: Option<u64>,
     /// `true` if anything was truncated; see [`Record`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub cut: bool,
+    pub(crate) cut: bool,
 }
 
 impl Decision {

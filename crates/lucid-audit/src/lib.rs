@@ -114,5 +114,5 @@ pub use decision::{Decision, ImageVerdict, Record};
 pub use error::Error;
 pub use log::Log;
 pub use merkle::Hash;
-pub use recorder::{OnFailure, ParseOnFailureError, Recorder, Unrecorded};
+pub use recorder::{OnFailure, Recorder, Unrecorded};
 pub use ring::Entry;

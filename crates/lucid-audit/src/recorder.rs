@@ -38,19 +38,14 @@ impl fmt::Display for OnFailure {
     }
 }
 
-/// Error parsing an [`OnFailure`].
-#[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[snafu(display("expected deny or serve-and-alarm"))]
-pub struct ParseOnFailureError;
-
 impl FromStr for OnFailure {
-    type Err = ParseOnFailureError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, ParseOnFailureError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         match text {
             "deny" => Ok(Self::Deny),
             "serve-and-alarm" => Ok(Self::ServeAndAlarm),
-            _ => Err(ParseOnFailureError),
+            _ => Err("accepted are deny and serve-and-alarm"),
         }
     }
 }

@@ -298,7 +298,7 @@ mod tests {
         recorder.close();
         let status = recorder.log_status().unwrap().unwrap();
         assert!(status.first > 0 && status.sealed_size == 3000, "{status:?}");
-        assert_eq!(status.vkey.unwrap().name(), "lucid.computing/a");
+        assert_eq!(recorder.log().unwrap().vkey().unwrap().name(), "lucid.computing/a");
         assert!(folder.path().join("key").exists());
     }
 
@@ -368,7 +368,7 @@ mod tests {
         let key = key.display().to_string();
         let arguments = ["--decision-log", &log, "--decision-log-key", &key, "--decision-log-origin=a/0"];
         let first = recorder(&arguments).unwrap();
-        assert_eq!(first.log_status().unwrap().unwrap().vkey.unwrap().name(), "a/0", "as it is told to");
+        assert_eq!(first.log().unwrap().vkey().unwrap().name(), "a/0", "as it is told to");
         first.record(Decision::new("validate", "u-1")).await.unwrap();
         first.close();
         drop(first);

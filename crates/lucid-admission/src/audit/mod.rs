@@ -282,16 +282,16 @@ fn cosign(recorder: &Recorder, note: &[u8]) -> Response<Full<Bytes>> {
 fn log_state(recorder: &Recorder) -> Option<LogState> {
     match recorder.log_status() {
         Ok(None) => None,
-        Ok(Some(log)) => {
-            let sealed = log.vkey.is_some();
+        Ok(Some(status)) => {
+            let vkey = recorder.log().and_then(Log::vkey);
             Some(LogState {
-                origin: log.vkey.as_ref().map(|key| key.name().to_owned()),
-                vkey: log.vkey.as_ref().map(ToString::to_string),
-                first: log.first,
-                size: log.size,
-                sealed: sealed.then_some(log.sealed_size),
-                cosigned: Some(log.cosigned_size).filter(|size| *size > 0),
-                failing: log.failure.or(log.seal_failure).or(log.prune_failure),
+                origin: vkey.map(|key| key.name().to_owned()),
+                vkey: vkey.map(ToString::to_string),
+                first: status.first,
+                size: status.size,
+                sealed: vkey.map(|_| status.sealed_size),
+                cosigned: Some(status.cosigned_size).filter(|size| *size > 0),
+                failing: status.failure().map(str::to_owned),
             })
         }
         Err(reason) => Some(LogState { failing: Some(reason), ..LogState::default() }),

@@ -19,7 +19,7 @@ pub struct LogStatus {
     /// Number of records.
     pub size: u64,
     /// Key that verifies the checkpoints; `None` if the log is not sealed.
-    pub vkey: Option<VerifierKey>,
+    pub(super) vkey: Option<VerifierKey>,
     /// Number of records that were pruned, and sequence number of the first one kept.
     pub first: u64,
     /// Number of records covered by the checkpoint.
@@ -27,11 +27,20 @@ pub struct LogStatus {
     /// Number of records covered by the latest checkpoint that a witness has cosigned.
     pub cosigned_size: u64,
     /// Reason why records cannot be written, if any.
-    pub failure: Option<String>,
+    pub(super) failure: Option<String>,
     /// Reason why the last attempt to seal failed, if any.
-    pub seal_failure: Option<String>,
+    pub(super) seal_failure: Option<String>,
     /// Reason why the last attempt to prune failed, if any.
-    pub prune_failure: Option<String>,
+    pub(super) prune_failure: Option<String>,
+}
+
+impl LogStatus {
+    /// Returns why records cannot be written, or else why the last attempt to seal or to prune failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        let Self { failure, seal_failure, prune_failure, .. } = self;
+        failure.as_deref().or(seal_failure.as_deref()).or(prune_failure.as_deref())
+    }
 }
 
 /// State shared by a log's handle, its writing and its sealing thread.

@@ -5,8 +5,7 @@ use serde::Serialize;
 /// Kind of fault in a log. Serialized and formatted in kebab-case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum FaultClass {
+pub(crate) enum FaultClass {
     /// The checkpoint cannot be parsed.
     Checkpoint,
     /// The signature does not match the checkpoint, or no key is known to verify it.
@@ -58,10 +57,8 @@ impl fmt::Display for FaultClass {
 /// A fault and its location.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub struct Fault {
-    /// Kind of fault.
-    pub class: FaultClass,
+    pub(crate) class: FaultClass,
     /// Sequence number of the record, or of the first one in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seq: Option<u64>,

@@ -39,7 +39,8 @@ use std::path::Path;
 use serde::Serialize;
 use snafu::{ensure_whatever, whatever};
 
-pub use fault::{Fault, FaultClass};
+pub use fault::Fault;
+use fault::FaultClass;
 
 use crate::anchor::Anchor;
 use crate::checkpoint::Checkpoint;

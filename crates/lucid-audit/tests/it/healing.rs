@@ -22,8 +22,8 @@ async fn log(directory: &Path) -> Log {
 async fn assert_lost(log: &Log, says: &str) {
     let error = log.append(record("refused")).await.unwrap_err();
     assert!(matches!(error, AppendError::Lost { .. }) && error.to_string().contains(says), "{error}");
-    let failure = log.status().failure.unwrap();
-    assert!(failure.contains(says), "{failure}");
+    let status = log.status();
+    assert!(status.failure().unwrap().contains(says), "{status:?}");
 }
 
 fn modified(path: &Path) -> SystemTime {
@@ -55,7 +55,7 @@ async fn logs_stay_full_until_enough_space_is_free() {
     let error = log.append(record("while")).await.unwrap_err();
     assert!(matches!(error, AppendError::Full { .. }), "{error}");
     fs::remove_file(ballast).unwrap();
-    support::until(&log, |status| status.failure.is_none()).await;
+    support::until(&log, |status| status.failure().is_none()).await;
     log.append(record("after")).await.unwrap();
     drop(log);
     assert!(!directory.join("reserve").exists());
@@ -75,7 +75,7 @@ async fn deleted_logs_reject_records_until_the_next_start() {
     // Another log in its place is not continued.
     let other = Log::open(&directory, Options::new()).unwrap();
     support::until(&log, |status| {
-        status.failure.as_ref().is_some_and(|it| it.contains("1 records were written, 0 records are there"))
+        status.failure().is_some_and(|it| it.contains("1 records were written, 0 records are there"))
     })
     .await;
     assert_lost(&log, "1 records were written").await;
@@ -94,7 +94,7 @@ async fn moved_segments_are_missing_until_they_return() {
     fs::rename(&segment, &moved).unwrap();
     assert_lost(&log, "1 records were written, 0 records are there").await;
     fs::rename(&moved, &segment).unwrap();
-    support::until(&log, |status| status.failure.is_none()).await;
+    support::until(&log, |status| status.failure().is_none()).await;
     assert_eq!(log.append(record(1)).await.unwrap().seq, 1);
     drop(log);
     assert_eq!(support::lines(folder.path()).len(), 2);
@@ -137,7 +137,7 @@ async fn a_volume_that_returns_is_written_to_again() {
     unmount(&mounted, UnmountFlags::DETACH).unwrap();
     assert_lost(&log, "failed to list").await;
     mount_bind(disk.path(), &mounted).unwrap();
-    support::until(&log, |status| status.failure.is_none()).await;
+    support::until(&log, |status| status.failure().is_none()).await;
     log.append(record(1)).await.unwrap();
     drop(log);
     unmount(&mounted, UnmountFlags::DETACH).unwrap();
@@ -164,7 +164,7 @@ async fn volumes_written_by_another_process_are_not_written_again() {
     other.append(record(2)).await.unwrap();
     drop(other);
     support::until(&log, |status| {
-        status.failure.as_ref().is_some_and(|it| it.contains("2 records were written, 3 records are there"))
+        status.failure().is_some_and(|it| it.contains("2 records were written, 3 records are there"))
     })
     .await;
     drop(log);

@@ -60,14 +60,13 @@ async fn sealing_failures_are_reported_until_they_end() {
     fs::remove_file(&checkpoint).unwrap();
     fs::create_dir(&checkpoint).unwrap();
     log.append(record(1)).await.unwrap();
-    let failed = support::until(log, |status| status.seal_failure.is_some()).await;
-    assert!(failed.seal_failure.unwrap().contains("failed to write"));
+    let failed = support::until(log, |status| status.failure().is_some()).await;
+    assert!(failed.failure().unwrap().contains("failed to write"));
     // Keeping further records does not clear the failure.
     log.append(record(2)).await.unwrap();
     assert_eq!((state("unsealed"), state("ok"), state("failing")), ("1".into(), "0".into(), "0".into()));
-    assert_eq!(log.status().failure, None);
     fs::remove_dir(&checkpoint).unwrap();
-    support::until(log, |status| status.seal_failure.is_none()).await;
+    support::until(log, |status| status.failure().is_none()).await;
     assert_eq!((state("unsealed"), state("ok"), log.status().sealed_size), ("0".into(), "1".into(), 2));
 }
 
@@ -76,7 +75,7 @@ async fn logs_without_a_key_consist_of_segments() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
     log.append(record(1)).await.unwrap();
-    assert_eq!(log.status().vkey, None);
+    assert_eq!(log.vkey(), None);
     drop(log);
     let mut names: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
