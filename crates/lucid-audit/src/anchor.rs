@@ -10,7 +10,7 @@ pub struct Anchor {
     /// Position of the record in the log, from 0. Leaf index in the tree.
     pub seq: u64,
     /// Leaf hash of the record's line (RFC 6962, section 2.1).
-    pub leaf: Hash,
+    pub(crate) leaf: Hash,
     /// Number of records in the log when this one became durable.
     pub size: u64,
 }

@@ -11,24 +11,14 @@ use crate::merkle::Hash;
 use crate::note::{Note, NoteError, SigningKey, VerifierKey, malformed};
 
 /// Size and root of a log at one point in time.
-///
-/// ```
-/// use lucid_audit::checkpoint::Checkpoint;
-///
-/// let text = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n";
-/// let checkpoint: Checkpoint = text.parse()?;
-/// assert_eq!(checkpoint.size, 20852163);
-/// assert_eq!(checkpoint.to_string(), text);
-/// # Ok::<(), lucid_audit::note::NoteError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checkpoint {
+pub(crate) struct Checkpoint {
     /// Unique name of the log, such as `lucid.computing/prod/lucid-operator-0`. A non-empty line.
-    pub origin: String,
+    pub(crate) origin: String,
     /// Number of leaves in the tree.
-    pub size: u64,
+    pub(crate) size: u64,
     /// Root hash of the tree.
-    pub root: Hash,
+    pub(crate) root: Hash,
     /// Extension lines. Checkpoints of this crate have none.
     pub(crate) extensions: Vec<String>,
 }
@@ -52,12 +42,7 @@ impl Checkpoint {
     }
 
     /// Verifies that the log with `key` has signed `note`, and parses its checkpoint. The name of the key is the log's origin.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the signature is missing or invalid, the text is not a checkpoint, or its origin is not the
-    /// name of `key`.
-    pub fn verify(note: &Note, key: &VerifierKey) -> Result<Self, NoteError> {
+    pub(crate) fn verify(note: &Note, key: &VerifierKey) -> Result<Self, NoteError> {
         note.verify(key)?;
         let checkpoint: Self = note.text().parse()?;
         let (found, expected) = (&checkpoint.origin, key.name());

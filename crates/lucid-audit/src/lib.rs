@@ -55,7 +55,7 @@
 //! # Formats
 //!
 //! Logs use standard formats that third-party tools can read: JSON lines, RFC 6962 trees, and C2SP signed [notes](note),
-//! [checkpoints](checkpoint) and tiles:
+//! checkpoints and tiles:
 //!
 //! ```text
 //! DIRECTORY/
@@ -85,7 +85,7 @@
 
 mod anchor;
 mod budget;
-pub mod checkpoint;
+mod checkpoint;
 pub mod correlate;
 mod decision;
 mod error;
@@ -113,6 +113,5 @@ pub use anchor::Anchor;
 pub use decision::{Decision, ImageVerdict, Record};
 pub use error::Error;
 pub use log::Log;
-pub use merkle::Hash;
 pub use recorder::{OnFailure, Recorder, Unrecorded};
 pub use ring::Entry;

@@ -19,6 +19,7 @@ use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
 use snafu::{OptionExt, ensure_whatever};
 
 use crate::checkpoint::Checkpoint;
@@ -45,16 +46,22 @@ pub struct Proof {
     checkpoint: Note,
 }
 
-/// Facts established by a proof.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+/// Facts established by a proof. `Display` ends with the line of the record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proven {
-    /// Line of the record.
-    pub record: String,
     /// Position of the record in the log, from 0.
-    pub index: u64,
-    /// Verified checkpoint.
-    pub checkpoint: Checkpoint,
+    seq: u64,
+    /// Origin and size of the verified checkpoint.
+    origin: String,
+    size: u64,
+    record: String,
+}
+
+impl fmt::Display for Proven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seq, origin, size, record } = self;
+        write!(f, "record {seq} of {}, which had {size} then\n{record}", origin.escape_debug())
+    }
 }
 
 impl Proof {
@@ -118,14 +125,13 @@ impl Proof {
                 break;
             }
         }
-        let checkpoint = verified?;
+        let Checkpoint { origin, size, root, .. } = verified?;
         let record = record.or(self.record.as_deref()).context(NoRecordSnafu)?;
-        let (size, root) = (checkpoint.size, checkpoint.root);
         ensure_whatever!(
             merkle::verify_inclusion(&leaf_hash(record), self.index, size, &self.hashes, &root),
             "the proof is not one of this record"
         );
-        Ok(Proven { record: String::from_utf8_lossy(record).into_owned(), index: self.index, checkpoint })
+        Ok(Proven { seq: self.index, origin, size, record: String::from_utf8_lossy(record).into_owned() })
     }
 }
 

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::note::VerifierKey;
 use lucid_audit::proof::{Proof, Proven};
 use serde_json::json;
@@ -98,16 +97,12 @@ fn print(
     output: &mut impl Write,
 ) -> io::Result<()> {
     match (checked, format) {
-        (Ok(Proven { checkpoint, index, record, .. }), Format::Json) => {
-            let Checkpoint { origin, size, .. } = checkpoint;
-            let json =
-                json!({"proven": true, "seq": index, "origin": origin, "size": size, "record": record});
+        (Ok(proven), Format::Json) => {
+            let mut json = json!(proven);
+            json["proven"] = true.into();
             writeln!(output, "{json}")
         }
-        (Ok(Proven { checkpoint, index, record, .. }), Format::Text) => {
-            let (origin, size) = (checkpoint.origin.escape_debug(), checkpoint.size);
-            writeln!(output, "proven: record {index} of {origin}, which had {size} then\n{record}")
-        }
+        (Ok(proven), Format::Text) => writeln!(output, "proven: {proven}"),
         (Err(error), Format::Json) => {
             writeln!(output, "{}", json!({"proven": false, "error": error.to_string()}))
         }

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use lucid_audit::Anchor;
-use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::note::{Note, NoteError, VerifierKey};
 use lucid_audit::verify::{Expectations, Report, Since};
 use serde::Serialize;
@@ -74,12 +73,10 @@ fn parse_since(text: &str) -> Result<Since, String> {
             let Anchor { seq, size, .. } = anchor;
             return Err(format!("expected a size above seq, found seq {seq} and size {size}"));
         }
-        return Ok(Since::Anchor(anchor));
+        return Ok(anchor.into());
     }
     let checkpoint = fs::read_to_string(text).map_err(|error| error.to_string())?;
-    // The caller vouches for the file. Its signature may belong to a key that has been replaced since.
-    let text = checkpoint.parse::<Note>().map_or(checkpoint, |note| note.text().to_owned());
-    text.parse::<Checkpoint>().map(Since::Checkpoint).map_err(|error| error.to_string())
+    checkpoint.parse().map_err(|error: NoteError| error.to_string())
 }
 
 #[derive(Serialize)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// SHA-256 hash. Formatted and serialized as 64 lowercase hexadecimal digits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Hash(pub [u8; 32]);
+pub(crate) struct Hash(pub(crate) [u8; 32]);
 
 impl Hash {
     /// All zeros: the `prev` of the first record.

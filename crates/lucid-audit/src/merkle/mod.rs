@@ -11,7 +11,7 @@ mod tests;
 
 use std::convert::Infallible;
 
-pub use hash::Hash;
+pub(crate) use hash::Hash;
 pub(crate) use hash::{empty_root, leaf_hash, node_hash};
 pub(crate) use proof::{consistency_proof, inclusion_proof, verify_consistency, verify_inclusion};
 

@@ -9,7 +9,7 @@ use super::fault::{Fault, FaultClass};
 use super::records::{Break, Known, Records, Tree};
 use super::scan::Found;
 use super::sealed::{Match, Sealed};
-use super::{Expectations, Report, Since};
+use super::{Earlier, Expectations, Report};
 use crate::checkpoint::Checkpoint;
 use crate::layout::{CHECKPOINT, SEGMENTS};
 use crate::merkle::{consistency_proof, verify_consistency};
@@ -252,14 +252,14 @@ impl Records<'_> {
     fn evaluate_known(&mut self, tiles: Option<&Tree>, with: &Sealed<'_>) {
         let (size, sealed) = (self.order.expected, self.checkpoint.map(|checkpoint| checkpoint.size));
         for Known { since, name, root, record } in std::mem::take(&mut self.known) {
-            match since {
-                Since::Checkpoint(earlier) if earlier.size > size => {
+            match &since.0 {
+                Earlier::Checkpoint(earlier) if earlier.size > size => {
                     self.shrunk(
                         earlier.size,
                         format!("{name} signs {} records, {size} are there", earlier.size),
                     );
                 }
-                Since::Checkpoint(earlier) => {
+                Earlier::Checkpoint(earlier) => {
                     if let Some(sealed) = sealed.filter(|sealed| *sealed < earlier.size) {
                         let detail = format!("it signs {sealed} records, {name} signs {}", earlier.size);
                         self.faults.push(Fault::of_file(FaultClass::Shrink, CHECKPOINT, detail));
@@ -287,7 +287,7 @@ impl Records<'_> {
                     };
                     self.faults.push(Fault::of_file(FaultClass::Fork, SEGMENTS, detail));
                 }
-                Since::Anchor(anchor) => match record {
+                Earlier::Anchor(anchor) => match record {
                     Some(found) if found.leaf != anchor.leaf => {
                         let detail = format!(
                             "the record has the hash {}, its anchor says {}",

@@ -35,6 +35,7 @@ mod sealed;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 
 use serde::Serialize;
 use snafu::{ensure_whatever, whatever};
@@ -46,7 +47,7 @@ use crate::anchor::Anchor;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Problem};
 use crate::layout::{CHECKPOINT, MINIMUM, SEGMENTS};
-use crate::note::{Note, VerifierKey};
+use crate::note::{Note, NoteError, VerifierKey};
 use crate::read::{self, FileError, Listing, Segment};
 use crate::tile::Tiles;
 use records::Records;
@@ -76,14 +77,31 @@ pub struct Expectations {
     pub cosigned: Option<Note>,
 }
 
-/// Earlier state of a log, stored where its writer cannot change it.
+/// Earlier state of a log, stored where its writer cannot change it: the anchor of a record, or a checkpoint, which is parsed
+/// with or without its signatures. They are not verified: the key may have been replaced since.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Since {
-    /// An earlier checkpoint.
+pub struct Since(Earlier);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Earlier {
     Checkpoint(Checkpoint),
-    /// The anchor of a record.
     Anchor(Anchor),
+}
+
+impl From<Anchor> for Since {
+    fn from(anchor: Anchor) -> Self {
+        Self(Earlier::Anchor(anchor))
+    }
+}
+
+impl FromStr for Since {
+    type Err = NoteError;
+
+    fn from_str(text: &str) -> Result<Self, NoteError> {
+        let note = text.parse::<Note>();
+        let text = note.as_ref().map_or(text, Note::text);
+        Ok(Self(Earlier::Checkpoint(text.parse()?)))
+    }
 }
 
 /// Result of a verification.
@@ -115,7 +133,7 @@ pub struct Report {
     /// Number of bytes after the last newline: a record being written, or left incomplete by a killed writer. The writer
     /// truncates them when it opens the log.
     torn_bytes: u64,
-    /// Records of [anchors](Since::Anchor) that were pruned and cannot be compared.
+    /// Records of anchors that were pruned and cannot be compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pruned: Vec<u64>,
     /// Root of the tree computed from all records, in base64.
@@ -248,7 +266,7 @@ fn verify_from(directory: &Path, expected: &Expectations, minimum: Option<&[u8]>
     let mut since: Vec<_> =
         expected.since.iter().map(|since| (since.clone(), "the earlier checkpoint".to_owned())).collect();
     let cosigned = seal.seen.as_ref().map(|(checkpoint, _)| checkpoint.size);
-    since.extend(seal.seen.map(|(checkpoint, by)| (Since::Checkpoint(checkpoint), by)));
+    since.extend(seal.seen.map(|(checkpoint, by)| (Since(Earlier::Checkpoint(checkpoint)), by)));
     let mut records = Records::new(&segments, seal.checkpoint.as_ref(), &since, (minimum, pruned));
     scan::scan(&segments, &sealed, |scanned| records.take(scanned))?;
     let mut report = records.report(sealed, expected);

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Since;
 use super::fault::{Fault, FaultClass};
 use super::order::Order;
 use super::scan::{Found, Scanned, Torn};
 use super::sealed::Match;
+use super::{Earlier, Since};
 use crate::checkpoint::Checkpoint;
 use crate::layout::{LONGEST_LINE, SEGMENTS};
 use crate::merkle::Hash;
@@ -285,7 +285,7 @@ impl<'a> Records<'a> {
             }
         }
         for known in &mut self.known {
-            if matches!(known.since, Since::Anchor(anchor) if anchor.seq == found.seq) {
+            if matches!(&known.since.0, Earlier::Anchor(anchor) if anchor.seq == found.seq) {
                 known.record = Some(found);
             }
         }
@@ -299,7 +299,7 @@ impl<'a> Records<'a> {
             self.root_sealed = Some(tree.root());
         }
         for known in &mut self.known {
-            if matches!(known.since, Since::Checkpoint(checkpoint) if checkpoint.size == size) {
+            if matches!(&known.since.0, Earlier::Checkpoint(checkpoint) if checkpoint.size == size) {
                 known.root = Some(tree.root());
             }
         }

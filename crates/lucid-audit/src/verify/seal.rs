@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::fault::{Fault, FaultClass};
-use super::{Expectations, Since};
+use super::{Earlier, Expectations, Since};
 use crate::checkpoint::{self, Checkpoint};
 use crate::layout::{CHECKPOINT, COSIGNED, MINIMUM, TILES, VKEY};
 use crate::minimum::Minimum;
@@ -36,7 +36,7 @@ impl Seal {
             Some(bytes) => note = seal.take_checkpoint(&bytes, expected),
             None => {
                 let tiles = directory.join(TILES).exists();
-                let since = expected.since.iter().any(|it| matches!(it, Since::Checkpoint(_)));
+                let since = expected.since.iter().any(|it| matches!(it, Since(Earlier::Checkpoint(_))));
                 if tiles || vkey.is_some() || !expected.keys.is_empty() || expected.sealed || since {
                     let detail = "there is no checkpoint: the sealed records are unknown";
                     seal.fault(FaultClass::Unsealed, CHECKPOINT, detail);
@@ -121,7 +121,7 @@ impl Seal {
             fault(FaultClass::Origin, format!("it is of the log {found}, not of {origins}"));
         }
         for since in &expected.since {
-            if let Since::Checkpoint(Checkpoint { origin: earlier, .. }) = since
+            if let Since(Earlier::Checkpoint(Checkpoint { origin: earlier, .. })) = since
                 && earlier != found
             {
                 let detail = format!("it is of the log {found}, the earlier one is of {earlier}");

@@ -42,7 +42,8 @@ async fn writer() {
                     decision.message = "x".repeat(usize::try_from(number % 7 * 100).unwrap());
                     let anchor = recorder.record(decision).await.unwrap().unwrap();
                     // One write per line, so that only the last line can be torn.
-                    let line = format!("\nkept {} {} {uid}\n", anchor.seq, anchor.leaf);
+                    let leaf = serde_json::json!(anchor)["leaf"].as_str().unwrap().to_owned();
+                    let line = format!("\nkept {} {leaf} {uid}\n", anchor.seq);
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                 }
             })

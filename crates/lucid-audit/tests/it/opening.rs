@@ -4,12 +4,12 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
+use lucid_audit::Log;
 use lucid_audit::log::{OpenError, Options};
 use lucid_audit::note::{Note, SigningKey};
-use lucid_audit::{Hash, Log};
 use serde_json::{Value, json};
 
-use crate::support::format::{self, leaf_hash, root};
+use crate::support::format::{self, Hash, leaf_hash, root};
 use crate::support::{self, ORIGIN, again, append, key, record};
 
 /// Creates a log of 600 records in three segments.

@@ -21,8 +21,9 @@ fn every_sealed_record_has_a_proof_that_reads_back() {
             let read: Proof = proof.to_string().parse().unwrap();
             assert_eq!(read, proof);
             let proven = read.check(&[key.verifier().clone()], None).unwrap();
-            assert_eq!((proven.record.as_bytes(), proven.index), (&lines[seq as usize][..], seq));
             let line = &lines[seq as usize][..];
+            let expected = format!("record {seq} of {ORIGIN}, which had {count} then\n");
+            assert_eq!(proven.to_string().into_bytes(), [expected.as_bytes(), line].concat());
             assert!(read.check(&[key.verifier().clone()], Some(line)).is_ok());
         }
         let error = Proof::of(log.path(), count).unwrap_err().to_string();

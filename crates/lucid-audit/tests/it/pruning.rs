@@ -5,17 +5,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::log::Options;
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::proof::Proof;
 use lucid_audit::verify::{Expectations, Report, Since, verify};
-use lucid_audit::{Anchor, Hash, Log, Recorder};
+use lucid_audit::{Anchor, Log, Recorder};
 
 use prometheus_client::registry::Registry;
 
 use crate::support::format::{
-    self, CHECKPOINT, KEY, MINIMUM, SEGMENTS, TILES, leaf_hash, root, segment, sign,
+    self, CHECKPOINT, Checkpoint, Hash, KEY, MINIMUM, SEGMENTS, TILES, leaf_hash, root, segment, sign,
 };
 use crate::support::{ORIGIN, again, append, copy, count, key, metric, segments, until};
 
@@ -61,7 +60,7 @@ fn bytes(folder: &Path) -> u64 {
 
 fn checkpoint(directory: &Path) -> Checkpoint {
     let note: Note = fs::read_to_string(directory.join(CHECKPOINT)).unwrap().parse().unwrap();
-    note.text().parse().unwrap()
+    Checkpoint::parse(note.text())
 }
 
 /// Returns a pruned log, its key, and its first record.
@@ -124,7 +123,7 @@ async fn every_fault_of_a_pruned_log_is_found() {
     let other = SigningKey::generate(ORIGIN).unwrap();
     let resign = |log: &Path, signer: &SigningKey, change: &dyn Fn(&mut Checkpoint)| {
         let note: Note = fs::read_to_string(log.join(MINIMUM)).unwrap().parse().unwrap();
-        let mut minimum: Checkpoint = note.text().parse().unwrap();
+        let mut minimum = Checkpoint::parse(note.text());
         change(&mut minimum);
         fs::write(log.join(MINIMUM), sign(&minimum.to_string(), signer).to_string()).unwrap();
     };
@@ -223,7 +222,7 @@ async fn earlier_states_of_a_pruned_log_are_compared_if_possible() {
         expected.since.push(since);
         faults(path, &expected)
     };
-    assert_eq!(check(Since::Checkpoint(now.clone())), Vec::<String>::new());
+    assert_eq!(check(now.since()), Vec::<String>::new());
     // A checkpoint of full tiles can be compared for good.
     let (other, log) = (tempfile::tempdir().unwrap(), options(&key).with_keep_bytes(u64::MAX));
     let log = Log::open(other.path(), log).unwrap();
@@ -235,21 +234,21 @@ async fn earlier_states_of_a_pruned_log_are_compared_if_possible() {
     let at_512 = format::checkpoint(ORIGIN, 512, root(&[Hash(upper[0]), Hash(upper[1])]));
     assert!(first > 600);
     let anchor = |seq: u64, size: u64| {
-        let leaf = leaf_hash(b"");
+        let leaf = leaf_hash(b"").to_string();
         serde_json::from_value::<Anchor>(serde_json::json!({"seq": seq, "leaf": leaf, "size": size})).unwrap()
     };
     let mut known = expected(key.verifier());
-    known.since.push(Since::Anchor(anchor(5, 6)));
+    known.since.push(anchor(5, 6).into());
     let report = verify(path, &known).unwrap();
     assert!(report.is_intact() && report.to_string().contains("\n  record 5 was pruned"), "{report}");
-    assert_eq!(check(Since::Anchor(anchor(first, first + 1)))[0].split(' ').next(), Some("rewritten"));
-    assert_eq!(check(Since::Anchor(anchor(5, now.size + 1)))[0].split(' ').next(), Some("shrink"));
-    assert_eq!(check(Since::Checkpoint(at_512.clone())), Vec::<String>::new());
+    assert_eq!(check(anchor(first, first + 1).into())[0].split(' ').next(), Some("rewritten"));
+    assert_eq!(check(anchor(5, now.size + 1).into())[0].split(' ').next(), Some("shrink"));
+    assert_eq!(check(at_512.since()), Vec::<String>::new());
     let mut forged = at_512;
     forged.root = now.root;
-    assert_eq!(check(Since::Checkpoint(forged)), ["fork segments"]);
+    assert_eq!(check(forged.since()), ["fork segments"]);
     let short = checkpoint(other.path());
-    assert_eq!(check(Since::Checkpoint(short)), ["fork segments"]);
+    assert_eq!(check(short.since()), ["fork segments"]);
 }
 
 #[tokio::test]

@@ -3,13 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::note::{Note, SigningKey};
-use lucid_audit::verify::{Expectations, Report, Since, verify};
+use lucid_audit::verify::{Expectations, Report, verify};
 
 use crate::support::forge::{self, Lines};
 use crate::support::format::{
-    self, CHECKPOINT, COSIGNED, VKEY, leaf_hash, line, record, root, segment, sign,
+    self, CHECKPOINT, COSIGNED, Checkpoint, VKEY, leaf_hash, line, record, root, segment, sign,
 };
 use crate::support::{ORIGIN, count, detail};
 
@@ -52,7 +51,7 @@ impl Log {
     /// Expects an earlier checkpoint.
     fn since(&self, checkpoint: Checkpoint) -> Expectations {
         let mut expected = self.expected();
-        expected.since.push(Since::Checkpoint(checkpoint));
+        expected.since.push(checkpoint.since());
         expected
     }
 
@@ -348,7 +347,7 @@ fn surplus_lines_are_not_unsealed_records() {
 fn records_that_differ_from_their_anchor_are_named() {
     let log = Log::new();
     let mut expected = log.expected();
-    let anchor = |json: &str| Since::Anchor(serde_json::from_str(json).unwrap());
+    let anchor = |json: &str| serde_json::from_str::<lucid_audit::Anchor>(json).unwrap().into();
     expected.since.push(anchor(&format!(r#"{{"seq":342,"leaf":"{}","size":343}}"#, leaf_hash(b"other"))));
     let rewritten = log.at("rewritten: seq 342", 342);
     assert_eq!(log.faults_as(&expected), [rewritten]);
@@ -385,7 +384,7 @@ fn resealing_with_another_key_is_a_key_change() {
     // Trusting the key in the log's own directory hides the change, unless an earlier checkpoint was stored elsewhere.
     let mut expected = Expectations::default();
     assert!(log.verify_as(&expected).is_intact());
-    expected.since.push(Since::Checkpoint(forge::checkpoint(&log.lines, &log.key)));
+    expected.since.push(forge::checkpoint(&log.lines, &log.key).since());
     assert_eq!(log.faults_as(&expected), ["fork: segments"]);
 }
 

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::note::SigningKey;
 
-use super::format::{CHECKPOINT, SEGMENTS, TILES, VKEY, ZERO, leaf_hash, line, root, segment, sign, tiles};
+use super::format::{
+    CHECKPOINT, Checkpoint, SEGMENTS, TILES, VKEY, ZERO, leaf_hash, line, root, segment, sign, tiles,
+};
 
 /// Lines of a log, without newlines.
 pub(crate) type Lines = Vec<Vec<u8>>;

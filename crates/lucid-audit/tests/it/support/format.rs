@@ -1,10 +1,10 @@
 //! Format of a log, with hashes, tiles and signatures by third-party implementations.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use lucid_audit::Hash;
-use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::note::{Note, SigningKey};
+use lucid_audit::verify::Since;
 use signed_note::StandardSigner;
 use tlog_tiles::{Error, HashReader, Tile, node_hash, record_hash, split_stored_hash_index};
 
@@ -28,9 +28,51 @@ pub(crate) fn sign(note: &str, key: &SigningKey) -> Note {
     String::from_utf8(note.to_bytes()).unwrap().parse().unwrap()
 }
 
+/// Hash with the format of a log's lines.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Hash(pub(crate) [u8; 32]);
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Checkpoint {
+    pub(crate) origin: String,
+    pub(crate) size: u64,
+    pub(crate) root: Hash,
+    extensions: String,
+}
+
+impl Checkpoint {
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut lines = text.splitn(4, '\n');
+        let mut next = || lines.next().unwrap();
+        Self {
+            origin: next().to_owned(),
+            size: next().parse().unwrap(),
+            root: Hash(tlog_tiles::Hash::parse_hash(next()).unwrap().0),
+            extensions: next().to_owned(),
+        }
+    }
+
+    pub(crate) fn since(&self) -> Since {
+        self.to_string().parse().unwrap()
+    }
+}
+
+impl fmt::Display for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, size, root, extensions } = self;
+        write!(f, "{origin}\n{size}\n{}\n{extensions}", tlog_tiles::Hash(root.0))
+    }
+}
+
 /// Returns a checkpoint of the log `origin`.
 pub(crate) fn checkpoint(origin: &str, size: u64, root: Hash) -> Checkpoint {
-    format!("{origin}\n{size}\n{}\n", tlog_tiles::Hash(root.0)).parse().unwrap()
+    Checkpoint { origin: origin.to_owned(), size, root, extensions: String::new() }
 }
 
 /// `prev` of the first record.

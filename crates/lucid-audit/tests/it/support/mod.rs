@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lucid_audit::checkpoint::Checkpoint;
 use lucid_audit::log::{LogStatus, Options};
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::verify::{Fault, Report};
@@ -19,7 +18,7 @@ use lucid_audit::{Decision, Log};
 use lucid_testbed::Disk;
 use prometheus_client::registry::Registry;
 
-use format::{CHECKPOINT, SEGMENTS, ZERO, leaf_hash, root, tiles};
+use format::{CHECKPOINT, Checkpoint, SEGMENTS, ZERO, leaf_hash, root, tiles};
 
 pub(crate) const ORIGIN: &str = "lucid.computing/test/lucid-operator-0";
 
@@ -90,7 +89,8 @@ pub(crate) fn lines(directory: &Path) -> Vec<Vec<u8>> {
 
 pub(crate) fn checkpoint(directory: &Path, vkey: &VerifierKey) -> Checkpoint {
     let note: Note = fs::read_to_string(directory.join(CHECKPOINT)).unwrap().parse().unwrap();
-    Checkpoint::verify(&note, vkey).unwrap()
+    note.verify(vkey).unwrap();
+    Checkpoint::parse(note.text())
 }
 
 /// Checks that the log is completely sealed and that checkpoint, tiles and entries match the segments. Returns the lines.
