@@ -1,5 +1,4 @@
-//! Followers for files written by other processes: the segments of a log, and the API server's audit log. Both handle
-//! rotation.
+//! Followers for files written by other processes, which rotate them: the segments of a log, and the API server's audit log.
 //!
 //! Only complete lines are passed on. An incomplete last line is read again by the next poll.
 
@@ -159,36 +158,25 @@ fn stamp(metadata: &fs::Metadata) -> Stamp {
     (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
-/// Follows the API server's audit log: the file of `--audit-log-path` and the files it was rotated to, oldest first
-/// (`audit.log` becomes `audit-2026-01-31T23-59-59.000.log`). Compressed files are skipped.
+/// Follows the API server's audit log.
 #[derive(Debug)]
-pub struct EventFollower {
-    path: PathBuf,
+pub(crate) struct EventFollower {
+    pub(crate) path: PathBuf,
     open: Option<(File, u64)>,
     /// Names of the rotated files already read.
     read: BTreeSet<PathBuf>,
-    compressed: Vec<PathBuf>,
+    /// Rotated files that were skipped because they are compressed.
+    pub(crate) compressed: Vec<PathBuf>,
 }
 
 impl EventFollower {
     /// Creates a follower that starts at the first line of the oldest rotated file.
-    #[must_use]
-    pub fn new(path: impl Into<PathBuf>) -> Self {
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), open: None, read: BTreeSet::new(), compressed: Vec::new() }
     }
 
-    /// Returns the rotated files that were skipped because they are compressed.
-    #[must_use]
-    pub fn compressed(&self) -> &[PathBuf] {
-        &self.compressed
-    }
-
-    /// Passes the lines written since the last poll to `each`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a file cannot be read. A file that does not exist yet has no lines.
-    pub fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<(), Error> {
+    /// Passes the lines written since the last poll to `each`. A file that does not exist yet has no lines.
+    pub(crate) fn poll(&mut self, mut each: impl FnMut(&[u8])) -> Result<(), Error> {
         let path = self.path.clone();
         let of = reading(&path);
         // Lines appended before a rotation.
@@ -322,7 +310,7 @@ mod tests {
         fs::rename(&path, rotated(6)).unwrap();
         append(&path, "m\n");
         assert_eq!(poll(&mut follower), ["m"]);
-        assert_eq!(follower.compressed().len(), 1);
+        assert_eq!(follower.compressed.len(), 1);
     }
 
     #[test]

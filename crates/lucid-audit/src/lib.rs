@@ -49,7 +49,7 @@
 //!
 //! [`verify::verify`] compares every record with the rest of the log's directory and reports each fault. A [`proof::Proof`]
 //! shows that one record is in the log, without the other records. A [`correlate::Correlator`] compares logs with the API
-//! server's audit log, which contains the anchors; [`follow`] reads both as they grow. With [`witness`], independent
+//! server's audit log, which contains the anchors. A [`follow::LogFollower`] reads a log as it grows. With [`witness`], independent
 //! witnesses cosign the checkpoints of a log.
 //!
 //! # Formats

@@ -1,14 +1,12 @@
 //! `lucid audit correlate`.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use lucid_audit::correlate::{Correlator, Drift, DriftClass, Tally};
-use lucid_audit::follow::EventFollower;
+use lucid_audit::correlate::{Correlator, Drift};
 use lucid_audit::note::VerifierKey;
 use serde_json::json;
 
@@ -85,91 +83,56 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
         }
     }
     let mut shutdown = std::pin::pin!(shutdown_signal()?);
-    let mut compared = Compared::new(args);
-    let mut drifts = BTreeMap::new();
+    let mut correlator = Correlator::new(SignedDuration::from_secs(args.grace_seconds.into()));
+    args.log.iter().for_each(|path| correlator.add_log(path, args.key.clone()));
+    let path = &args.apiserver_audit;
+    let is_file = path.as_os_str() != "-";
+    if is_file {
+        correlator.add_events(path);
+    }
     let mut again = Instant::now();
     let mut ended = !args.follow;
     loop {
-        compared.read(args)?;
+        if !is_file {
+            for line in io::stdin().lock().split(b'\n') {
+                correlator.event(&line.failed_to("read standard input")?);
+            }
+        }
+        correlator.read()?;
         if args.follow && (ended || again.elapsed() >= AGAIN) {
-            compared.correlator.read_again()?;
+            correlator.read_again()?;
             again = Instant::now();
         }
-        let found = if args.follow {
-            compared.correlator.settle(Timestamp::now())
-        } else {
-            compared.correlator.finish(Timestamp::now())
-        };
-        for drift in &found {
-            *drifts.entry(drift.class).or_insert(0) += 1;
-        }
-        let tally = compared.correlator.tally();
+        let now = Timestamp::now();
+        let found = if args.follow { correlator.settle(now) } else { correlator.finish(now) };
         print(args, &found, output).failed_to_print()?;
         if let Some(path) = &args.metrics_file {
-            metrics::write(path, &drifts, tally).failed_to(format_args!("write {}", path.display()))?;
+            metrics::write(path, &correlator).failed_to(format_args!("write {}", path.display()))?;
         }
         if let Some(alerts) = alerts.as_ref().filter(|_| !found.is_empty()) {
             alerts.post(&found).await;
         }
         if ended {
-            if !args.follow && drifts.is_empty() && tally.anchors == 0 {
+            let count: u64 = correlator.drifts().map(|(_, count)| count).sum();
+            let tally = json!(correlator.tally());
+            if !args.follow && count == 0 && tally["anchors"] == 0 {
                 return Err(format!(
                     "nothing could be compared: none of the {} events in {} has an anchor; is it the API server's audit \
                      log, of the time and the cluster of the log, and does its policy keep events of pods at level \
                      Metadata or above?",
-                    tally.events,
-                    args.apiserver_audit.display()
+                    tally["events"],
+                    path.display()
                 )
                 .into());
             }
-            summary(args, &found, &drifts, tally, &compared, output).failed_to_print()?;
-            return Ok(drifts.is_empty());
+            summary(args, &found, count, &correlator, output).failed_to_print()?;
+            return Ok(count == 0);
         }
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
             // One more pass includes everything written until the signal.
             () = &mut shutdown => ended = true,
         }
-    }
-}
-
-struct Compared {
-    correlator: Correlator,
-    /// File of the events; `None` for standard input.
-    events: Option<EventFollower>,
-}
-
-impl Compared {
-    fn new(args: &CorrelateArgs) -> Self {
-        let mut correlator = Correlator::new(SignedDuration::from_secs(args.grace_seconds.into()));
-        args.log.iter().for_each(|path| correlator.add_log(path, args.key.clone()));
-        let path = &args.apiserver_audit;
-        let events = (path.as_os_str() != "-").then(|| EventFollower::new(path));
-        Self { correlator, events }
-    }
-
-    /// Reads new data, events first, so that the record of each event is present when the logs are read.
-    fn read(&mut self, args: &CorrelateArgs) -> Result<()> {
-        let correlator = &mut self.correlator;
-        match &mut self.events {
-            Some(file) => {
-                let path = &args.apiserver_audit;
-                if !path.exists() && correlator.tally().events == 0 {
-                    File::open(path).failed_to(format_args!("read {}", path.display()))?;
-                }
-                file.poll(|line| correlator.event(line))?;
-            }
-            None => {
-                for line in io::stdin().lock().split(b'\n') {
-                    correlator.event(&line.failed_to("read standard input")?);
-                }
-            }
-        }
-        Ok(correlator.read()?)
-    }
-
-    fn compressed(&self) -> u64 {
-        self.events.as_ref().map_or(0, |file| file.compressed().len() as u64)
     }
 }
 
@@ -190,28 +153,23 @@ fn print(args: &CorrelateArgs, found: &[Drift], output: &mut impl Write) -> io::
 fn summary(
     args: &CorrelateArgs,
     found: &[Drift],
-    drifts: &BTreeMap<DriftClass, u64>,
-    tally: Tally,
-    compared: &Compared,
+    count: u64,
+    correlator: &Correlator,
     output: &mut impl Write,
 ) -> io::Result<()> {
+    let tally = correlator.tally();
     match args.output {
         Format::Json if args.follow => return Ok(()),
         Format::Json => {
-            let drift = !drifts.is_empty();
+            let drift = count > 0;
             return writeln!(output, "{}", json!({"drift": drift, "drifts": found, "tally": tally}));
         }
         Format::Text => {}
     }
-    let count: u64 = drifts.values().sum();
     let verdict = match count {
         0 => "no drift".to_owned(),
         1 => "1 drift".to_owned(),
         count => format!("{count} drifts"),
     };
-    writeln!(output, "{verdict}: {tally}")?;
-    match compared.compressed() {
-        0 => Ok(()),
-        count => writeln!(output, "  rotated files skipped because they are compressed: {count}"),
-    }
+    writeln!(output, "{verdict}: {tally}")
 }

@@ -1,47 +1,42 @@
 //! Results of a correlation, for node exporter's textfile collector.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use jiff::Timestamp;
-use lucid_audit::correlate::{DriftClass, Tally};
+use lucid_audit::correlate::Correlator;
+use serde_json::json;
 
-pub(super) fn write(path: &Path, drifts: &BTreeMap<DriftClass, u64>, tally: Tally) -> io::Result<()> {
-    let text = text(drifts, tally);
+/// Writes the file atomically.
+pub(super) fn write(path: &Path, correlator: &Correlator) -> io::Result<()> {
+    let text = text(correlator);
     // The collector reads only *.prom.
     let temporary = path.with_extension("prom.tmp");
     fs::write(&temporary, text)?;
     fs::rename(&temporary, path)
 }
 
-fn text(drifts: &BTreeMap<DriftClass, u64>, tally: Tally) -> String {
+fn text(correlator: &Correlator) -> String {
     const DRIFT: &str = "Differences between the log of decisions and the API server's audit log.";
     let mut text =
         format!("# HELP lucid_audit_drift_total {DRIFT}\n# TYPE lucid_audit_drift_total counter\n");
-    for class in DriftClass::ALL {
-        let count = drifts.get(&class).copied().unwrap_or(0);
+    for (class, count) in correlator.drifts() {
         let _ = writeln!(text, "lucid_audit_drift_total{{class=\"{class}\"}} {count}");
     }
-    let Tally { events, anchors, records, matched, unreadable, pending, .. } = tally;
-    let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
-    for (name, kind, help, value) in [
-        ("events_total", "counter", "Events of the API server that were read.", events),
-        (
-            "unreadable_total",
-            "counter",
-            "Lines of the API server's audit log that are not events.",
-            unreadable,
-        ),
-        ("anchors_total", "counter", "Anchors in these events.", anchors),
-        ("records_total", "counter", "Records of the logs that were read.", records),
-        ("matched_total", "counter", "Records with a matching anchor.", matched),
-        ("pending", "gauge", "Records not matched yet.", pending),
-        ("timestamp_seconds", "gauge", "Time of the last comparison, in Unix time.", now),
+    let mut values = json!(correlator.tally());
+    values["timestamp"] = Timestamp::now().as_second().into();
+    for (key, suffix, kind, help) in [
+        ("events", "_total", "counter", "Events of the API server that were read."),
+        ("unreadable", "_total", "counter", "Lines of the API server's audit log that are not events."),
+        ("anchors", "_total", "counter", "Anchors in these events."),
+        ("records", "_total", "counter", "Records of the logs that were read."),
+        ("matched", "_total", "counter", "Records with a matching anchor."),
+        ("pending", "", "gauge", "Records not matched yet."),
+        ("timestamp", "_seconds", "gauge", "Time of the last comparison, in Unix time."),
     ] {
-        let name = format!("lucid_audit_correlate_{name}");
+        let (name, value) = (format!("lucid_audit_correlate_{key}{suffix}"), &values[key]);
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
     }
     text
@@ -62,7 +57,7 @@ mod tests {
         let mut registry = Registry::with_prefix("lucid");
         let _ = lucid_audit::Recorder::new(0).with_metrics(&mut registry);
         lucid_admission::ValidationMetrics::new(&mut registry);
-        let mut shown = text(&BTreeMap::new(), Tally::default());
+        let mut shown = text(&Correlator::new(jiff::SignedDuration::ZERO));
         encode(&mut shown, &registry).unwrap();
         let mut groups = rules["spec"]["groups"].as_sequence().unwrap().iter();
         let group = groups.find(|group| group["name"] == "lucid-decisions").unwrap();

@@ -5,8 +5,7 @@ use serde::Serialize;
 /// Kind of difference between a log and the API server's audit log. Serialized and formatted in kebab-case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum DriftClass {
+pub(super) enum DriftClass {
     /// Sequence numbers are missing from the log.
     Gap,
     /// A record appears twice in the log, or two requests have the same anchor.
@@ -29,7 +28,7 @@ pub enum DriftClass {
 
 impl DriftClass {
     /// All classes, for initializing a counter per class.
-    pub const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Gap,
         Self::Duplicate,
         Self::Fork,
@@ -51,10 +50,9 @@ impl fmt::Display for DriftClass {
 /// One difference between a log and the API server's audit log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub struct Drift {
     /// Kind of difference.
-    pub class: DriftClass,
+    pub(super) class: DriftClass,
     /// Name of the log; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) log: String,

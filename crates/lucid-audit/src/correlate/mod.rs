@@ -25,28 +25,28 @@ use std::hash::{BuildHasher, RandomState};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-pub use drift::{Drift, DriftClass};
+pub use drift::Drift;
+use drift::DriftClass;
 use event::{Event, EventAnchor, Request};
 use log::{LogState, Record};
 use records::Window;
 
-use crate::follow::LogFollower;
+use crate::follow::{EventFollower, LogFollower};
 
 /// Counters of a correlation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub struct Tally {
     /// Events of the API server.
-    pub events: u64,
+    events: u64,
     /// Lines of the API server's audit log that are not events.
-    pub unreadable: u64,
+    unreadable: u64,
     /// Anchors in events.
-    pub anchors: u64,
+    anchors: u64,
     /// Records of the logs.
-    pub records: u64,
+    records: u64,
     /// Records whose anchor is in an event.
-    pub matched: u64,
+    matched: u64,
     /// Records of known requests without an anchor of their own: repeated calls within a request, and responses that
     /// arrived too late.
     explained: u64,
@@ -61,7 +61,9 @@ pub struct Tally {
     /// Records of requests unknown to the API server, each reported as a drift of class `orphan`.
     orphans: u64,
     /// Records not yet accounted for.
-    pub pending: u64,
+    pending: u64,
+    /// Rotated files of the API server's audit log that were skipped because they are compressed.
+    compressed: u64,
 }
 
 /// Formats the main counters, and the others in lines of their own unless they are 0.
@@ -83,6 +85,7 @@ impl fmt::Display for Tally {
             (self.own, "records that logs wrote about themselves"),
             (self.pending, "records waiting for their events"),
             (self.unreadable, "lines of the API server's log that are not events"),
+            (self.compressed, "rotated files skipped because they are compressed"),
         ] {
             if count > 0 {
                 write!(f, "\n  {what}: {count}")?;
@@ -109,6 +112,7 @@ pub struct Correlator {
     logs: Vec<LogState>,
     /// Followers of `logs`, in the same order.
     followers: Vec<LogFollower>,
+    events: Option<EventFollower>,
     waiting: BTreeMap<u64, Vec<Waiting>>,
     windows: HashMap<Request, Vec<Window>>,
     /// Object names from records of requests whose events have no name, by the hash of the request.
@@ -123,6 +127,8 @@ pub struct Correlator {
     drifts: Vec<Drift>,
     reported: HashSet<(DriftClass, String, Option<u64>, String)>,
     tally: Tally,
+    /// Number of reported drifts.
+    counts: BTreeMap<DriftClass, u64>,
     hasher: RandomState,
 }
 
@@ -137,6 +143,11 @@ impl Correlator {
     #[must_use]
     pub const fn tally(&self) -> Tally {
         self.tally
+    }
+
+    /// Returns the number of drifts that were reported, for each class.
+    pub fn drifts(&self) -> impl Iterator<Item = (impl fmt::Display, u64)> {
+        DriftClass::ALL.into_iter().map(|class| (class, self.counts.get(&class).copied().unwrap_or_default()))
     }
 
     /// Processes the next line of a log, without its newline.
@@ -274,7 +285,11 @@ impl Correlator {
             let by = if it.log.is_empty() || it.seq.is_none() { it.audit_id.clone() } else { String::new() };
             reported.insert((it.class, it.log.clone(), it.seq, by))
         });
-        joined(drifts)
+        let drifts = joined(drifts);
+        for drift in &drifts {
+            *self.counts.entry(drift.class).or_default() += 1;
+        }
+        drifts
     }
 
     /// Reports anchors without a record.

@@ -10,7 +10,7 @@ use super::Correlator;
 use super::drift::DriftClass;
 use super::log::LogState;
 use crate::error::Error;
-use crate::follow::LogFollower;
+use crate::follow::{EventFollower, LogFollower};
 use crate::note::VerifierKey;
 use crate::read::reading;
 
@@ -22,13 +22,32 @@ impl Correlator {
         self.followers.push(follower);
     }
 
-    /// Reads what was added to the logs. Read the API server's audit log first, so that the record of each event is there.
+    /// Adds the API server's audit log: the file of `--audit-log-path` and the files it was rotated to, oldest first
+    /// (`audit.log` becomes `audit-2026-01-31T23-59-59.000.log`). Compressed files are skipped.
+    pub fn add_events(&mut self, path: impl Into<PathBuf>) {
+        self.events = Some(EventFollower::new(path));
+    }
+
+    /// Reads what was added to the API server's audit log, and then to the logs, so that the record of each event is there.
     ///
     /// # Errors
     ///
     /// Returns an error if a log does not exist or cannot be read.
     pub fn read(&mut self) -> Result<(), Error> {
+        if let Some(mut events) = self.events.take() {
+            let read = self.read_events(&mut events);
+            self.tally.compressed = events.compressed.len() as u64;
+            self.events = Some(events);
+            read?;
+        }
         self.each_log(Self::read_log)
+    }
+
+    fn read_events(&mut self, events: &mut EventFollower) -> Result<(), Error> {
+        if self.tally.events == 0 {
+            fs::metadata(&events.path).context(reading(&events.path))?;
+        }
+        events.poll(|line| self.event(line))
     }
 
     /// Reads the segments that were modified since the last time again. [`Self::read`] alone does not detect modifications.

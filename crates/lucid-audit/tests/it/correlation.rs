@@ -245,7 +245,7 @@ async fn replicas_are_distinguished() {
     }
     correlator.read().unwrap();
     assert_eq!(brief(&correlator.finish(Timestamp::now())), Vec::<String>::new());
-    assert_eq!(correlator.tally().matched, 60);
+    assert_eq!(Counts::of(&correlator).matched, 60);
 }
 
 #[tokio::test]
@@ -266,7 +266,7 @@ async fn the_order_of_arrival_does_not_matter() {
         }
     }
     assert!(correlator.settle(time(1000)).is_empty());
-    assert_eq!((correlator.tally().matched, correlator.tally().pending), (40, 0));
+    assert_eq!((Counts::of(&correlator).matched, Counts::of(&correlator).pending), (40, 0));
     // An anchor whose record never arrives.
     let mut lost = event(50);
     let mut anchor = pair.anchors[39];

@@ -111,7 +111,7 @@ async fn forged_records_do_not_stop_following_a_log() {
         found.sort();
         assert_eq!(found, ["orphan 21", "orphan 22"], "{what}");
         assert_each_record_is_accounted_for(Counts::of(&correlator));
-        assert_eq!(correlator.tally().pending, 0, "{what}");
+        assert_eq!(Counts::of(&correlator).pending, 0, "{what}");
     }
 }
 

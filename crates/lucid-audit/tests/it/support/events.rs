@@ -47,11 +47,12 @@ pub(crate) fn annotate(event: &mut Value, webhook: &str, anchor: &Anchor) {
 
 pub(crate) fn brief(drifts: &[Drift]) -> Vec<String> {
     let brief = drifts.iter().map(|drift| {
-        let (json, class) = (json!(drift), drift.class);
+        let json = json!(drift);
+        let class = json["class"].as_str().unwrap();
         match (json["seq"].as_u64(), json["last"].as_u64()) {
             (Some(seq), Some(last)) => format!("{class} {seq} to {last}"),
             (Some(seq), None) => format!("{class} {seq}"),
-            _ => class.to_string(),
+            _ => class.to_owned(),
         }
     });
     brief.collect()
