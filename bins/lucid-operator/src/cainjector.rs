@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use kube::{Client, Config};
-use lucid_certs::injector::Injector;
+use lucid_certs::injector::CaInjector;
 use lucid_shared::serving::rbac::{MissingPermissions, Need, Permission, watch};
 use lucid_shared::{Error, parse_namespace, parse_object_name};
 use lucid_webhook::{AdminServer, Readiness};
@@ -134,11 +134,13 @@ pub(crate) async fn cainjector(args: CainjectorArgs) -> Result<(), Error> {
     let injecting = readiness.condition("all objects listed and no conflicting injector");
     let mut registry = Registry::with_prefix("lucid");
     tokio::spawn(watch(client.clone(), args.needs(), MissingPermissions::new(&mut registry)));
-    let mut injector = Injector::new(client)
+    let mut injector = CaInjector::new(client)
         .with_api_server_ca(&config)
         .with_metrics(&mut registry)
-        .with_cert_manager_namespaces(args.cert_manager_namespaces)
-        .beside_cert_manager(args.beside_cert_manager);
+        .with_cert_manager_namespaces(match args.beside_cert_manager {
+            true => Vec::new(),
+            false => args.cert_manager_namespaces,
+        });
     let namespaces = args.secret_namespaces.unwrap_or_else(|| vec![args.namespace.clone()]);
     if !namespaces.iter().any(|it| it == ALL_NAMESPACES) {
         injector = injector.with_secret_namespaces(namespaces);

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use lucid_certs::source::SourceError;
-use lucid_certs::{CaStatus, CaSummary, RotationRequest};
+use lucid_certs::{CaStatus, RotationRequest};
 
 use crate::connection::ClusterArgs;
 use crate::error::{Result, ResultExt};
@@ -63,7 +63,7 @@ pub(crate) async fn certs(args: &CertsArgs, out: &mut impl Write) -> Result<()> 
         Command::Status { output } => {
             let status = status().await?;
             match output {
-                Output::Text => print(out, &status),
+                Output::Text => write!(out, "{status}"),
                 Output::Json => serde_json::to_writer_pretty(&mut *out, &status)
                     .map_err(io::Error::from)
                     .and_then(|()| writeln!(out)),
@@ -99,7 +99,7 @@ where
     const TIMEOUT: Duration = Duration::from_mins(2);
     /// Timeout of the second step, which waits for the operator's trust-settle period.
     const TRUST_TIMEOUT: Duration = Duration::from_mins(15);
-    let old = before.signer.sha256;
+    let old = before.signer();
     let mut since = Instant::now();
     loop {
         tokio::time::sleep(Duration::from_millis(250)).await;
@@ -107,14 +107,14 @@ where
         if status != before {
             since = Instant::now();
         }
-        if status.signer.sha256 != old {
+        if status.signer() != old {
             return end(out, &status).failed_to_print();
         }
-        if let Some(next) = status.next.as_ref().filter(|_| before.next.is_none()) {
-            writeln!(out, "{} signs once every target has trusted it for --trust-settle", next.sha256)
+        if let Some(next) = status.next().filter(|_| before.next().is_none()) {
+            writeln!(out, "{} signs once every target has trusted it for --trust-settle", next)
                 .failed_to_print()?;
         }
-        match &status.next {
+        match status.next() {
             None if since.elapsed() > TIMEOUT => {
                 return Err(format!(
                     "timed out after {TIMEOUT:?}: no replica handled the request. Check that lucid-operator runs with \
@@ -136,27 +136,6 @@ where
 }
 
 fn end(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {
-    writeln!(out, "{} signs now", status.signer.sha256)?;
-    status.previous.iter().try_for_each(|previous| match &previous.retire_at {
-        Some(at) => writeln!(out, "{} is trusted until {at}", previous.sha256),
-        None => Ok(()),
-    })
-}
-
-fn print(out: &mut impl Write, status: &CaStatus) -> io::Result<()> {
-    let mut line = |role: &str, ca: &CaSummary| {
-        writeln!(out, "{role:<9}{}  valid from {} to {}", ca.sha256, ca.not_before, ca.not_after)?;
-        match &ca.retire_at {
-            Some(at) => writeln!(out, "{:9}trusted until {at}", ""),
-            None => Ok(()),
-        }
-    };
-    line("signer", &status.signer)?;
-    status.next.iter().try_for_each(|next| line("next", next))?;
-    status.previous.iter().try_for_each(|previous| line("previous", previous))?;
-    status.retired.iter().try_for_each(|retired| writeln!(out, "{:<9}{retired}  not trusted", "revoked"))?;
-    if status.rotation_requested {
-        writeln!(out, "a new authority is requested")?;
-    }
-    status.damage.iter().try_for_each(|damage| writeln!(out, "the Secret is damaged: {damage}"))
+    writeln!(out, "{} signs now", status.signer())?;
+    status.previous().try_for_each(|(previous, at)| writeln!(out, "{previous} is trusted until {at}"))
 }

@@ -9,7 +9,7 @@
 //! let read: Proof = std::fs::read_to_string("record.tlog-proof")?.parse()?;
 //! let key = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k".parse()?;
 //! let proven = read.check(&[key], None)?;
-//! println!("{}", proven.record);
+//! println!("{proven}");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -7,7 +7,7 @@ use prometheus_client::{
 
 use super::object::Kind;
 
-/// See [`Injector::with_metrics`](super::Injector::with_metrics).
+/// See [`CaInjector::with_metrics`](super::CaInjector::with_metrics).
 #[derive(Debug, Clone, Default)]
 pub(super) struct InjectorMetrics {
     writes: Family<Vec<(&'static str, String)>, Counter>,

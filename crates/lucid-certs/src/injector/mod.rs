@@ -1,7 +1,7 @@
 //! Injects CA bundles into annotated objects, in clusters without cert-manager.
 //!
 //! Many operators ship webhook configurations without a `caBundle`, annotated for cert-manager's cainjector
-//! or OpenShift's service CA. An [`Injector`] implements these annotations in clusters where neither runs. It
+//! or OpenShift's service CA. An [`CaInjector`] implements these annotations in clusters where neither runs. It
 //! is intended for third-party objects: servers that use this crate [publish their own
 //! bundles](crate::target).
 //!
@@ -11,8 +11,8 @@
 //! | --- | --- |
 //! | `cert-manager.io/inject-ca-from-secret: NAMESPACE/NAME` | key `ca.crt` of the Secret, which must have the annotation `cert-manager.io/allow-direct-injection: "true"` |
 //! | `cert-manager.io/inject-ca-from: NAMESPACE/NAME` | key `ca.crt` of the Certificate's Secret |
-//! | `cert-manager.io/inject-apiserver-ca: "true"` | the CA of the API server, [if configured](Injector::with_api_server_ca) |
-//! | `service.beta.openshift.io/inject-cabundle: "true"` | a [configured Secret](Injector::with_openshift_ca) |
+//! | `cert-manager.io/inject-apiserver-ca: "true"` | the CA of the API server, [if configured](CaInjector::with_api_server_ca) |
+//! | `service.beta.openshift.io/inject-cabundle: "true"` | a [configured Secret](CaInjector::with_openshift_ca) |
 //!
 //! They are evaluated in this order, and the first one that applies is used. A malformed `NAMESPACE/NAME` is an
 //! error and does not fall through to the next one.
@@ -49,7 +49,7 @@
 //! An injector does not start while cert-manager's cainjector runs. If one appears later, the
 //! injector stops writing within half a minute, until it is gone. The same applies to OpenShift's service CA,
 //! if OpenShift's annotation is enabled. Conflicting injectors are detected in [their own
-//! namespaces](Injector::with_cert_manager_namespaces) only, so that users of other namespaces cannot stop
+//! namespaces](CaInjector::with_cert_manager_namespaces) only, so that users of other namespaces cannot stop
 //! the injection by a similar Lease or Deployment.
 //!
 //! Several injectors may run at the same time without a leader: they compute the same bytes from the same
@@ -97,11 +97,11 @@ const FIELD_MANAGER: &str = "lucid-cainjector";
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// use lucid_certs::injector::Injector;
+/// use lucid_certs::injector::CaInjector;
 /// use tokio::signal::unix::{SignalKind, signal};
 ///
 /// let config = kube::Config::infer().await?;
-/// let injector = Injector::new(kube::Client::try_from(config.clone())?)
+/// let injector = CaInjector::new(kube::Client::try_from(config.clone())?)
 ///     .with_api_server_ca(&config)
 ///     .with_openshift_ca("my-system", "my-ca", "ca.crt");
 /// let mut terminate = signal(SignalKind::terminate())?;
@@ -109,26 +109,24 @@ const FIELD_MANAGER: &str = "lucid-cainjector";
 /// # Ok(())
 /// # }
 /// ```
-pub struct Injector {
+pub struct CaInjector {
     client: Client,
     authorities: Authorities,
     /// Namespaces in which cert-manager is detected.
     cert_manager: BTreeSet<String>,
-    beside_cert_manager: bool,
     metrics: InjectorMetrics,
     ready: channel::Sender<bool>,
 }
 
-impl fmt::Debug for Injector {
+impl fmt::Debug for CaInjector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Injector")
+        f.debug_struct("CaInjector")
             .field("cert_manager_namespaces", &self.cert_manager)
-            .field("beside_cert_manager", &self.beside_cert_manager)
             .finish_non_exhaustive()
     }
 }
 
-impl Injector {
+impl CaInjector {
     /// Creates an injector that uses Secrets of all namespaces, without a CA of the API server and without
     /// OpenShift's annotations. Does nothing until [`run`](Self::run).
     #[must_use]
@@ -139,7 +137,6 @@ impl Injector {
             client,
             authorities,
             cert_manager: conflict::CERT_MANAGER.map(str::to_owned).into(),
-            beside_cert_manager: false,
             metrics: InjectorMetrics::default(),
             ready: channel::Sender::new(false),
         }
@@ -170,21 +167,15 @@ impl Injector {
     }
 
     /// Sets the namespaces in which cert-manager's cainjector is detected by its leader Lease and Deployment
-    /// (default `kube-system` and `cert-manager`). Users who may write there can stop the injection.
+    /// (default `kube-system` and `cert-manager`). Users who may write there can stop the injection. With none, the injector
+    /// runs beside cert-manager's: both write the same fields, and their bundles are equal as long as they find the same
+    /// Secrets.
     #[must_use]
     pub fn with_cert_manager_namespaces(
         mut self,
         namespaces: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
         self.cert_manager = namespaces.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Allows the injector to run beside cert-manager's cainjector. Both write the same fields, and their
-    /// bundles are equal as long as they find the same Secrets.
-    #[must_use]
-    pub fn beside_cert_manager(mut self, allowed: bool) -> Self {
-        self.beside_cert_manager = allowed;
         self
     }
 

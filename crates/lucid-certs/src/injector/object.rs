@@ -5,7 +5,7 @@ use std::fmt;
 use kube::{Client, api::ApiResource};
 
 use super::FIELD_MANAGER;
-use crate::target::{BundleFields, ObjectTarget, Webhooks};
+use crate::target::{BundleFields, ObjectTarget};
 
 /// Key used by OpenShift's service CA.
 const CONFIG_MAP_KEY: &str = "service-ca.crt";
@@ -41,8 +41,8 @@ impl Kind {
 
     fn fields(self) -> BundleFields {
         match self {
-            Self::MutatingWebhookConfiguration => BundleFields::Mutating(Webhooks::All),
-            Self::ValidatingWebhookConfiguration => BundleFields::Validating(Webhooks::All),
+            Self::MutatingWebhookConfiguration => BundleFields::Mutating,
+            Self::ValidatingWebhookConfiguration => BundleFields::Validating,
             Self::CustomResourceDefinition => BundleFields::Conversion,
             Self::ApiService => BundleFields::ApiService,
             Self::ConfigMap => BundleFields::Data(CONFIG_MAP_KEY.to_owned()),

@@ -31,7 +31,7 @@ use tokio::{
 use tracing::{debug, error, info, warn};
 
 use super::{
-    Injector, InjectorMetrics,
+    CaInjector, InjectorMetrics,
     annotation::CaReference,
     authority::Authorities,
     conflict::{self, ConflictDetector},
@@ -58,10 +58,9 @@ const RESYNC: Duration = Duration::from_secs(600);
 const TICK: Duration = Duration::from_secs(15);
 
 /// Waits until no conflicting injector runs, then injects forever.
-pub(super) async fn run(injector: Injector) -> Result<(), Error> {
-    let Injector { client, authorities, cert_manager, beside_cert_manager, metrics, ready } = injector;
+pub(super) async fn run(injector: CaInjector) -> Result<(), Error> {
+    let CaInjector { client, authorities, cert_manager, metrics, ready } = injector;
     let openshift = authorities.openshift.is_some();
-    let cert_manager = if beside_cert_manager { BTreeSet::new() } else { cert_manager };
     let mut detector = ConflictDetector::new(client.clone(), cert_manager, openshift);
     detector.wait_for_none().await?;
 

@@ -16,7 +16,7 @@ use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, core::PartialObjectMeta, runtime::events::Reporter};
 
-pub use self::request::{CaStatus, CaSummary, RotationRequest};
+pub use self::request::{CaStatus, RotationRequest};
 use self::{
     contents::{Contents, is_ours, salvage},
     leaf::Leaves,

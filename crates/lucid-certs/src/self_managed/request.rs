@@ -1,6 +1,6 @@
 //! Status of the CA and rotation requests, for administrators.
 
-use std::time::SystemTime;
+use std::{fmt, time::SystemTime};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
@@ -21,38 +21,53 @@ use crate::{
 /// Summary of a CA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct CaSummary {
+struct CaSummary {
     /// SHA-256 fingerprint of the certificate.
-    pub sha256: Fingerprint,
+    sha256: Fingerprint,
     /// Start of the validity period (RFC 3339).
-    pub not_before: String,
+    not_before: String,
     /// End of the validity period (RFC 3339).
-    pub not_after: String,
+    not_after: String,
     /// Time at which trust in a previous CA ends (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub retire_at: Option<String>,
+    retire_at: Option<String>,
 }
 
-/// State of the CAs in a Secret.
+/// State of the CAs in a Secret, as a text of several lines or as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
 pub struct CaStatus {
     /// Signing CA.
-    pub signer: CaSummary,
+    signer: CaSummary,
     /// Next signing CA, during a rotation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next: Option<CaSummary>,
+    next: Option<CaSummary>,
     /// Previous signing CAs that are still trusted, newest first.
-    pub previous: Vec<CaSummary>,
+    previous: Vec<CaSummary>,
     /// Previous signing CAs that must not be trusted.
-    pub retired: Vec<Fingerprint>,
+    retired: Vec<Fingerprint>,
     /// `true` if a rotation is requested.
-    pub rotation_requested: bool,
+    rotation_requested: bool,
     /// Damage to the Secret that does not prevent its use.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub damage: Option<String>,
+    damage: Option<String>,
+}
+
+impl fmt::Display for CaStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = |role: &str, ca: &CaSummary| {
+            writeln!(f, "{role:<9}{}  valid from {} to {}", ca.sha256, ca.not_before, ca.not_after)?;
+            ca.retire_at.iter().try_for_each(|at| writeln!(f, "{:9}trusted until {at}", ""))
+        };
+        line("signer", &self.signer)?;
+        self.next.iter().try_for_each(|next| line("next", next))?;
+        self.previous.iter().try_for_each(|previous| line("previous", previous))?;
+        self.retired.iter().try_for_each(|retired| writeln!(f, "{:<9}{retired}  not trusted", "revoked"))?;
+        if self.rotation_requested {
+            writeln!(f, "a new authority is requested")?;
+        }
+        self.damage.iter().try_for_each(|damage| writeln!(f, "the Secret is damaged: {damage}"))
+    }
 }
 
 /// Urgency of a rotation.
@@ -110,6 +125,23 @@ impl CaStatus {
     pub async fn read(client: Client, namespace: &str, secret: &str) -> Result<Self, SourceError> {
         let (_, found) = read(&Store::new(client, namespace, secret)).await?;
         Ok(Self::of(&found))
+    }
+
+    /// Returns the signing CA.
+    #[must_use]
+    pub fn signer(&self) -> Fingerprint {
+        self.signer.sha256
+    }
+
+    /// Returns the CA that signs next, during a rotation.
+    #[must_use]
+    pub fn next(&self) -> Option<Fingerprint> {
+        self.next.as_ref().map(|next| next.sha256)
+    }
+
+    /// Returns the previous signing CAs that are still trusted, newest first, with the end of trust in them.
+    pub fn previous(&self) -> impl Iterator<Item = (Fingerprint, &str)> {
+        self.previous.iter().filter_map(|previous| Some((previous.sha256, previous.retire_at.as_deref()?)))
     }
 
     fn of(found: &Found) -> Self {

@@ -35,7 +35,6 @@ pub struct SecretSource {
     api: Api<Secret>,
     place: String,
     name: String,
-    keys: Keys,
     publishes: bool,
     /// Changes of the Secret, which is then read.
     changes: BoxStream<'static, ()>,
@@ -43,13 +42,6 @@ pub struct SecretSource {
     digest: Option<[u8; 32]>,
     found: Result<Found, SourceError>,
     last_problem: LastProblem,
-}
-
-#[derive(Debug, Clone)]
-struct Keys {
-    certificate: String,
-    key: String,
-    ca: String,
 }
 
 impl SecretSource {
@@ -64,32 +56,11 @@ impl SecretSource {
             changes: watch::changes(watched, watch::only(name), place.clone()),
             place,
             name: name.to_owned(),
-            keys: Keys {
-                certificate: "tls.crt".to_owned(),
-                key: "tls.key".to_owned(),
-                ca: "ca.crt".to_owned(),
-            },
             publishes: false,
             digest: None,
             found: Err(SourceError::new(Reason::Missing, "the Secret was not read yet")),
             last_problem: LastProblem::default(),
         }
-    }
-
-    /// Sets the keys of the certificate chain and of the private key. Both may be the same key.
-    #[must_use]
-    pub fn with_keys(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
-        self.keys.certificate = certificate.into();
-        self.keys.key = key.into();
-        self
-    }
-
-    /// Sets the key of the bundle that accompanies the certificate, by default `ca.crt`. The certificate is offered only if the
-    /// bundle verifies it. The key may be missing or empty.
-    #[must_use]
-    pub fn with_ca(mut self, ca: impl Into<String>) -> Self {
-        self.keys.ca = ca.into();
-        self
     }
 
     /// Publishes the bundle of the Secret, or else the last certificate of the chain: targets
@@ -132,15 +103,15 @@ impl SecretSource {
     }
 
     fn decode(&self, data: Option<&Data>) -> Result<Found, SourceError> {
-        let Self { place, keys, publishes, .. } = self;
+        let Self { place, publishes, .. } = self;
         let data = data.ok_or_else(|| {
             let problem = format!("failed to find {place}: it does not exist, or it was deleted");
             SourceError::new(Reason::Missing, problem)
         })?;
         // cert-manager leaves the key empty if the issuer does not know its CA; OpenShift omits it.
-        let has_ca = data.0.get(&keys.ca).is_some_and(|ca| !ca.0.is_empty());
-        let ca = has_ca.then(|| data.text(&keys.ca, place));
-        Found::decode(data.text(&keys.certificate, place)?, data.text(&keys.key, place)?, ca, *publishes)
+        let has_ca = data.0.get("ca.crt").is_some_and(|ca| !ca.0.is_empty());
+        let ca = has_ca.then(|| data.text("ca.crt", place));
+        Found::decode(data.text("tls.crt", place)?, data.text("tls.key", place)?, ca, *publishes)
     }
 }
 
@@ -199,7 +170,6 @@ impl fmt::Debug for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SecretSource")
             .field("place", &self.place)
-            .field("keys", &self.keys)
             .field("publishes", &self.publishes)
             .finish_non_exhaustive()
     }

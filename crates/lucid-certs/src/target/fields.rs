@@ -1,7 +1,5 @@
 //! Bundle fields of the supported kinds of objects.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
@@ -15,29 +13,11 @@ use serde_json::{Value, json};
 
 use crate::target::field_path::FieldPath;
 
-/// Selection of webhooks in a configuration.
-#[derive(Debug, Clone)]
-pub(crate) enum Webhooks {
-    /// All webhooks, including ones that are added later.
-    All,
-    /// The webhooks with these names. Names without a webhook are ignored.
-    Named(BTreeSet<String>),
-}
-
-impl Webhooks {
-    fn include(&self, name: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Named(names) => names.contains(name),
-        }
-    }
-}
-
 /// Bundle fields of one kind of object.
 #[derive(Clone, Debug)]
 pub(crate) enum BundleFields {
-    Mutating(Webhooks),
-    Validating(Webhooks),
+    Mutating,
+    Validating,
     Conversion,
     ApiService,
     /// Key of a ConfigMap.
@@ -47,8 +27,8 @@ pub(crate) enum BundleFields {
 impl BundleFields {
     pub(crate) fn resource(&self) -> ApiResource {
         match self {
-            Self::Mutating(_) => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
-            Self::Validating(_) => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+            Self::Mutating => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+            Self::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
             Self::Conversion => ApiResource::erase::<CustomResourceDefinition>(&()),
             Self::ApiService => ApiResource::erase::<APIService>(&()),
             Self::Data(_) => ApiResource::erase::<ConfigMap>(&()),
@@ -60,10 +40,10 @@ impl BundleFields {
     pub(super) fn slots(&self, object: &Value) -> Result<Vec<String>, String> {
         let spec = &object["spec"];
         match self {
-            Self::Mutating(selected) | Self::Validating(selected) => {
+            Self::Mutating | Self::Validating => {
                 let webhooks = object["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
                 let names = webhooks.iter().filter_map(|webhook| webhook["name"].as_str());
-                Ok(names.filter(|name| selected.include(name)).map(str::to_owned).collect())
+                Ok(names.map(str::to_owned).collect())
             }
             Self::Conversion => {
                 let conversion = &spec["conversion"];
@@ -86,7 +66,7 @@ impl BundleFields {
 
     pub(super) fn path(&self, slot: &str) -> FieldPath {
         match self {
-            Self::Mutating(_) | Self::Validating(_) => {
+            Self::Mutating | Self::Validating => {
                 FieldPath::of(["webhooks"]).named(slot).then(["clientConfig", "caBundle"])
             }
             Self::Conversion => FieldPath::of(["spec", "conversion", "webhook", "clientConfig", "caBundle"]),
@@ -103,7 +83,7 @@ impl BundleFields {
         };
         let bundle = bundles.first().map(|(_, bundle)| bundle);
         match self {
-            Self::Mutating(_) | Self::Validating(_) => json!({ "webhooks": webhooks() }),
+            Self::Mutating | Self::Validating => json!({ "webhooks": webhooks() }),
             Self::Conversion => {
                 json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": bundle } } } } })
             }

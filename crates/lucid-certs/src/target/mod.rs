@@ -22,8 +22,6 @@ pub(crate) use contention::Contention;
 #[cfg(feature = "kube")]
 pub(crate) use fields::BundleFields;
 #[cfg(feature = "kube")]
-pub(crate) use fields::Webhooks;
-#[cfg(feature = "kube")]
 pub use object::ObjectTarget;
 
 /// An object from which callers of the server read the trust bundle, such as a MutatingWebhookConfiguration

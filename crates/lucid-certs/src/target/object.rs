@@ -16,11 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     bundle::TrustBundle,
     events,
-    target::{
-        Reading, Slot, TargetError, TrustTarget,
-        field_path::FieldPath,
-        fields::{BundleFields, Webhooks},
-    },
+    target::{Reading, Slot, TargetError, TrustTarget, field_path::FieldPath, fields::BundleFields},
     watch,
 };
 
@@ -76,24 +72,14 @@ impl ObjectTarget {
     /// ones that are added later. The API server accepts any bytes there, such as the placeholder `Cg==`; calls then fail.
     #[must_use]
     pub fn mutating_webhooks(client: Client, field_manager: &str, name: &str) -> Self {
-        Self::new(client, BundleFields::Mutating(Webhooks::All), None, name, field_manager)
+        Self::new(client, BundleFields::Mutating, None, name, field_manager)
     }
 
     /// Creates a target for `webhooks[].clientConfig.caBundle` of a ValidatingWebhookConfiguration; see
     /// [`mutating_webhooks`](Self::mutating_webhooks).
     #[must_use]
     pub fn validating_webhooks(client: Client, field_manager: &str, name: &str) -> Self {
-        Self::new(client, BundleFields::Validating(Webhooks::All), None, name, field_manager)
-    }
-
-    /// Writes only the webhooks with these names; the others in the configuration may belong to servers with another CA.
-    /// Names without a webhook are ignored. No effect on other objects.
-    #[must_use]
-    pub fn with_webhooks<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
-        if let BundleFields::Mutating(webhooks) | BundleFields::Validating(webhooks) = &mut self.fields {
-            *webhooks = Webhooks::Named(names.into_iter().map(Into::into).collect());
-        }
-        self
+        Self::new(client, BundleFields::Validating, None, name, field_manager)
     }
 
     /// Creates a target for `spec.conversion.webhook.clientConfig.caBundle` of a CustomResourceDefinition,
@@ -116,32 +102,11 @@ impl ObjectTarget {
         Self::new(client, BundleFields::ApiService, None, name, field_manager)
     }
 
-    /// Creates a target for the key `ca.crt` of a ConfigMap, which holds the bundle as text, in the default namespace of
-    /// the client: in a cluster, that of the pod. The target does not create the ConfigMap; it reads as absent until
-    /// then.
+    /// Creates a target for the key `ca.crt` of a ConfigMap, which holds the bundle as text. The target does not create the
+    /// ConfigMap; it reads as absent until then.
     #[must_use]
-    pub fn config_map(client: Client, field_manager: &str, name: &str) -> Self {
-        let namespace = client.default_namespace().to_owned();
-        Self::new(client, BundleFields::Data("ca.crt".to_owned()), Some(&namespace), name, field_manager)
-    }
-
-    /// Sets the namespace of the ConfigMap. No effect on other objects.
-    #[must_use]
-    pub fn with_namespace(self, namespace: &str) -> Self {
-        if !self.fields.is_text() {
-            return self;
-        }
-        let Self { client, fields, object, field_manager, recorder, .. } = self;
-        Self { recorder, ..Self::new(client, fields, Some(namespace), &object, &field_manager) }
-    }
-
-    /// Sets the key of the ConfigMap. No effect on other objects.
-    #[must_use]
-    pub fn with_key(mut self, key: &str) -> Self {
-        if let BundleFields::Data(current) = &mut self.fields {
-            key.clone_into(current);
-        }
-        self
+    pub fn config_map(client: Client, field_manager: &str, namespace: &str, name: &str) -> Self {
+        Self::new(client, BundleFields::Data("ca.crt".to_owned()), Some(namespace), name, field_manager)
     }
 
     pub(crate) fn new(

@@ -31,7 +31,6 @@ async fn a_secret_is_watched() {
     let secrets = Api::<Secret>::namespaced(client.clone(), NAMESPACE);
     permissions_for_the_secret_are_sufficient(&cluster, &secrets).await;
     errors_name_missing_or_invalid_keys(&client, &secrets).await;
-    keys_are_configurable(&client, &secrets).await;
     other_changes_are_ignored(&client, &secrets).await;
     missing_permissions_are_an_error_until_granted(&cluster, &secrets).await;
 }
@@ -139,20 +138,6 @@ async fn errors_name_missing_or_invalid_keys(client: &Client, secrets: &Api<Secr
         put(secrets, "wrong", pair.files()).await;
         publishing.publishes(&pair.bundle()).await;
     }
-}
-
-async fn keys_are_configurable(client: &Client, secrets: &Api<Secret>) {
-    let pair = Pair::new();
-    let data = [("cert", &pair.certificate), ("key", &pair.key), ("authority", &pair.ca)];
-    let data = data.map(|(key, value)| (key.to_owned(), value.clone().into_bytes()));
-    put(secrets, "other-keys", data.into()).await;
-    let mut source = Following::new(
-        SecretSource::new(client.clone(), NAMESPACE, "other-keys")
-            .with_keys("cert", "key")
-            .with_ca("authority")
-            .with_publishing(),
-    );
-    assert_eq!(ask(&mut source.source).await.unwrap().trust, Trust::AtLeast(pair.bundle()));
 }
 
 async fn other_changes_are_ignored(client: &Client, secrets: &Api<Secret>) {

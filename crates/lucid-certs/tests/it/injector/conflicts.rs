@@ -6,7 +6,7 @@ use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},
 };
-use lucid_certs::{TrustBundle, injector::Injector};
+use lucid_certs::{TrustBundle, injector::CaInjector};
 use serde_json::{Value, json};
 
 use super::{
@@ -42,7 +42,7 @@ async fn an_injector_does_not_start_beside_a_conflicting_one() {
     assert_eq!(refusal(&site).await, cert_manager(ready));
 
     let beside = Object::create(&site, Kind::Mutating, "beside", &[(FROM_SECRET, "web/ca")]).await;
-    let running = start(site.injector().await.beside_cert_manager(true)).await;
+    let running = start(site.injector().await.with_cert_manager_namespaces([""; 0])).await;
     beside.wait_for(&ca).await;
     drop(running);
 
@@ -53,7 +53,7 @@ async fn an_injector_does_not_start_beside_a_conflicting_one() {
     let expected = "failed to start injecting CAs beside a running service CA of OpenShift: Deployment \
                     openshift-service-ca/service-ca (1 ready)";
     assert_eq!(refusal(&site).await, expected);
-    drop(start(Injector::new(site.restricted.clone())).await);
+    drop(start(CaInjector::new(site.restricted.clone())).await);
     set_ready(&site, "openshift-service-ca", "service-ca", 0).await;
 
     a_conflicting_injector_pauses_writes(&site, &ca).await;

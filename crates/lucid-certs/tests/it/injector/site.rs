@@ -9,7 +9,7 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
 };
-use lucid_certs::{CertificateAuthority, TrustBundle, injector::Injector};
+use lucid_certs::{CertificateAuthority, TrustBundle, injector::CaInjector};
 use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -43,9 +43,9 @@ impl Site {
         config_of(cluster, "system:serviceaccount:lucid-system:lucid-cainjector").await
     }
 
-    pub(super) async fn injector(&self) -> Injector {
+    pub(super) async fn injector(&self) -> CaInjector {
         let config = Self::config(&self.cluster).await;
-        Injector::new(self.restricted.clone())
+        CaInjector::new(self.restricted.clone())
             .with_openshift_ca("lucid-system", "lucid-operator-ca", "ca.crt")
             .with_api_server_ca(&config)
     }
@@ -94,7 +94,7 @@ impl Drop for Running {
     }
 }
 
-pub(super) async fn start(injector: Injector) -> Running {
+pub(super) async fn start(injector: CaInjector) -> Running {
     let mut ready = injector.ready();
     let mut running = Running(tokio::spawn(injector.run(std::future::pending())));
     tokio::select! {

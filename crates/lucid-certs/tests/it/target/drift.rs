@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::{Client, api::DeleteParams};
-use lucid_certs::target::{ObjectTarget, Reading, TargetError, TrustTarget};
+use lucid_certs::target::{Reading, TargetError, TrustTarget};
 use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -25,7 +25,6 @@ async fn bundles_in_objects_are_read_and_healed() {
         a_bundle_stays_when_its_former_owner_drops_it(client, kind).await;
         a_shared_field_manager_is_rejected(client, kind).await;
     }
-    only_selected_webhooks_are_written(client).await;
     a_deleted_webhook_is_not_recreated(client).await;
     uncalled_objects_read_as_absent(client).await;
     unfit_objects_are_rejected_with_the_reason(client).await;
@@ -213,23 +212,6 @@ async fn a_shared_field_manager_is_rejected(client: &Client, kind: Kind) {
     let error = subject.target.read().await.unwrap_err();
     assert!(matches!(error, TargetError::Unfit { .. }), "{kind:?}: {error:?}");
     assert!(error.to_string().contains("give the target a field manager of its own"), "{error}");
-}
-
-async fn only_selected_webhooks_are_written(client: &Client) {
-    let subject = Subject::create(client, Kind::Mutating, "some").await;
-    let all = ObjectTarget::mutating_webhooks(client.clone(), MANAGER, &subject.name);
-    let target = all.clone().with_webhooks(["second.example.com", "third.example.com"]);
-    let bundle = authority().trust_bundle();
-    let written = target.write(&bundle, &target.read().await.unwrap()).await.unwrap();
-    assert!(written.holds(&bundle));
-    let object = subject.object().await;
-    assert_eq!(object["webhooks"].as_array().unwrap().len(), 2);
-    assert_eq!(object["webhooks"][0]["clientConfig"]["caBundle"], Value::Null);
-    let encoded = subject.encoded(bundle.to_pem().as_bytes());
-    assert_eq!(object["webhooks"][1]["clientConfig"]["caBundle"], encoded);
-
-    let target = all.with_webhooks(["third.example.com"]);
-    assert_eq!(target.read().await.unwrap(), Reading::absent());
 }
 
 async fn a_deleted_webhook_is_not_recreated(client: &Client) {

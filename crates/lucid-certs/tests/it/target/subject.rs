@@ -116,7 +116,7 @@ pub(crate) fn target(client: &Client, kind: Kind, name: &str) -> ObjectTarget {
         Kind::Validating => ObjectTarget::validating_webhooks(client, MANAGER, name),
         Kind::Conversion => ObjectTarget::crd_conversion(client, MANAGER, name),
         Kind::ApiService => ObjectTarget::api_service(client, MANAGER, name),
-        Kind::ConfigMap => ObjectTarget::config_map(client, MANAGER, name).with_namespace(NAMESPACE),
+        Kind::ConfigMap => ObjectTarget::config_map(client, MANAGER, NAMESPACE, name),
     }
 }
 
