@@ -54,8 +54,8 @@ fn check(json: &[u8], inputs: &Inputs<'_>) {
         Decision::Impossible { reason } => return check_message(&reason.to_string()),
         _ => return,
     };
-    planned.containers.iter().for_each(|c| check_message(&c.port_reason.explain(c.port)));
-    check_message(&planned.model_port.source.to_string());
+    planned.containers.iter().for_each(|c| check_message(&c.port_reason()));
+    planned.settings().iter().flatten().for_each(|text| check_message(text));
     let patch = planned.patch(&view);
     patch.warnings.iter().for_each(|warning| check_message(&warning.to_string()));
     check_chain(&planned);
@@ -95,7 +95,8 @@ fn check_chain(plan: &Plan) {
     let names: BTreeSet<_> = plan.containers.iter().map(|planned| &planned.name).collect();
     let ports: BTreeSet<_> = plan.containers.iter().map(|planned| planned.port).collect();
     assert_eq!((names.len(), ports.len()), (plan.containers.len(), plan.containers.len()));
-    assert!(!ports.contains(&plan.model_port.port));
+    let last = plan.containers.last().unwrap().next_port;
+    assert!(!ports.contains(&last));
     let label = |name: &str| name.len() <= 63 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     assert!(names.iter().all(|name| label(name)), "{names:?}");
 }
@@ -108,11 +109,13 @@ fn check_untouched(before: &Value, after: &Value, plan: &Plan) {
     let init = plan.init.as_ref().map(|init| init.name.as_str());
     let ours =
         |item: &Value| item["name"].as_str().is_some_and(|name| planned.contains(name) || Some(name) == init);
+    let settings = plan.settings();
+    let secrets = settings.iter().filter(|[name, ..]| name == "pull secrets");
+    let secrets: Vec<_> = secrets.flat_map(|[_, names, _]| names.split(", ")).collect();
     let strip = |pod: &Value| {
         let mut pod = pod.clone();
-        let secrets = &mut pod["spec"]["imagePullSecrets"];
-        if let Some(list) = secrets.as_array_mut() {
-            list.retain(|secret| !plan.image_pull_secrets.iter().any(|name| secret["name"] == *name));
+        if let Some(list) = pod["spec"]["imagePullSecrets"].as_array_mut() {
+            list.retain(|secret| !secrets.iter().any(|name| secret["name"] == *name));
         }
         for key in ["containers", "initContainers"] {
             let Some(list) = pod["spec"][key].as_array_mut() else { continue };

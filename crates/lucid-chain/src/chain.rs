@@ -12,8 +12,7 @@ pub const MAX_CHAIN: usize = 128;
 
 /// Source of a pod's chain, in descending order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ChainSource {
+pub(crate) enum ChainSource {
     /// The pod annotation [`keys::AUDITOR_CHAIN`].
     AuditorChainAnnotation,
     /// The pod annotation [`keys::AUDITORS`].

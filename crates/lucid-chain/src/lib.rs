@@ -32,14 +32,13 @@
 //! // The plan lists the injected containers and the source of each choice.
 //! let hops: Vec<_> = plan.containers.iter().map(|c| (c.port.get(), c.next_port.get())).collect();
 //! assert_eq!(hops, [(8090, 8093), (8093, 5000)]);
-//! assert_eq!(plan.source.to_string(), "annotation lucid.computing/auditor-chain");
-//! assert_eq!(plan.model_port.source.to_string(), "the only declared port, of container model");
+//! assert_eq!(plan.containers[0].port_reason(), "port 8090 because its own port is free");
 //!
 //! // Every setting has a source.
-//! assert_eq!(plan.containers[0].port_reason.explain(plan.containers[0].port), "port 8090 because its own port is free");
-//! assert_eq!(plan.sidecar_mode.value.to_string(), "containers");
-//! assert_eq!(plan.sidecar_mode.source.to_string(), "restartPolicy of the pod");
-//! assert_eq!(plan.intercept.value.to_string(), "redirect");
+//! let settings = plan.settings();
+//! let setting = |name| settings.iter().find(|[found, ..]| found == name).map(|[_, value, source]| (&**value, &**source));
+//! assert_eq!(setting("model port"), Some(("5000", "the only declared port, of container model")));
+//! assert_eq!(setting("sidecar mode"), Some(("containers", "restartPolicy of the pod")));
 //!
 //! // The text is the JSON Patch of an AdmissionReview, before base64. Report the warnings too.
 //! let patch = plan.patch(&view);
@@ -56,8 +55,8 @@
 //!
 //! # Precedence of settings
 //!
-//! The label `lucid.io/secured: "true"` or the annotation `lucid.computing/auditors` triggers injection
-//! ([`Trigger`]). The chain comes from the first of these sources that has a valid one ([`ChainSource`]):
+//! The label `lucid.io/secured: "true"` or the annotation `lucid.computing/auditors` triggers injection.
+//! The chain comes from the first of these sources that has a valid one:
 //!
 //! 1. the pod annotation `lucid.computing/auditor-chain`,
 //! 2. the pod annotation `lucid.computing/auditors`,
@@ -83,7 +82,7 @@
 //! - Auditors that are in the pod but not part of the chain, as in a copy of an injected pod, stay. They do not count as
 //!   applications, their ports are taken, and a warning is produced.
 //! - Ports are unique in the pod. An auditor uses the port of its catalogue entry unless a container, the model or an
-//!   earlier auditor holds it ([`PortReason`]).
+//!   earlier auditor holds it ([`PlannedContainer::port_reason`]).
 //! - Auditors run as non-root with a uid of their own ([`FIRST_UID`], [`UidRange`]), without capabilities, with a read-only root file
 //!   system and the runtime's seccomp profile, which a catalogue can tighten. A pod that satisfies
 //!   the Pod Security level `restricted` still does with its auditors, unless network rules are requested.
@@ -93,7 +92,7 @@
 //!   none.
 //! - Auditors and the injected init container cannot read the pod's ServiceAccount token, unless the cluster's catalogue
 //!   grants it (`serviceAccountToken`). An empty volume ([`keys::NO_TOKEN_VOLUME`]) is mounted in its place.
-//! - Auditors mount the [`Files`] of their catalogue entry, from volumes ([`keys::FILES_VOLUME`]) whose names follow from the
+//! - Auditors mount the files of their catalogue entry, from volumes ([`keys::FILES_VOLUME`]) whose names follow from the
 //!   source. A volume of the pod with such a name and another source is replaced, with a warning.
 //!
 //! ## Network rules
@@ -108,7 +107,7 @@
 //! - The kubelet's probes of the model pass through the chain like all other traffic. `LUCID_PROBE_PATHS` lists the
 //!   paths of HTTP probes, so that auditors can forward them.
 //! - With network rules, the pod's own containers lose privileges that bypass them: NET_RAW, and privilege escalation
-//!   by setuid files ([`Plan::hardened`]). Removing an explicitly configured privilege produces a warning, and
+//!   by setuid files. Removing an explicitly configured privilege produces a warning, and
 //!   [`uninject()`] restores it.
 //!
 //! ## The rest of the pod
@@ -158,10 +157,10 @@ mod volume;
 mod warning;
 
 pub use catalogue::{
-    Auditor, Catalogue, CatalogueError, DEFAULT_INIT_IMAGE, DEFAULT_PORT, Defaults, EnvSource, EnvValue,
-    Files, KeyRef, RESERVED_ENV, UnknownAuditor, stem as short_name,
+    Auditor, Catalogue, CatalogueError, DEFAULT_INIT_IMAGE, DEFAULT_PORT, Defaults, RESERVED_ENV,
+    UnknownAuditor, stem as short_name,
 };
-pub use chain::{ChainSource, MAX_CHAIN};
+pub use chain::MAX_CHAIN;
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, Overrides};
 pub use egress::{AllowedHosts, DestinationError, Egress, Upstream};
 pub use mode::{
@@ -170,8 +169,7 @@ pub use mode::{
 pub use namespace::{AuditorImages, NamespaceChain, NamespaceChainError};
 pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};
 pub use plan::{
-    DEFAULT_OUTBOUND_PORT, Decision, FIRST_UID, ImpossibleReason, Inputs, ModelPort, ModelPortSource,
-    OpenPortReason, Outcome, Plan, PlannedContainer, PlannedInit, PortHolder, PortReason, Setting, plan,
+    Decision, FIRST_UID, ImpossibleReason, Inputs, Outcome, Plan, PlannedContainer, PlannedInit, plan,
 };
 pub use pod::{ContainerView, PodError, PodView, PortView};
 pub use pod_security::PodSecurity;
@@ -181,7 +179,6 @@ pub use quantity::Quantity;
 pub use setting_source::SettingSource;
 pub use shortage::Shortage;
 pub use skip::{SkipPolicy, SkipReason};
-pub use trigger::Trigger;
 pub use uid_range::{UidRange, UidRangeError};
 pub use uninject::uninject;
 pub use volume::MountView;

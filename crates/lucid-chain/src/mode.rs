@@ -37,12 +37,12 @@ pub enum Direction {
 
 impl Direction {
     /// Returns `true` if calls from outside the pod pass through the chain.
-    pub const fn covers_inbound(self) -> bool {
+    pub(crate) const fn covers_inbound(self) -> bool {
         matches!(self, Self::Inbound | Self::Both)
     }
 
     /// Returns `true` if calls from the applications pass through the chain.
-    pub const fn covers_outbound(self) -> bool {
+    pub(crate) const fn covers_outbound(self) -> bool {
         matches!(self, Self::Outbound | Self::Both)
     }
 }

@@ -4,8 +4,7 @@ use crate::{keys, pod::PodView};
 
 /// Reason why a pod gets a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Trigger {
+pub(crate) enum Trigger {
     /// The pod label [`keys::SECURED_LABEL`] with the value `"true"`.
     SecuredLabel,
     /// The presence of the pod annotation [`keys::AUDITORS`], even with an invalid value.
@@ -16,7 +15,7 @@ pub enum Trigger {
 
 impl Trigger {
     /// Returns the trigger of `pod`; [`SecuredLabel`](Self::SecuredLabel) if it has both.
-    pub fn from_pod(pod: &PodView<'_>) -> Option<Self> {
+    pub(crate) fn from_pod(pod: &PodView<'_>) -> Option<Self> {
         if pod.label(keys::SECURED_LABEL) == Some(keys::TRUE) {
             Some(Self::SecuredLabel)
         } else {

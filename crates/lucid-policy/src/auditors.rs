@@ -98,7 +98,8 @@ impl Case<'_> {
         }
         if let Some(plan) = self.plan().filter(|_| !self.is_pod()) {
             let init = plan.init.iter().map(|init| (init.name.as_str(), init.image.as_str()));
-            let images = plan.containers.iter().map(|planned| (planned.name.as_str(), planned.image()));
+            let images =
+                plan.containers.iter().map(|planned| (planned.name.as_str(), planned.auditor.image()));
             let lists = self.planned().into_iter().map(|(_, list)| list);
             let containers = lists.zip(images.chain(init));
             let volumes = plan.containers.iter().flat_map(|planned| planned.image_volumes());
@@ -118,8 +119,11 @@ impl Case<'_> {
             return false;
         };
         let init = plan.init.iter().map(|init| (init.name.as_str(), init.image.as_str()));
-        let mut planned =
-            plan.containers.iter().map(|planned| (planned.name.as_str(), planned.image())).chain(init);
+        let mut planned = plan
+            .containers
+            .iter()
+            .map(|planned| (planned.name.as_str(), planned.auditor.image()))
+            .chain(init);
         planned.any(|(name, image)| name == auditor.name && !image.contains('@'))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use lucid_chain::{
-    Catalogue, ContainerView, Decision, Inputs, Outcome, Plan, PodChoices, PodView, Trigger, keys, plan,
+    Catalogue, ContainerView, Decision, Inputs, Outcome, Plan, PodChoices, PodView, keys, plan,
 };
 use lucid_notary::ImageReference;
 
@@ -113,7 +113,7 @@ impl<'a> Case<'a> {
 
     /// Returns `true` if the pod itself requests a chain.
     pub(crate) fn requests_chain(&self) -> bool {
-        Trigger::from_pod(self.pod()).is_some()
+        self.pod().requests_chain()
     }
 
     /// Returns name and list of each planned container: the auditors in order, then lucid-init.

@@ -39,8 +39,8 @@ impl Case<'_> {
     /// Reports a new pod whose model may listen on another port than the one that the chain guards.
     fn model_port_finding(&self, findings: &mut Findings<'_>) {
         let is_new = self.is_created() || !self.is_pod();
-        let plan = self.plan().filter(|plan| is_new && plan.direction.value.covers_inbound());
-        let Some(warning) = plan.and_then(|plan| plan.model_port.warning()) else { return };
+        let plan = self.plan().filter(|_| is_new);
+        let Some(warning) = plan.and_then(Plan::assumed_port) else { return };
         let message = truncated(&warning.to_string());
         findings.add(&findings.pod(), Problem::chain(warning.reason(), message));
     }

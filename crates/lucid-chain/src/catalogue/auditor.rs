@@ -8,6 +8,7 @@ use std::{
 
 use lucid_notary::ImageReference;
 use lucid_text::json::to_string;
+use serde_json::Value;
 
 use super::{EnvValue, Files, OWN_ENV, Probes, RESERVED_ENV, Resources, SecurityContext};
 use crate::{
@@ -132,12 +133,22 @@ impl Auditor {
     }
 
     /// Returns the environment variables that the catalogue sets, besides [`RESERVED_ENV`](super::RESERVED_ENV).
-    pub fn env(&self) -> &BTreeMap<String, EnvValue> {
+    pub(crate) fn env(&self) -> &BTreeMap<String, EnvValue> {
         &self.entry().env
     }
 
+    /// Iterates over the core/v1 variables that the catalogue sets.
+    pub fn variables(&self) -> impl Iterator<Item = Value> {
+        self.env().iter().map(|(name, value)| serde_json::from_str(&value.variable(name)).unwrap_or_default())
+    }
+
+    /// Iterates over the core/v1 volumes with the files that the container mounts, including API server defaults.
+    pub fn volumes(&self) -> impl Iterator<Item = Value> {
+        self.files().iter().map(|files| serde_json::from_str(files.volume_json()).unwrap_or_default())
+    }
+
     /// Returns the files that the container mounts.
-    pub fn files(&self) -> &[Files] {
+    pub(crate) fn files(&self) -> &[Files] {
         &self.entry().files
     }
 

@@ -1,5 +1,7 @@
 //! The values of `env` in a catalogue entry.
 
+use std::fmt;
+
 use lucid_text::json::to_string;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,8 +14,7 @@ use super::{
 /// Value of an environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-#[non_exhaustive]
-pub enum EnvValue {
+pub(crate) enum EnvValue {
     /// Text.
     Value(String),
     /// Value from an object.
@@ -27,8 +28,7 @@ pub enum EnvValue {
 /// Source of a value: an object in the namespace of the pod, as in core/v1 EnvVarSource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum EnvSource {
+pub(crate) enum EnvSource {
     /// Key of a Secret.
     SecretKeyRef(KeyRef),
     /// Key of a ConfigMap.
@@ -37,24 +37,19 @@ pub enum EnvSource {
 
 /// Key of an object. Serialized with sorted members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct KeyRef {
+pub(crate) struct KeyRef {
     /// Key in its data.
-    pub key: String,
+    key: String,
     /// Name of the object.
-    pub name: String,
+    name: String,
     /// `true` if the variable is absent without the object or the key. Otherwise the container does not start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub optional: bool,
+    optional: bool,
 }
 
 impl EnvValue {
-    /// Returns the text; `None` if the value comes from an object.
-    pub fn text(&self) -> Option<&str> {
-        match self {
-            Self::Value(text) => Some(text),
-            Self::ValueFrom { .. } => None,
-        }
+    pub(crate) fn is_from_object(&self) -> bool {
+        matches!(self, Self::ValueFrom { .. })
     }
 
     /// Returns the JSON of an environment variable as the API server stores it, which omits an empty value.
@@ -68,16 +63,17 @@ impl EnvValue {
             }
         }
     }
+}
 
-    /// Returns kind, name and key of the object that the value comes from.
-    pub fn key_ref(&self) -> Option<(&'static str, &KeyRef)> {
-        match self {
-            Self::Value(_) => None,
-            Self::ValueFrom { value_from: EnvSource::SecretKeyRef(found) } => Some(("secretKeyRef", found)),
-            Self::ValueFrom { value_from: EnvSource::ConfigMapKeyRef(found) } => {
-                Some(("configMapKeyRef", found))
-            }
-        }
+/// Describes the object that the value comes from; empty for text.
+impl fmt::Display for EnvValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, KeyRef { key, name, optional }) = match self {
+            Self::Value(_) => return Ok(()),
+            Self::ValueFrom { value_from: EnvSource::SecretKeyRef(found) } => ("secretKeyRef", found),
+            Self::ValueFrom { value_from: EnvSource::ConfigMapKeyRef(found) } => ("configMapKeyRef", found),
+        };
+        write!(f, "{kind} {name}/{key}{}", if *optional { " (optional)" } else { "" })
     }
 }
 

@@ -27,8 +27,7 @@ const PATH_EXPECTED: &str =
 /// Files that an auditor's container mounts read-only.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "WrittenFiles")]
-#[non_exhaustive]
-pub struct Files {
+pub(crate) struct Files {
     /// Absolute path of the directory.
     pub(crate) mount_path: String,
     /// Source of the files.
@@ -84,7 +83,7 @@ pub(crate) enum FileSource {
 
 impl Files {
     /// Returns the image reference of an image volume, as written.
-    pub fn image(&self) -> Option<&str> {
+    pub(crate) fn image(&self) -> Option<&str> {
         match &self.source {
             FileSource::Image { reference, .. } => Some(reference),
             _ => None,
@@ -93,21 +92,16 @@ impl Files {
 
     /// Returns the name of the volume, which depends on nothing but the source. Auditors with the same source share the
     /// volume, and a volume of this name that the pod has already is either the same or forged.
-    pub fn volume_name(&self) -> &str {
+    pub(crate) fn volume_name(&self) -> &str {
         &self.volume_name
     }
 
-    /// Returns the core/v1 volume, including API server defaults.
-    pub fn volume(&self) -> Value {
-        self.source.volume(&self.volume_name)
-    }
-
-    /// Returns the JSON of the [volume](Self::volume).
+    /// Returns the JSON of the core/v1 volume, including API server defaults.
     pub(crate) fn volume_json(&self) -> &str {
         &self.volume
     }
 
-    /// Returns the JSON of the core/v1 mount of the [volume](Self::volume).
+    /// Returns the JSON of the core/v1 mount of the volume.
     pub(crate) fn mount(&self) -> String {
         let (path, name) = (to_string(&self.mount_path), &self.volume_name);
         format!("{{\"mountPath\":{path},\"name\":\"{name}\",\"readOnly\":true}}")

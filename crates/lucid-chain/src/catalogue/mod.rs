@@ -32,8 +32,8 @@ use crate::{
 
 pub use auditor::Auditor;
 pub use defaults::Defaults;
-pub use env::{EnvSource, EnvValue, KeyRef};
-pub use files::Files;
+pub(crate) use env::EnvValue;
+pub(crate) use files::Files;
 pub use nearest::UnknownAuditor;
 pub(crate) use probes::{Probe, Probes};
 pub(crate) use resources::Resources;

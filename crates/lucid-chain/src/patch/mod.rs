@@ -137,7 +137,7 @@ impl Plan {
         let mut patch = PodPatch::default();
         let mut added = Added::read(pod);
         let members = self.members();
-        let hash = self.hash_of(members.iter().map(|member| &member.filled));
+        let hash = self.hash(members.iter().map(|member| &member.filled));
         // First, while indices of containers are those of the original pod.
         let originals = self.patch_privileges(pod, added.originals(), &mut patch);
         self.patch_chain(pod, &members, &mut patch, &mut added);
@@ -269,7 +269,7 @@ impl Plan {
         let mut names = self.names();
         names.extend(self.init.as_ref().map(|init| init.name.as_str()));
         let foreign = pod.native_sidecars().filter(|(_, found)| !names.contains(found.name()));
-        let mut models = foreign.filter(|(_, found)| self.model_port.is_declared_by(found));
+        let mut models = foreign.filter(|(_, found)| self.is_model(found));
         models.next().map(|(place, _)| place)
     }
 

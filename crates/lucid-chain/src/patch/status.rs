@@ -7,10 +7,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::{Originals, added::Added};
-use crate::{
-    plan::{Plan, PlannedContainer, PlannedInit},
-    template::Filled,
-};
+use crate::{plan::Plan, template::Filled};
 
 /// Format version, part of the hash input: change it whenever the hashed content changes.
 const FORMAT: &[u8] = b"lucid plan 3\n";
@@ -31,30 +28,23 @@ struct Status<'s> {
 
 impl Plan {
     /// Returns the value of the annotation [`keys::STATUS`](crate::keys::STATUS): a JSON object with the version of
-    /// Lucid, the names and images of the auditors, the init container, [`Plan::hash`], other additions, and the
+    /// Lucid, the names and images of the auditors, the init container, the plan's hash, other additions, and the
     /// original security contexts.
     pub(super) fn status(&self, hash: &str, added: &Added, originals: &Originals) -> String {
         to_string(&Status {
             added: added.pointers(),
             chain: self.containers.iter().map(|planned| planned.name.as_str()).collect(),
             hardened: originals,
-            images: self.containers.iter().map(|planned| planned.image()).collect(),
+            images: self.containers.iter().map(|planned| planned.auditor.image()).collect(),
             init: self.init.as_ref().map(|init| init.name.as_str()),
             plan_hash: hash,
             version: env!("CARGO_PKG_VERSION"),
         })
     }
 
-    /// Returns the SHA-256 of what the plan adds to the pod, as `sha256:` and 64 hexadecimal digits. Equal plans have
-    /// equal hashes in every process and on every machine.
-    pub fn hash(&self) -> String {
-        let filled = self.containers.iter().map(PlannedContainer::filled);
-        let filled: Vec<_> = filled.chain(self.init.iter().map(PlannedInit::filled)).collect();
-        self.hash_of(filled.iter())
-    }
-
-    /// Computes [`Plan::hash`] from the auditors and the init container.
-    pub(super) fn hash_of<'f, 't: 'f>(&self, filled: impl Iterator<Item = &'f Filled<'t>>) -> String {
+    /// Returns the SHA-256 of what the plan adds to the pod, as `sha256:` and 64 hexadecimal digits, from the auditors and
+    /// the init container. Equal plans have equal hashes in every process and on every machine.
+    pub(super) fn hash<'f, 't: 'f>(&self, filled: impl Iterator<Item = &'f Filled<'t>>) -> String {
         let (lengths, secrets) = ((self.containers.len(), self.init.is_some()), &self.image_pull_secrets);
         let urls = (self.application_url(), self.base_url());
         let mut hash = Sha256::new_with_prefix(FORMAT).chain_update(to_string(&(lengths, urls, secrets)));

@@ -37,35 +37,34 @@ pub struct PlannedContainer {
     /// Port that the auditor listens on.
     pub port: NonZeroU16,
     /// Reason for the port.
-    pub port_reason: PortReason,
+    pub(super) port_reason: PortReason,
     /// Port on localhost that the auditor forwards to: the next auditor or the model.
     pub next_port: NonZeroU16,
     /// Further ports that the auditor listens on, each with the port that it forwards to: one for each further port of the
     /// model.
     pub(crate) further_routes: Vec<(NonZeroU16, NonZeroU16)>,
     /// Reaction to a finding.
-    pub audit_mode: AuditMode,
+    pub(super) audit_mode: AuditMode,
     /// `true` for a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
-    pub native: bool,
+    pub(super) native: bool,
     /// User ID of the container; `None` if OpenShift sets it.
     pub uid: Option<u32>,
     /// Settings of `lucid-egress`; `None` for an auditor.
-    pub egress: Option<Egress>,
+    pub(super) egress: Option<Egress>,
     /// Environment variables that Lucid sets.
     own_env: Vec<(&'static str, EnvValue)>,
     uid_range: Option<UidRange>,
 }
 
 impl PlannedContainer {
-    /// Returns the image reference as written in the catalogue.
-    pub fn image(&self) -> &str {
-        self.auditor.image()
+    /// Returns the reason for the port, such as `port 8093 because 8090 is taken by container web`.
+    pub fn port_reason(&self) -> String {
+        format!("port {} because {}", self.port, self.port_reason)
     }
 
-    /// Returns the names and values of the environment variables, in order.
-    pub fn env(&self) -> impl Iterator<Item = (&str, &EnvValue)> {
-        let own = self.own_env.iter().map(|(name, value)| (*name, value));
-        own.chain(self.auditor.env().iter().map(|(name, value)| (name.as_str(), value)))
+    /// Returns `true` for `lucid-egress`, which ends a chain whose outbound traffic leaves the pod.
+    pub fn is_egress(&self) -> bool {
+        self.egress.is_some()
     }
 
     /// Iterates over the ports that the auditor listens on, each with the port that it forwards to.

@@ -27,7 +27,7 @@ pub struct PlannedInit {
     /// `imagePullPolicy`, as the API server derives it from the image.
     pub(crate) image_pull_policy: &'static str,
     /// Installed network rules.
-    pub redirect: Redirect,
+    pub(crate) redirect: Redirect,
     /// Resources of the container.
     pub(crate) resources: Resources,
 }

@@ -11,6 +11,7 @@ mod open_ports;
 mod ports;
 mod probes;
 mod resources;
+mod rows;
 mod settings;
 mod uids;
 
@@ -38,17 +39,14 @@ use crate::{
 };
 
 use container::SharedSettings;
-use model_port::ModelClues;
-use settings::Settings;
+use model_port::{ModelClues, ModelPort};
+use open_ports::OpenPortReason;
+use settings::{Setting, Settings};
 
 pub use container::{FIRST_UID, PlannedContainer};
 pub use impossible::ImpossibleReason;
 pub use init::PlannedInit;
 pub use inputs::Inputs;
-pub use model_port::{ModelPort, ModelPortSource};
-pub use open_ports::OpenPortReason;
-pub use ports::{PortHolder, PortReason};
-pub use settings::{DEFAULT_OUTBOUND_PORT, Setting};
 
 /// Variables from which SDKs read the base URL of a model.
 pub(crate) const BASE_URL_ENV: [&str; 2] = ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"];
@@ -89,44 +87,44 @@ pub enum Decision {
 #[non_exhaustive]
 pub struct Plan {
     /// Reason why the pod gets a chain.
-    pub trigger: Trigger,
+    pub(crate) trigger: Trigger,
     /// Source of the chain.
-    pub source: ChainSource,
+    pub(crate) source: ChainSource,
     /// Auditor containers in chain order; at least one. If outbound traffic leaves the pod, the last one is
     /// `lucid-egress`.
     pub containers: Vec<PlannedContainer>,
     /// Init container that installs the network rules; only with [`Intercept::Redirect`].
     pub init: Option<PlannedInit>,
     /// Ports that the last auditor forwards to.
-    pub model_port: ModelPort,
+    pub(crate) model_port: ModelPort,
     /// Reaction of auditors to a finding.
-    pub audit_mode: Setting<AuditMode>,
+    pub(crate) audit_mode: Setting<AuditMode>,
     /// Direction of the audited traffic.
-    pub direction: Setting<Direction>,
+    pub(crate) direction: Setting<Direction>,
     /// Kind of container that auditors run as; never [`SidecarMode::Auto`].
-    pub sidecar_mode: Setting<SidecarMode>,
+    pub(crate) sidecar_mode: Setting<SidecarMode>,
     /// Method that directs traffic to the chain.
-    pub intercept: Setting<Intercept>,
+    pub(crate) intercept: Setting<Intercept>,
     /// Reachability of ports that are neither guarded nor listed. Takes effect only with [`Intercept::Redirect`].
-    pub other_ports: Setting<OtherPorts>,
+    pub(crate) other_ports: Setting<OtherPorts>,
     /// Ports that calls from outside reach without passing the chain: those that stay open if other ports are closed,
     /// and otherwise those that the pod declares.
-    pub open_ports: BTreeMap<NonZeroU16, OpenPortReason>,
+    pub(crate) open_ports: BTreeMap<NonZeroU16, OpenPortReason>,
     /// Remote port on which outbound calls are treated as model calls; redirected if the [direction](Self::direction)
     /// covers outbound traffic.
-    pub outbound_port: Setting<NonZeroU16>,
+    pub(crate) outbound_port: Setting<NonZeroU16>,
     /// Destination of outbound calls to the first auditor; the model in the pod if absent.
-    pub upstream: Option<Setting<Upstream>>,
+    pub(crate) upstream: Option<Setting<Upstream>>,
     /// Hosts that outbound calls may reach; all if absent.
-    pub allowed_hosts: Option<Setting<AllowedHosts>>,
+    pub(crate) allowed_hosts: Option<Setting<AllowedHosts>>,
     /// Names of the image pull secrets for the auditors' images.
-    pub image_pull_secrets: Vec<String>,
+    pub(crate) image_pull_secrets: Vec<String>,
     /// Names of auditor containers that are in the pod but not part of the chain.
     pub leftovers: Vec<String>,
     /// Names of the containers whose privileges [`Plan::patch`] reduces: with [`Intercept::Redirect`], all containers
     /// outside the chain, except those with an [exempt image](Inputs::with_exempt_images) or if
     /// [`keep_privileges`](Self::keep_privileges) is set.
-    pub hardened: BTreeSet<String>,
+    pub(crate) hardened: BTreeSet<String>,
     /// `true` if the pod has the annotation [`KEEP_PRIVILEGES`](crate::keys::KEEP_PRIVILEGES) and the namespace
     /// allows it.
     pub keep_privileges: bool,
@@ -141,14 +139,14 @@ impl Plan {
     }
 
     /// Returns the upstream with the first auditor in place of its origin.
-    pub fn base_url(&self) -> Option<String> {
+    pub(crate) fn base_url(&self) -> Option<String> {
         Some(format!("{}{}", self.application_url()?, self.upstream.as_ref()?.value.path()))
     }
 
     /// Returns the variables for outbound calls of applications: `AUDITOR_URL` has the URL of
     /// the first hop, and `OPENAI_BASE_URL` and `ANTHROPIC_BASE_URL` the [`base_url`](Self::base_url), Anthropic's
     /// without `/v1`.
-    pub fn application_env(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn application_env(&self) -> Vec<(&'static str, String)> {
         let auditor_url = self.application_url().map(|url| (keys::AUDITOR_URL_ENV, url));
         let base_urls = self.base_url().map(|url| {
             // Anthropic's SDKs append `/v1` themselves.
@@ -169,6 +167,21 @@ impl Plan {
         let mut seen = BTreeSet::new();
         let files = files.map(|files| (files.volume_name(), files.volume_json()));
         no_token.into_iter().chain(files).filter(|(name, _)| seen.insert(*name)).collect()
+    }
+
+    /// Returns `true` if calls of the applications pass through the chain.
+    pub fn covers_outbound(&self) -> bool {
+        self.direction.value.covers_outbound()
+    }
+
+    /// Returns the warning that the chain guards an assumed port of the model, if it does.
+    pub fn assumed_port(&self) -> Option<Warning> {
+        self.model_port.warning().filter(|_| self.direction.value.covers_inbound())
+    }
+
+    /// Returns `true` if the container declares one of the model's ports.
+    pub fn is_model(&self, container: &ContainerView<'_>) -> bool {
+        self.model_port.is_declared_by(container)
     }
 
     /// Returns `true` if the auditors are native sidecars, which are init containers.

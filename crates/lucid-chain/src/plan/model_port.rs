@@ -61,14 +61,13 @@ const SERVING: [&str; 22] = [
 
 /// Ports that the model listens on, and their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ModelPort {
+pub(crate) struct ModelPort {
     /// The port, or the first of several.
-    pub port: NonZeroU16,
+    pub(crate) port: NonZeroU16,
     /// Further ports.
     pub(crate) further: Vec<NonZeroU16>,
     /// Source of the ports.
-    pub source: ModelPortSource,
+    pub(crate) source: ModelPortSource,
 }
 
 /// Source of the model's port.
@@ -82,8 +81,7 @@ pub struct ModelPort {
 /// service meshes and other infrastructure. Ports whose name or probe says that they are for metrics, health, profiling,
 /// administration or another protocol do not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ModelPortSource {
+pub(crate) enum ModelPortSource {
     /// The operator's configuration.
     Operator,
     /// The annotation [`keys::TARGET_PORT`].
@@ -190,7 +188,7 @@ impl ModelPort {
     }
 
     /// Iterates over all ports of the model.
-    pub fn ports(&self) -> impl Iterator<Item = NonZeroU16> {
+    pub(crate) fn ports(&self) -> impl Iterator<Item = NonZeroU16> {
         std::iter::once(self.port).chain(self.further.iter().copied())
     }
 
@@ -201,7 +199,7 @@ impl ModelPort {
     }
 
     /// Returns `true` if the container declares one of the ports for TCP.
-    pub fn is_declared_by(&self, container: &ContainerView<'_>) -> bool {
+    pub(super) fn is_declared_by(&self, container: &ContainerView<'_>) -> bool {
         let mut declared = container.ports().filter(|port| port.is_tcp());
         declared.any(|declared| self.ports().any(|port| Some(port.get().into()) == declared.container_port()))
     }
@@ -212,7 +210,7 @@ impl ModelPort {
     }
 
     /// Returns the warning that the port is assumed, if it is.
-    pub fn warning(&self) -> Option<Warning> {
+    pub(super) fn warning(&self) -> Option<Warning> {
         let ModelPortSource::Assumed { candidates } = &self.source else { return None };
         Some(Warning::ModelPortAssumed { port: self.port, candidates: candidates.clone() })
     }

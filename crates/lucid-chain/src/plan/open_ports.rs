@@ -12,8 +12,7 @@ use crate::{
 
 /// Reason why a port can be reached from outside without passing the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpenPortReason {
+pub(crate) enum OpenPortReason {
     /// The annotation [`keys::OPEN_PORTS`] of a pod that closes other ports.
     Annotation,
     /// The kubelet calls the port for a probe or hook, in a pod that closes other ports.

@@ -25,8 +25,7 @@ const FIRST_UNPRIVILEGED: u16 = 1024;
 
 /// Holder of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PortHolder {
+pub(super) enum PortHolder {
     /// The model.
     Model,
     /// A container that declares the port.
@@ -50,8 +49,7 @@ impl fmt::Display for PortHolder {
 
 /// Reason for the port of an auditor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PortReason {
+pub(super) enum PortReason {
     /// The port of the catalogue entry is free.
     Declared,
     /// The port of the catalogue entry is taken.
@@ -61,14 +59,6 @@ pub enum PortReason {
         /// Current holder.
         by: PortHolder,
     },
-}
-
-impl PortReason {
-    /// Returns the full explanation for an auditor on `port`, such as `port 8093 because 8090 is taken by container
-    /// web`.
-    pub fn explain(&self, port: NonZeroU16) -> String {
-        format!("port {port} because {self}")
-    }
 }
 
 impl fmt::Display for PortReason {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Default of the remote port on which outbound calls are treated as model calls.
-pub const DEFAULT_OUTBOUND_PORT: NonZeroU16 = port::known(8000);
+const DEFAULT_OUTBOUND_PORT: NonZeroU16 = port::known(8000);
 
 /// Resolved settings of one pod.
 pub(super) struct Settings {
@@ -146,12 +146,11 @@ fn resolve_other_ports(
 
 /// A setting and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Setting<T> {
+pub(crate) struct Setting<T> {
     /// Effective value.
-    pub value: T,
+    pub(crate) value: T,
     /// Source of the value.
-    pub source: SettingSource,
+    pub(crate) source: SettingSource,
 }
 
 impl<T> Setting<T> {

@@ -13,6 +13,7 @@ pub use error::PodError;
 
 use crate::{
     privileges::Privileges,
+    trigger::Trigger,
     volume::{MountView, VolumeView},
 };
 
@@ -88,6 +89,11 @@ impl<'a> PodView<'a> {
     /// `metadata.annotations`, sorted by key.
     pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
         pairs(self.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref()))
+    }
+
+    /// Returns `true` if the pod requests a chain, by label or annotation.
+    pub fn requests_chain(&self) -> bool {
+        Trigger::from_pod(self).is_some()
     }
 
     /// `spec.restartPolicy`; `Always` if absent.

@@ -1,10 +1,7 @@
 //! Parsing of pod annotations.
 
 use crate::common::*;
-use lucid_chain::{
-    AuditMode, Catalogue, ChainSource, Configuration, Direction, Intercept, ModelPortSource, Overrides,
-    SettingSource, SidecarMode, keys,
-};
+use lucid_chain::{AuditMode, Catalogue, Configuration, Direction, Intercept, Overrides, SidecarMode, keys};
 use serde_json::json;
 
 #[test]
@@ -41,15 +38,16 @@ fn the_operator_overrides_annotations_and_these_the_default() {
         ..Overrides::default()
     };
     let cases = [
-        (json!({}), builtin(), AuditMode::Enforce, Direction::Inbound, SettingSource::BuiltIn),
-        (annotated.clone(), builtin(), AuditMode::Observe, Direction::Outbound, SettingSource::Annotation),
-        (annotated, operator, AuditMode::Enforce, Direction::Both, SettingSource::Operator),
+        (json!({}), builtin(), "enforce", "inbound", "built-in default"),
+        (annotated.clone(), builtin(), "observe", "outbound", "annotation"),
+        (annotated, operator, "enforce", "both", "operator configuration"),
     ];
     for (annotations, configuration, audit_mode, direction, source) in cases {
         let plan = planned_by(outcome_in(&pod(annotations, &[5000]), &configuration, None));
-        assert_eq!((plan.audit_mode.value, plan.audit_mode.source), (audit_mode, source));
-        assert_eq!((plan.direction.value, plan.direction.source), (direction, source));
-        assert!(plan.containers.iter().all(|planned| planned.audit_mode == audit_mode));
+        assert_eq!(setting(&plan, "audit mode"), format!("{audit_mode} ({source})"));
+        assert_eq!(setting(&plan, "direction"), format!("{direction} ({source})"));
+        let modes = plan.containers.iter().map(|it| variable(&it.manifest(), keys::AUDIT_MODE_ENV).unwrap());
+        assert!(modes.into_iter().all(|mode| mode == audit_mode));
     }
 }
 
@@ -59,21 +57,16 @@ fn catalogue_defaults_override_only_built_in_values() {
     let file = Catalogue::builtin().overlay(&parsed(yaml));
     let mut configuration = Configuration::new(file, None).unwrap();
     let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, None));
-    assert_eq!(
-        (plan.audit_mode.value, plan.audit_mode.source),
-        (AuditMode::Observe, SettingSource::Catalogue)
-    );
-    assert_eq!((plan.direction.value, plan.direction.source), (Direction::Both, SettingSource::Catalogue));
-    assert_eq!(
-        (plan.sidecar_mode.value, plan.sidecar_mode.source),
-        (SidecarMode::Native, SettingSource::Catalogue)
-    );
-    assert_eq!(
-        (plan.intercept.value, plan.intercept.source),
-        (Intercept::Redirect, SettingSource::Catalogue)
-    );
-    assert_eq!((plan.outbound_port.value.get(), plan.outbound_port.source), (9, SettingSource::Catalogue));
-    assert_eq!((plan.model_port.port.get(), plan.model_port.source), (7000, ModelPortSource::Catalogue));
+    for (name, expected) in [
+        ("audit mode", "observe"),
+        ("direction", "both"),
+        ("sidecar mode", "native"),
+        ("intercept", "redirect"),
+        ("outbound port", "9"),
+        ("model port", "7000"),
+    ] {
+        assert_eq!(setting(&plan, name), format!("{expected} (auditors.yaml)"), "{name}");
+    }
 
     let annotations = json!({
         keys::AUDIT_MODE: "enforce", keys::DIRECTION: "inbound", keys::TARGET_PORT: "7001",
@@ -81,13 +74,10 @@ fn catalogue_defaults_override_only_built_in_values() {
     });
     let annotated = pod(annotations, &[5000]);
     let plan = planned_by(outcome_in(&annotated, &configuration, None));
-    let sources = [plan.audit_mode.source, plan.direction.source, plan.intercept.source];
-    assert_eq!(sources, [SettingSource::Annotation; 3]);
-    assert_eq!(
-        (plan.sidecar_mode.value, plan.sidecar_mode.source),
-        (SidecarMode::Containers, SettingSource::RestartPolicy)
-    );
-    assert_eq!((plan.model_port.port.get(), plan.model_port.source), (7001, ModelPortSource::Annotation));
+    let settings = ["audit mode", "direction", "intercept"].map(|name| setting(&plan, name));
+    assert_eq!(settings, ["enforce (annotation)", "inbound (annotation)", "env (annotation)"]);
+    assert_eq!(setting(&plan, "sidecar mode"), "containers (restartPolicy of the pod)");
+    assert_eq!(setting(&plan, "model port"), "7001 (annotation lucid.computing/target-port)");
 
     configuration.overrides = Overrides {
         audit_mode: Some(AuditMode::Observe),
@@ -98,15 +88,15 @@ fn catalogue_defaults_override_only_built_in_values() {
         outbound_port: 10.try_into().ok(),
     };
     let plan = planned_by(outcome_in(&annotated, &configuration, None));
-    let sources =
-        [plan.audit_mode.source, plan.direction.source, plan.intercept.source, plan.sidecar_mode.source];
-    assert_eq!(sources, [SettingSource::Operator; 4]);
-    assert_eq!((plan.model_port.port.get(), plan.model_port.source), (7002, ModelPortSource::Operator));
+    for name in ["audit mode", "direction", "intercept", "sidecar mode", "outbound port", "model port"] {
+        assert!(setting(&plan, name).ends_with(" (operator configuration)"), "{name}");
+    }
 }
 
 #[test]
 fn a_namespace_may_set_defaults_without_a_chain() {
     let own = namespace(&[("auditors.yaml", "defaults: {audit-mode: observe}")]).unwrap();
     let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &builtin(), Some(&own)));
-    assert_eq!((plan.audit_mode.value, plan.source), (AuditMode::Observe, ChainSource::BuiltIn));
+    assert_eq!(setting(&plan, "audit mode"), "observe (auditors.yaml)");
+    assert!(setting(&plan, "chain").ends_with(" (built-in default)"));
 }

@@ -31,7 +31,7 @@ fn an_entry_inherits_omitted_keys() {
     let own = read("chain: [{name: pii, port: 9001}, {name: toxicity}]", "").unwrap();
     let [pii, toxicity] = own.chain() else { panic!("{own:?}") };
     assert_eq!((pii.name(), pii.image(), pii.port().get()), ("pii", "ghcr.io/lucid/pii:1", 9001));
-    assert_eq!(pii.env()["THRESHOLD"].text(), Some("0.8"));
+    assert_eq!(pii.variables().next().unwrap(), json!({"name": "THRESHOLD", "value": "0.8"}));
     let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &builtin(), Some(&own)));
     assert_eq!(plan.containers[0].manifest()["securityContext"]["runAsGroup"], 30000);
     assert_eq!(

@@ -234,9 +234,9 @@ fn hostile_names_stay_out_of_messages() {
             let mut said = warnings(&outcome);
             let plan = planned_by(outcome);
             let patch = patch_in(&pod, &configuration);
+            said.push(setting(&plan, "model port"));
             said.extend(patch_warnings(&patch));
-            said.extend(plan.containers.iter().map(|planned| planned.port_reason.explain(planned.port)));
-            said.push(plan.model_port.source.to_string());
+            said.extend(plan.containers.iter().map(|planned| planned.port_reason()));
             for message in said {
                 assert!(!message.contains(char::is_control) && !message.contains('\u{202e}'), "{message:?}");
                 assert!(message.chars().count() <= 256, "{} {message}", message.chars().count());

@@ -25,9 +25,10 @@ fn an_entry_keeps_all_keys_and_the_order() {
     assert_eq!(first.description(), "Detects prompt injection");
     assert!(first.image().starts_with("ghcr.io/lucid/lucid-injection-auditor:1.4.2@sha256:9f86"));
     assert_eq!(first.port().get(), 8090);
-    let env: Vec<_> =
-        first.env().iter().map(|(name, value)| (name.as_str(), value.text().unwrap())).collect();
-    assert_eq!(env, [("EMPTY", ""), ("RATIO", "0.80"), ("STRICT", "yes"), ("THRESHOLD", "0.8")]);
+    let variables: Vec<_> = first.variables().collect();
+    let expected = [("RATIO", "0.80"), ("STRICT", "yes"), ("THRESHOLD", "0.8")];
+    let expected = expected.map(|(name, value)| json!({"name": name, "value": value}));
+    assert_eq!((&variables[0], &variables[1..]), (&json!({"name": "EMPTY"}), &expected[..]));
     assert_eq!(first.labels()["tier"], "core");
     assert_eq!((second.name(), second.port()), ("topics", DEFAULT_PORT));
     assert_eq!((second.port().get(), catalogue.resolve("injection").unwrap()), (8080, first));

@@ -1,9 +1,9 @@
 //! Plans follow the auditors and settings of the catalogue.
 
-use lucid_chain::{AuditMode, Direction, Plan, keys};
+use lucid_chain::{Plan, keys};
 use serde_json::{Value, json};
 
-use crate::common::{configured, outcome_in, planned_by, pod};
+use crate::common::{configured, model_port, outcome_in, planned_by, pod, setting};
 
 /// Plans `pod` with this `auditors.yaml`, whose entry `topics` is the operator's chain.
 fn plan_by(yaml: &str, pod: &Value) -> Plan {
@@ -79,23 +79,17 @@ fn defaults_yield_to_the_operator_and_the_pod() {
     let yaml = "chain: [{name: topics, image: topics}]
 defaults: {audit-mode: observe, direction: both, target-port: 7000, sidecar-mode: native, intercept: env}";
     let plan = plan_by(yaml, &annotated(json!({})));
-    assert_eq!(
-        (plan.audit_mode.value, plan.audit_mode.source.to_string().as_str()),
-        (AuditMode::Observe, "auditors.yaml")
-    );
-    assert_eq!(plan.direction.value, Direction::Both);
-    assert_eq!(
-        (plan.model_port.port.get(), plan.model_port.source.to_string().as_str()),
-        (7000, "auditors.yaml")
-    );
-    assert!(plan.containers[0].native);
+    assert_eq!(setting(&plan, "audit mode"), "observe (auditors.yaml)");
+    assert_eq!(setting(&plan, "direction"), "both (auditors.yaml)");
+    assert_eq!(setting(&plan, "model port"), "7000 (auditors.yaml)");
+    assert!(plan.is_native());
 
     let said = annotated(
         json!({keys::AUDIT_MODE: "enforce", keys::TARGET_PORT: "6000", keys::SIDECAR_MODE: "containers"}),
     );
     let plan = plan_by(yaml, &said);
-    assert_eq!(plan.audit_mode.value, AuditMode::Enforce);
-    assert_eq!(plan.model_port.port.get(), 6000);
-    assert!(!plan.containers[0].native);
-    assert_eq!(plan.direction.value, Direction::Both);
+    assert_eq!(setting(&plan, "audit mode"), "enforce (annotation)");
+    assert_eq!(model_port(&plan), 6000);
+    assert!(!plan.is_native());
+    assert_eq!(setting(&plan, "direction"), "both (auditors.yaml)");
 }

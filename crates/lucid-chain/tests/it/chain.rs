@@ -2,8 +2,7 @@
 
 use crate::common::*;
 use lucid_chain::{
-    Catalogue, ChainSource, Configuration, Decision, NamespaceChain, SkipPolicy, SkipReason, Trigger, keys,
-    short_name,
+    Catalogue, Configuration, Decision, NamespaceChain, SkipPolicy, SkipReason, keys, short_name,
 };
 use serde_json::{Value, json};
 
@@ -16,7 +15,8 @@ fn the_label_or_the_auditors_annotation_is_a_trigger() {
     let label = |value: &str| json!({"lucid.io/secured": value});
     let auditors = |value: &str| json!({"lucid.computing/auditors": value});
     let none = || json!({});
-    let (by_label, by_annotation) = (Some(Trigger::SecuredLabel), Some(Trigger::AuditorsAnnotation));
+    let (by_label, by_annotation) =
+        (Some("label lucid.io/secured"), Some("annotation lucid.computing/auditors"));
     // Labels, annotations, the trigger and the warning, if any.
     let cases = [
         (none(), none(), None, ""),
@@ -71,7 +71,9 @@ fn the_label_or_the_auditors_annotation_is_a_trigger() {
         assert!(outcome.warnings.len() <= 1, "{pod}");
         match (outcome.decision, trigger) {
             (Decision::NotRequested, None) => {}
-            (Decision::Planned(plan), Some(trigger)) => assert_eq!(plan.trigger, trigger, "{pod}"),
+            (Decision::Planned(plan), Some(trigger)) => {
+                assert_eq!(setting(&plan, "injection"), format!("requested ({trigger})"), "{pod}");
+            }
             (other, _) => panic!("{pod}: {other:?}"),
         }
     }
@@ -104,7 +106,10 @@ fn skip_audit_takes_effect_only_if_allowed() {
 
 #[test]
 fn the_first_source_with_a_valid_chain_wins() {
-    use ChainSource::*;
+    let annotated = "annotation lucid.computing/auditor-chain";
+    let listed = "annotation lucid.computing/auditors";
+    let of_namespace = "ConfigMap lucid-auditor-chain of the namespace";
+    let (of_operator, built_in) = ("operator configuration", "built-in default");
     const INVALID: &str = "nonsense";
     let [one, two] = ["toxicity", "injection, toxicity"].map(|chain| namespace(&[("chain", chain)]).unwrap());
     let (one, two) = (Some(&one), Some(&two));
@@ -112,25 +117,18 @@ fn the_first_source_with_a_valid_chain_wins() {
     let chain = |chain: &str| json!({keys::AUDITOR_CHAIN: chain, keys::AUDITORS: "injection,injection"});
     let auditors = |names: &str| json!({keys::AUDITORS: names});
     let neither = json!({keys::AUDITORS: INVALID, keys::AUDITOR_CHAIN: INVALID});
-    type Case<'a> = (Value, Option<&'a NamespaceChain>, &'a Configuration, ChainSource, &'a [&'a str], usize);
+    type Case<'a> = (Value, Option<&'a NamespaceChain>, &'a Configuration, &'a str, &'a [&'a str], usize);
     let cases: [Case<'_>; 10] = [
-        (chain("toxicity,injection"), one, &own, AuditorChainAnnotation, &["toxicity", "injection"], 0),
-        (chain(INVALID), one, &own, AuditorsAnnotation, &["injection"; 2], 1),
-        (
-            auditors(" toxicity-auditor ,\n injection "),
-            one,
-            &own,
-            AuditorsAnnotation,
-            &["toxicity", "injection"],
-            0,
-        ),
-        (auditors(INVALID), one, &own, Namespace, &["toxicity"], 1),
-        (json!({}), one, &own, Namespace, &["toxicity"], 0),
-        (json!({}), two, &own, Namespace, &["injection", "toxicity"], 0),
-        (json!({}), None, &own, Operator, &["guardrails"], 0),
-        (auditors(INVALID), None, &own, Operator, &["guardrails"], 1),
-        (json!({}), None, &none, BuiltIn, &["guardrails"; 2], 0),
-        (neither, None, &none, BuiltIn, &["guardrails"; 2], 2),
+        (chain("toxicity,injection"), one, &own, annotated, &["toxicity", "injection"], 0),
+        (chain(INVALID), one, &own, listed, &["injection"; 2], 1),
+        (auditors(" toxicity-auditor ,\n injection "), one, &own, listed, &["toxicity", "injection"], 0),
+        (auditors(INVALID), one, &own, of_namespace, &["toxicity"], 1),
+        (json!({}), one, &own, of_namespace, &["toxicity"], 0),
+        (json!({}), two, &own, of_namespace, &["injection", "toxicity"], 0),
+        (json!({}), None, &own, of_operator, &["guardrails"], 0),
+        (auditors(INVALID), None, &own, of_operator, &["guardrails"], 1),
+        (json!({}), None, &none, built_in, &["guardrails"; 2], 0),
+        (neither, None, &none, built_in, &["guardrails"; 2], 2),
     ];
     for (annotations, namespace, configuration, source, chain, warned) in cases {
         let pod = pod(annotations, &[5000]);
@@ -138,7 +136,8 @@ fn the_first_source_with_a_valid_chain_wins() {
         assert_eq!(outcome.warnings.len(), warned, "{pod}");
         let plan = planned_by(outcome);
         let short: Vec<_> = auditor_names(&plan).into_iter().map(short_name).collect();
-        assert_eq!((plan.source, short), (source, chain.to_vec()), "{pod}");
+        assert_eq!(short, chain, "{pod}");
+        assert!(setting(&plan, "chain").ends_with(&format!(" ({source})")), "{pod}");
         assert!(auditor_names(&plan).iter().all(|name| name.starts_with("lucid-")), "{pod}");
     }
 }
@@ -151,7 +150,7 @@ fn an_annotation_may_name_auditors_of_the_namespace() {
     )]);
     let pod = pod(json!({keys::AUDITORS: "toxicity,topics,injection"}), &[5000]);
     let plan = planned_by(outcome_in(&pod, &builtin(), Some(&own.unwrap())));
-    let images: Vec<_> = plan.containers.iter().map(|planned| planned.image()).collect();
+    let images: Vec<_> = plan.containers.iter().map(|planned| planned.auditor.image()).collect();
     assert_eq!(images, ["ghcr.io/lucid/lucid-toxicity-auditor:latest", "topics", "mine"]);
 }
 

@@ -2,7 +2,7 @@
 
 use lucid_chain::{
     AuditMode, Auditor, AuditorImages, Catalogue, Configuration, Decision, Direction, Inputs, Intercept,
-    NamespaceChain, Outcome, Plan, PlannedContainer, PodPatch, PodView, keys, plan,
+    NamespaceChain, Outcome, Plan, PlannedContainer, PodPatch, PodView, keys, plan, redirect::Redirect,
 };
 use serde_json::{Value, json};
 
@@ -108,6 +108,30 @@ pub(crate) fn injected_with(pod: &Value, configuration: &Configuration) -> Value
 
 pub(crate) fn patch_warnings(patch: &PodPatch) -> Vec<String> {
     patch.warnings.iter().map(ToString::to_string).collect()
+}
+
+/// Returns a setting as `value (source)`; empty if it has no effect.
+pub(crate) fn setting(plan: &Plan, name: &str) -> String {
+    let found = plan.settings().into_iter().find(|[found, ..]| found == name);
+    found.map(|[_, value, source]| format!("{value} ({source})")).unwrap_or_default()
+}
+
+/// Returns the first of the model's ports.
+pub(crate) fn model_port(plan: &Plan) -> u16 {
+    let ports = setting(plan, "model port");
+    ports.split([',', ' ']).next().unwrap().parse().unwrap()
+}
+
+/// Returns the value of an environment variable of a container.
+pub(crate) fn variable(container: &Value, name: &str) -> Option<String> {
+    let found = container["env"].as_array()?.iter().find(|it| it["name"] == name)?;
+    found["value"].as_str().map(str::to_owned)
+}
+
+/// Returns the network rules of a plan.
+pub(crate) fn redirect_of(plan: &Plan) -> Redirect {
+    let init = plan.init.as_ref().unwrap().manifest();
+    Redirect::from_json(&variable(&init, keys::REDIRECT_ENV).unwrap()).unwrap()
 }
 
 /// Returns the names of the planned auditor containers.

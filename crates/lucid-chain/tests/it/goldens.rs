@@ -153,20 +153,27 @@ fn document(input: &str) -> String {
 }
 
 fn write_plan(text: &mut String, plan: &Plan) {
-    writeln!(text, "asked for by: {:?}", plan.trigger).unwrap();
-    writeln!(text, "chain from: {}", plan.source).unwrap();
+    let row = |name: &str| {
+        let found = plan.settings().into_iter().find(|[found, ..]| found == name);
+        found.map(|[_, value, source]| [value, source]).unwrap()
+    };
+    let trigger = match row("injection")[1].as_str() {
+        "label lucid.io/secured" => "SecuredLabel",
+        "forced" => "Forced",
+        _ => "AuditorsAnnotation",
+    };
+    writeln!(text, "asked for by: {trigger}").unwrap();
+    writeln!(text, "chain from: {}", row("chain")[1]).unwrap();
     for planned in &plan.containers {
-        let kind = if planned.native { "native sidecar" } else { "container" };
+        let kind = if plan.is_native() { "native sidecar" } else { "container" };
         let (name, uid, next) = (&planned.name, planned.uid.unwrap(), planned.next_port);
-        let port = planned.port_reason.explain(planned.port);
+        let port = planned.port_reason();
         writeln!(text, "  {kind} {name}, uid {uid}: {port}, forwards to {next}").unwrap();
     }
-    writeln!(text, "model: port {} by {}", plan.model_port.port, plan.model_port.source).unwrap();
-    writeln!(text, "audit-mode: {} by {}", plan.audit_mode.value, plan.audit_mode.source).unwrap();
-    writeln!(text, "direction: {} by {}", plan.direction.value, plan.direction.source).unwrap();
-    writeln!(text, "sidecar-mode: {} by {}", plan.sidecar_mode.value, plan.sidecar_mode.source).unwrap();
-    writeln!(text, "intercept: {} by {}", plan.intercept.value, plan.intercept.source).unwrap();
-    writeln!(text, "outbound-port: {} by {}", plan.outbound_port.value, plan.outbound_port.source).unwrap();
+    writeln!(text, "model: port {}", row("model port").join(" by ")).unwrap();
+    for name in ["audit mode", "direction", "sidecar mode", "intercept", "outbound port"] {
+        writeln!(text, "{}: {}", name.replace(' ', "-"), row(name).join(" by ")).unwrap();
+    }
     if !plan.leftovers.is_empty() {
         writeln!(text, "left over: {}", plan.leftovers.join(", ")).unwrap();
     }

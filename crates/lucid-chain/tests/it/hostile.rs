@@ -164,7 +164,7 @@ fn invalid_port_numbers_are_ignored() {
             .map(|(name, port)| json!({"name": name, "containerPort": port, "hostPort": number}))
             .collect();
         let plan = planned(&pod);
-        assert_eq!((plan.model_port.port.get(), plan.containers[0].port.get()), (5001, 8090), "{number}");
+        assert_eq!((model_port(&plan), plan.containers[0].port.get()), (5001, 8090), "{number}");
     }
 }
 
@@ -173,7 +173,7 @@ fn a_forged_next_hop_counts_only_if_an_application_declares_it() {
     let (mut pod, _) = with_chain("Always");
     for port in [8090, 8093, 1, 65535] {
         pod["spec"]["containers"][2]["env"][1]["value"] = json!(format!("http://localhost:{port}"));
-        assert_eq!(planned_by(outcome_in(&pod, &with_rules(), None)).model_port.port.get(), 5000);
+        assert_eq!(model_port(&planned_by(outcome_in(&pod, &with_rules(), None))), 5000);
     }
 }
 

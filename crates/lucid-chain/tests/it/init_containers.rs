@@ -1,10 +1,7 @@
 //! Network rules and native sidecars among the init containers.
 
 use crate::common::*;
-use lucid_chain::{
-    Configuration, Decision, ImpossibleReason, Inputs, Intercept, PodSecurity, PodView, SettingSource,
-    SidecarMode, keys, plan,
-};
+use lucid_chain::{Configuration, Decision, ImpossibleReason, Inputs, PodSecurity, PodView, keys, plan};
 use serde_json::{Value, json};
 
 fn names(list: &Value) -> Vec<&str> {
@@ -74,25 +71,13 @@ fn the_rules_follow_the_direction() {
 #[test]
 fn a_pod_that_completes_gets_native_sidecars() {
     let cases = [
-        ("Always", json!({}), SidecarMode::Containers, SettingSource::RestartPolicy, 0),
-        ("Never", json!({}), SidecarMode::Native, SettingSource::RestartPolicy, 0),
-        (
-            "OnFailure",
-            json!({keys::SIDECAR_MODE: "auto"}),
-            SidecarMode::Native,
-            SettingSource::RestartPolicy,
-            0,
-        ),
-        (
-            "Never",
-            json!({keys::SIDECAR_MODE: "containers"}),
-            SidecarMode::Containers,
-            SettingSource::Annotation,
-            1,
-        ),
-        ("Always", json!({keys::SIDECAR_MODE: "native"}), SidecarMode::Native, SettingSource::Annotation, 0),
+        ("Always", json!({}), "containers (restartPolicy of the pod)", 0),
+        ("Never", json!({}), "native (restartPolicy of the pod)", 0),
+        ("OnFailure", json!({keys::SIDECAR_MODE: "auto"}), "native (restartPolicy of the pod)", 0),
+        ("Never", json!({keys::SIDECAR_MODE: "containers"}), "containers (annotation)", 1),
+        ("Always", json!({keys::SIDECAR_MODE: "native"}), "native (annotation)", 0),
     ];
-    for (restart_policy, annotations, mode, source, warned) in cases {
+    for (restart_policy, annotations, mode, warned) in cases {
         let mut pod = pod(annotations, &[5000]);
         pod["spec"]["restartPolicy"] = json!(restart_policy);
         let outcome = outcome(&pod);
@@ -102,7 +87,7 @@ fn a_pod_that_completes_gets_native_sidecars() {
             said.iter().all(|warning| warning.contains("sidecar-mode") && warning.contains("\"native\""))
         );
         let plan = planned_by(outcome);
-        assert_eq!((plan.sidecar_mode.value, plan.sidecar_mode.source), (mode, source), "{pod}");
+        assert_eq!(setting(&plan, "sidecar mode"), mode, "{pod}");
     }
 }
 
@@ -155,25 +140,25 @@ fn auditors_start_before_a_model_that_is_a_native_sidecar() {
     let told = json!({keys::TARGET_PORT: "8000", keys::AUDITORS: "injection,toxicity"});
     let untold = json!({keys::AUDITORS: "injection,toxicity"});
     let cases = [
-        (untold.clone(), named.clone(), 8000, SettingSource::NativeModel),
-        (told.clone(), bare.clone(), 8000, SettingSource::NativeModel),
-        (told, other.clone(), 8000, SettingSource::RestartPolicy),
-        (untold.clone(), bare, 8000, SettingSource::NativeModel),
+        (untold.clone(), named.clone(), 8000, "native (the model, which is a native sidecar)"),
+        (told.clone(), bare.clone(), 8000, "native (the model, which is a native sidecar)"),
+        (told, other.clone(), 8000, "containers (restartPolicy of the pod)"),
+        (untold.clone(), bare, 8000, "native (the model, which is a native sidecar)"),
         // The probe contradicts the only port.
-        (untold.clone(), other, 5000, SettingSource::RestartPolicy),
+        (untold.clone(), other, 5000, "containers (restartPolicy of the pod)"),
     ];
-    for (annotations, port, model_port, source) in cases {
+    for (annotations, port, expected, mode) in cases {
         let mut pod = pod(annotations, &[]);
         pod["spec"]["initContainers"] = json!([{"name": "download"}, model(port)]);
         let plan = planned_by(outcome_in(&pod, &with_rules(), None));
-        assert_eq!((plan.model_port.port.get(), plan.sidecar_mode.source), (model_port, source), "{pod}");
+        assert_eq!((model_port(&plan), &*setting(&plan, "sidecar mode")), (expected, mode), "{pod}");
         let patched = injected_with(&pod, &with_rules());
-        if source == SettingSource::NativeModel {
+        if mode == "native (the model, which is a native sidecar)" {
             let order = ["download", CHAIN[0], CHAIN[1], "lucid-init", "serve"];
             assert_eq!(names(&patched["spec"]["initContainers"]), order);
             let told = patched["spec"]["initContainers"][1]["env"].to_string();
             let is_probed = told.contains(r#"{"name":"LUCID_PROBE_PATHS","value":"/health"}"#);
-            assert_eq!(is_probed, model_port == 8000, "{told}");
+            assert_eq!(is_probed, expected == 8000, "{told}");
         }
         assert!(patch_in(&patched, &with_rules()).is_empty());
     }
@@ -305,21 +290,22 @@ fn pod_security_decides_if_intercept_is_not_set() {
         let outcome = plan(&view, &Inputs::new(&configuration).with_pod_security(level));
         let said = warnings(&outcome);
         let plan = planned_by(outcome);
-        assert_eq!(plan.init.is_some(), plan.intercept.value == Intercept::Redirect);
-        (plan.intercept.value, plan.intercept.source, said)
+        let intercept = setting(&plan, "intercept");
+        assert_eq!(plan.init.is_some(), intercept.starts_with("redirect "));
+        (intercept, said)
     };
-    let (built_in, annotation) = (SettingSource::BuiltIn, SettingSource::Annotation);
-    assert_eq!(chosen(json!({}), PodSecurity::Privileged), (Intercept::Redirect, built_in, vec![]));
+    let built_in = "redirect (built-in default)".to_owned();
+    assert_eq!(chosen(json!({}), PodSecurity::Privileged), (built_in, vec![]));
     for level in [PodSecurity::Baseline, PodSecurity::Restricted] {
-        let (intercept, source, said) = chosen(json!({}), level);
-        assert_eq!((intercept, source), (Intercept::Env, SettingSource::PodSecurity(level)));
+        let (intercept, said) = chosen(json!({}), level);
+        assert_eq!(intercept, format!("env (Pod Security level {level} of the namespace)"));
         assert!(
             said[0].contains(&format!("Pod Security level {level} of the namespace refuses NET_ADMIN")),
             "{said:?}"
         );
-        assert_eq!(chosen(json!({keys::INTERCEPT: "env"}), level), (Intercept::Env, annotation, vec![]));
-        let (intercept, source, said) = chosen(json!({keys::INTERCEPT: "redirect"}), level);
-        assert_eq!((intercept, source), (Intercept::Redirect, annotation));
+        assert_eq!(chosen(json!({keys::INTERCEPT: "env"}), level), ("env (annotation)".to_owned(), vec![]));
+        let (intercept, said) = chosen(json!({keys::INTERCEPT: "redirect"}), level);
+        assert_eq!(intercept, "redirect (annotation)");
         assert!(said[0].contains("expected \"env\""), "{said:?}");
     }
 }
@@ -368,8 +354,7 @@ fn auditors_get_the_probe_paths_of_the_model() {
         let said = warnings(&outcome);
         let plan = planned_by(outcome);
         assert!(patch_in(&injected_with(&pod, configuration), configuration).is_empty());
-        let found = plan.containers[0].env().find(|(name, _)| *name == "LUCID_PROBE_PATHS");
-        (found.and_then(|(_, value)| value.text()).map(str::to_owned), said)
+        (variable(&plan.containers[0].manifest(), keys::PROBE_PATHS_ENV), said)
     };
     let get = |port: Value, path: &str| json!({"httpGet": {"port": port, "path": path}});
     let both = json!({"livenessProbe": get(json!(5000), "/live"), "readinessProbe": get(json!("http"), "/healthz?full=1"),

@@ -1,27 +1,26 @@
 //! The model's port.
 
 use crate::common::*;
-use lucid_chain::{Decision, ModelPortSource, Plan, PortList, keys};
+use lucid_chain::{Decision, Plan, PortList, keys};
 use serde_json::{Value, json};
 
 fn is_assumed(plan: &Plan) -> bool {
-    matches!(plan.model_port.source, ModelPortSource::Assumed { .. })
+    setting(plan, "model port") == "5000 (built-in default)"
 }
 
-/// Returns the source of a plan's ports, which a text names: `named`, `only`, `probe` or `proxy` with a container.
-fn source(text: &str) -> ModelPortSource {
-    let mut words = text.split(' ').map(str::to_owned);
-    let (kind, container) = (words.next().unwrap(), words.next().unwrap_or_default());
-    match &*kind {
-        "operator" => ModelPortSource::Operator,
-        "annotation" => ModelPortSource::Annotation,
-        "catalogue" => ModelPortSource::Catalogue,
-        "only" => ModelPortSource::OnlyPort { container },
-        "named" => ModelPortSource::NamedPort { container, name: words.next().unwrap() },
-        "probe" => ModelPortSource::ReadinessProbe { container },
-        "proxy" => ModelPortSource::ServingProxy { container },
-        _ => panic!("{text}"),
-    }
+/// Returns the setting of a plan with this port. `source` is `named`, `only`, `probe` or `proxy` with a container, or as
+/// written.
+fn expected(port: u16, source: &str) -> String {
+    let words: Vec<_> = source.split(' ').collect();
+    let source = match words[..] {
+        ["annotation"] => "annotation lucid.computing/target-port".to_owned(),
+        ["only", container] => format!("the only declared port, of container {container}"),
+        ["named", container, name] => format!("port named {name} of container {container}"),
+        ["probe", container] => format!("probe of container {container}"),
+        ["proxy", container] => format!("port of the serving proxy {container}"),
+        _ => source.to_owned(),
+    };
+    format!("{port} ({source})")
 }
 
 #[test]
@@ -30,7 +29,7 @@ fn the_model_port_comes_from_the_first_source() {
     let name = |number: u16, name: &str| json!({"containerPort": number, "name": name});
     let udp = json!({"name": "model", "containerPort": 83, "protocol": "UDP"});
     let cases = [
-        (Some("9"), Some(7), json!([name(81, "model")]), 7, "operator"),
+        (Some("9"), Some(7), json!([name(81, "model")]), 7, "operator configuration"),
         (Some("9"), None, json!([name(81, "model")]), 9, "annotation"),
         (None, None, json!([port(82), name(80, "http"), name(81, "model")]), 81, "named web model"),
         (None, None, json!([port(82), name(80, "http")]), 80, "named web http"),
@@ -38,7 +37,7 @@ fn the_model_port_comes_from_the_first_source() {
         (None, None, json!([port(82), port(82), udp]), 82, "only web"),
         (None, None, json!([name(82, "metrics"), name(80, "grpc")]), 80, "only web"),
     ];
-    for (annotation, operator, declared, port, expected) in cases {
+    for (annotation, operator, declared, port, source) in cases {
         let mut pod = pod(json!({}), &[]);
         if let Some(annotation) = annotation {
             pod["metadata"]["annotations"] = json!({keys::TARGET_PORT: annotation});
@@ -49,7 +48,7 @@ fn the_model_port_comes_from_the_first_source() {
         let outcome = outcome_in(&pod, &configuration, None);
         assert_eq!(warnings(&outcome), Vec::<String>::new(), "{pod}");
         let plan = planned_by(outcome);
-        assert_eq!((plan.model_port.port.get(), plan.model_port.source), (port, source(expected)), "{pod}");
+        assert_eq!(setting(&plan, "model port"), expected(port, source), "{pod}");
         assert_eq!(plan.containers.last().unwrap().next_port.get(), port, "{pod}");
     }
 }
@@ -177,16 +176,16 @@ fn ports_and_probes_single_out_the_model() {
         // Nothing is declared.
         (&[("a", "", "readinessProbe=/health:8000")], 8000, "probe a"),
     ];
-    for &(containers, port, expected) in cases {
+    for &(containers, port, source) in cases {
         let pod = pod_of(containers);
         let outcome = outcome(&pod);
         assert_eq!(warnings(&outcome), Vec::<String>::new(), "{pod}");
         let plan = planned_by(outcome);
-        assert_eq!((plan.model_port.port.get(), &plan.model_port.source), (port, &source(expected)), "{pod}");
+        assert_eq!(setting(&plan, "model port"), expected(port, source), "{pod}");
         assert!(!is_assumed(&plan));
         // The chain is in the pod now, and its own ports and probes are not the model's.
-        let again = planned(&injected(&pod)).model_port;
-        assert_eq!((again.port.get(), &again.source), (port, &source(expected)), "{pod}");
+        let again = planned(&injected(&pod));
+        assert_eq!(setting(&again, "model port"), expected(port, source), "{pod}");
     }
 }
 
@@ -254,7 +253,7 @@ fn a_port_that_nothing_singles_out_is_assumed() {
             let outcome = outcome(&pod);
             assert_eq!(warnings(&outcome), [warning.as_str()], "{pod}");
             let plan = planned_by(outcome);
-            assert!(is_assumed(&plan) && plan.model_port.port.get() == 5000, "{pod}");
+            assert!(is_assumed(&plan), "{pod}");
         }
     }
 }
@@ -264,16 +263,12 @@ fn several_ports_are_guarded_each_on_its_own_route() {
     let annotations = json!({keys::TARGET_PORT: "8080, 8085", keys::AUDITORS: "injection,toxicity"});
     let pod = pod(annotations, &[8080, 8085, 8091]);
     let plan = planned_by(outcome_in(&pod, &with_rules(), None));
-    let ports: Vec<_> = plan.model_port.ports().map(u16::from).collect();
-    assert_eq!(ports, [8080, 8085]);
-    let routes: Vec<_> = plan
-        .containers
-        .iter()
-        .map(|it| it.env().find(|(name, _)| *name == keys::ROUTES_ENV).unwrap().1.text().unwrap())
-        .collect();
+    assert_eq!(setting(&plan, "model port"), "8080,8085 (annotation lucid.computing/target-port)");
+    let routes = plan.containers.iter().map(|it| variable(&it.manifest(), keys::ROUTES_ENV).unwrap());
+    let routes: Vec<_> = routes.collect();
     // 8091 is taken.
     assert_eq!(routes, ["8090=8093,8092=8094", "8093=8080,8094=8085"]);
-    let redirect = &plan.init.as_ref().unwrap().redirect;
+    let redirect = redirect_of(&plan);
     let guarded: Vec<_> =
         redirect.guarded().into_iter().map(|(port, first)| (port.get(), first.get())).collect();
     assert_eq!(guarded, [(8080, 8090), (8085, 8092), (8093, 8090), (8094, 8092)]);
@@ -282,8 +277,8 @@ fn several_ports_are_guarded_each_on_its_own_route() {
         manifest["ports"],
         json!([{"containerPort": 8090}, {"name": "route-8092", "containerPort": 8092}])
     );
-    let env = |name: &str| plan.containers[0].env().find(|(found, _)| *found == name).unwrap().1.text();
-    assert_eq!((env("PORT"), env("LUCID_CHAIN_NEXT")), (Some("8090"), Some("http://localhost:8093")));
+    let env = |name: &str| variable(&manifest, name).unwrap();
+    assert_eq!([env("PORT"), env("LUCID_CHAIN_NEXT")], ["8090", "http://localhost:8093"]);
     // Planning again changes nothing; another port replans.
     let patched = injected(&pod);
     assert!(patch_of(&patched).is_empty());
@@ -331,19 +326,17 @@ fn ports_and_probes_count_only_for_inbound_traffic() {
     let only = json!({"containerPort": 8000});
     let model = json!({"name": "model", "containerPort": 81});
     let default = json!({"containerPort": 5000});
-    let declared = || ModelPortSource::DeclaredDefault { container: "web".to_owned() };
-    let assumed =
-        || ModelPortSource::Assumed { candidates: vec![(8000.try_into().unwrap(), "web".to_owned())] };
+    let declared_default = "built-in default, declared by container web";
     let cases = [
-        ("inbound", json!([http, default]), 8000, source("named web http"), false),
-        ("inbound", json!([only]), 8000, source("only web"), false),
-        ("outbound", json!([http]), 5000, assumed(), true),
-        ("outbound", json!([only]), 5000, assumed(), true),
-        ("outbound", json!([http, default]), 5000, declared(), false),
-        ("outbound", json!([http, model]), 81, source("named web model"), false),
-        ("both", json!([http]), 5000, assumed(), true),
-        ("both", json!([default]), 5000, declared(), false),
-        ("both", json!([http, model]), 81, source("named web model"), false),
+        ("inbound", json!([http, default]), 8000, "named web http", false),
+        ("inbound", json!([only]), 8000, "only web", false),
+        ("outbound", json!([http]), 5000, "built-in default", true),
+        ("outbound", json!([only]), 5000, "built-in default", true),
+        ("outbound", json!([http, default]), 5000, declared_default, false),
+        ("outbound", json!([http, model]), 81, "named web model", false),
+        ("both", json!([http]), 5000, "built-in default", true),
+        ("both", json!([default]), 5000, declared_default, false),
+        ("both", json!([http, model]), 81, "named web model", false),
     ];
     for (direction, declared, port, source, warned) in cases {
         let mut pod = pod(json!({keys::DIRECTION: direction}), &[]);
@@ -351,7 +344,7 @@ fn ports_and_probes_count_only_for_inbound_traffic() {
         let outcome = outcome_in(&pod, &with_rules(), None);
         assert_eq!(outcome.warnings.len(), usize::from(warned), "{pod}");
         let plan = planned_by(outcome);
-        assert_eq!((plan.model_port.port.get(), plan.model_port.source), (port, source), "{pod}");
+        assert_eq!(setting(&plan, "model port"), expected(port, source), "{pod}");
     }
     // The port is not kept when the direction changes either.
     let mut turned = injected(&pod(json!({}), &[8000]));
@@ -359,7 +352,7 @@ fn ports_and_probes_count_only_for_inbound_traffic() {
     let turned = planned_by(outcome_in(&turned, &with_rules(), None));
     assert!(is_assumed(&turned));
     let annotated = pod(json!({keys::DIRECTION: "both", keys::TARGET_PORT: "8000"}), &[8000]);
-    assert_eq!(planned(&annotated).model_port.source, ModelPortSource::Annotation);
+    assert_eq!(setting(&planned(&annotated), "model port"), expected(8000, "annotation"));
 }
 
 #[test]
@@ -375,13 +368,13 @@ fn ports_of_another_injector_do_not_move_the_model_port() {
         pod
     };
     let first = injected(&pod(json!({}), &[9000]));
-    let kept = ModelPortSource::Kept { container: "lucid-guardrails-auditor-2".to_owned() };
+    let kept = "what container lucid-guardrails-auditor-2 forwards to already";
     for proxy in proxies {
         let second = with(&first, &proxy);
         let outcome = outcome(&second);
         assert!(outcome.warnings.is_empty(), "{outcome:?}");
         let plan = planned_by(outcome);
-        assert_eq!((plan.model_port.port.get(), &plan.model_port.source), (9000, &kept), "{second}");
+        assert_eq!(setting(&plan, "model port"), expected(9000, kept), "{second}");
         assert!(patch_of(&second).is_empty(), "{second}");
     }
 
@@ -391,7 +384,7 @@ fn ports_of_another_injector_do_not_move_the_model_port() {
     moved["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(9001);
     assert!(is_assumed(&planned(&moved)));
     let model = json!({"name": "proxy", "ports": [{"containerPort": 15090, "name": "model"}]});
-    assert_eq!(planned(&with(&first, &model)).model_port.port.get(), 15090);
+    assert_eq!(model_port(&planned(&with(&first, &model))), 15090);
     let edits = [
         ("/image", json!("busybox")),
         ("/env/0/value", json!("another")),

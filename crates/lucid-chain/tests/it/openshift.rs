@@ -102,7 +102,7 @@ fn auditors_run_as_unused_uids_of_the_range() {
         let outcome = outcome_within(&pod_as(users), &with_rules(), text);
         assert_eq!(warnings(&outcome), Vec::<String>::new(), "{text} {users:?}");
         let plan = planned_by(outcome);
-        let hops: Vec<_> = plan.init.as_ref().unwrap().redirect.chain().map(|hop| hop.uid).collect();
+        let hops: Vec<_> = redirect_of(&plan).chain().map(|hop| hop.uid).collect();
         assert_eq!(hops, expected, "{text} {users:?}");
         let uids: Vec<_> = plan.containers.iter().map(|planned| planned.uid).collect();
         assert_eq!(uids, expected.map(Some), "{text} {users:?}");

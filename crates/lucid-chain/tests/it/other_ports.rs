@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::*;
-use lucid_chain::{Configuration, Direction, Inputs, OtherPorts, Outcome, PodView, keys, plan};
+use lucid_chain::{Configuration, Inputs, OtherPorts, Outcome, PodView, keys, plan};
 use serde_json::{Value, json};
 
 fn outcome_of(pod: &Value, of_namespace: OtherPorts, configuration: &Configuration) -> Outcome {
@@ -20,7 +20,7 @@ fn model(annotations: Value) -> Value {
 
 /// Returns the open ports of the rules: `None` if the pod closes none.
 fn rules(outcome: Outcome) -> Option<Vec<u64>> {
-    let redirect = planned_by(outcome).init.unwrap().redirect.to_json();
+    let redirect = redirect_of(&planned_by(outcome)).to_json();
     let redirect: Value = serde_json::from_str(&redirect).unwrap();
     Some(redirect["open"].as_array()?.iter().map(|port| port.as_u64().unwrap()).collect())
 }
@@ -138,32 +138,32 @@ fn ports_that_the_kubelet_calls_stay_open() {
     assert_eq!(rules(outcome_of(&injected, OtherPorts::Open, &with_rules())), Some(open.to_vec()));
 
     let plan = planned_by(outcome_of(&pod, OtherPorts::Open, &with_rules()));
-    let reasons: Vec<_> = plan.open_ports.iter().map(|(port, reason)| format!("{port}: {reason}")).collect();
     assert_eq!(
-        reasons,
-        [
-            "8081: probe or hook of container web",
-            "8082: probe or hook of container web",
-            "8083: probe or hook of container web",
-            "15021: probe or hook of container mesh",
-        ]
+        setting(&plan, "open ports"),
+        "8081 (probe or hook of container web), 8082 (probe or hook of container web), \
+         8083 (probe or hook of container web), 15021 (probe or hook of container mesh) \
+         (other ports closed (annotation))"
     );
 }
 
 #[test]
 fn an_open_pod_tells_which_declared_ports_are_unaudited() {
-    let open_ports = |outcome| planned_by(outcome).open_ports.into_keys().map(u16::from).collect::<Vec<_>>();
+    let open_ports = |outcome| setting(&planned_by(outcome), "open ports");
     let mut pod = model(json!({}));
     pod["spec"]["containers"][0]["ports"]
         .as_array_mut()
         .unwrap()
         .push(json!({"containerPort": 9999, "protocol": "UDP"}));
     let outcome = outcome_of(&pod, OtherPorts::Open, &with_rules());
-    assert_eq!(open_ports(outcome.clone()), [9090]);
+    assert_eq!(
+        open_ports(outcome.clone()),
+        "9090 (declared by container web) (other ports open (built-in default))"
+    );
     assert_eq!(rules(outcome), None);
     // Without rules, the model's port is open, too.
-    assert_eq!(open_ports(outcome_of(&pod, OtherPorts::Open, &builtin())), [5000, 9090]);
-    assert_eq!(open_ports(outcome_of(&pod, OtherPorts::Closed, &builtin())), [5000, 9090]);
+    let both = "5000 (declared by container web), 9090 (declared by container web) (intercept env)";
+    assert_eq!(open_ports(outcome_of(&pod, OtherPorts::Open, &builtin())), both);
+    assert_eq!(open_ports(outcome_of(&pod, OtherPorts::Closed, &builtin())), both);
 }
 
 #[test]
@@ -186,8 +186,8 @@ fn ports_that_stay_open_without_rules_are_reported() {
 fn a_chain_for_outbound_traffic_closes_the_model_as_well() {
     let pod = model(json!({keys::OTHER_PORTS: "closed", keys::DIRECTION: "outbound"}));
     let plan = planned_by(outcome_of(&pod, OtherPorts::Open, &with_rules()));
-    assert_eq!(plan.direction.value, Direction::Outbound);
-    assert!(plan.open_ports.is_empty(), "{:?}", plan.open_ports);
+    assert_eq!(setting(&plan, "direction"), "outbound (annotation)");
+    assert_eq!(setting(&plan, "open ports"), "none (other ports closed (annotation))");
     let listed = json!({keys::OTHER_PORTS: "closed", keys::DIRECTION: "outbound", keys::OPEN_PORTS: "5000"});
     assert_eq!(rules(outcome_of(&model(listed), OtherPorts::Open, &with_rules())), Some(vec![5000]));
 }

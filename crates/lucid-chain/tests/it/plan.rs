@@ -137,8 +137,8 @@ fn auditors_keep_a_free_port_or_take_the_next_spare() {
         pod["spec"]["containers"][0]["ports"] = declared;
         let plan = planned(&pod);
         assert_eq!(ports(&plan), expected, "{pod}");
-        let said: Vec<_> = plan.containers.iter().map(|planned| planned.port_reason.to_string()).collect();
-        assert_eq!(said, reasons, "{pod}");
+        let said: Vec<_> = plan.containers.iter().map(|planned| planned.port_reason()).collect();
+        assert!(said.iter().zip(reasons).all(|(said, reason)| said.ends_with(reason)), "{pod}: {said:?}");
     }
 }
 
@@ -148,8 +148,14 @@ fn the_ports_of_the_model_and_of_init_containers_are_taken_too() {
     pod["spec"]["initContainers"] = json!([{"name": "proxy", "ports": [{"containerPort": 8093}]}]);
     let plan = planned(&pod);
     assert_eq!(ports(&plan), [(8096, 8099), (8099, 8090)]);
-    let reasons: Vec<_> = plan.containers.iter().map(|planned| planned.port_reason.to_string()).collect();
-    assert_eq!(reasons, ["8090 is taken by the model", "8093 is taken by init container proxy"]);
+    let reasons: Vec<_> = plan.containers.iter().map(|planned| planned.port_reason()).collect();
+    assert_eq!(
+        reasons,
+        [
+            "port 8096 because 8090 is taken by the model",
+            "port 8099 because 8093 is taken by init container proxy"
+        ]
+    );
 }
 
 #[test]
@@ -193,7 +199,7 @@ fn leftover_auditors_are_not_applications() {
     assert_eq!(warnings(&outcome), [said("lucid-toxicity-auditor"), said("copy")]);
     let plan = planned_by(outcome);
     assert_eq!(plan.leftovers, ["lucid-toxicity-auditor", "copy"]);
-    assert_eq!((plan.model_port.port.get(), ports(&plan)), (5000, vec![(8099, 5000)]));
+    assert_eq!((model_port(&plan), ports(&plan)), (5000, vec![(8099, 5000)]));
 
     let patch = patch_of(&copied);
     assert!(patch.warnings.is_empty(), "{patch:?}");

@@ -358,7 +358,7 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
         prop_assert_eq!(ours(inits), Vec::from_iter(init));
         prop_assert_eq!(ours(containers).len(), auditors.len());
     }
-    let model = i64::from(plan.model_port.port.get());
+    let model = i64::from(model_port(&plan));
     let is_model = |found: &Value| {
         let is_tcp = |port: &Value| matches!(port["protocol"].as_str(), None | Some("" | "TCP"));
         let listens = list(found, "ports").iter().any(|port| port["containerPort"] == model && is_tcp(port));
@@ -371,7 +371,7 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
 
     let ports: BTreeSet<_> = plan.containers.iter().map(|planned| planned.port).collect();
     prop_assert_eq!(ports.len(), plan.containers.len());
-    prop_assert!(!ports.contains(&plan.model_port.port));
+    prop_assert!(!ports.iter().any(|port| i64::from(port.get()) == model));
     for port in containers.iter().chain(inits).filter(foreign).flat_map(|container| list(container, "ports"))
     {
         for declared in [&port["containerPort"], &port["hostPort"]] {
@@ -380,7 +380,7 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
     }
     let hops: Vec<_> = plan.containers.iter().map(|planned| planned.next_port).collect();
     let listeners = plan.containers.iter().skip(1).map(|planned| planned.port);
-    prop_assert_eq!(hops, Vec::from_iter(listeners.chain([plan.model_port.port])));
+    prop_assert_eq!(hops, Vec::from_iter(listeners.chain([model_port(&plan).try_into().unwrap()])));
 
     prop_assert_eq!(without_planned(&patched, &planned), without_planned(pod, &planned));
     let before = list(&pod["spec"], "containers");
@@ -390,9 +390,7 @@ fn check(pod: &Value, configuration: &Configuration) -> Result<(), TestCaseError
         let leftover = plan.leftovers.iter().any(|left| left == name(after));
         let (before, after) = (list(before, "env"), list(after, "env"));
         let set = before.iter().any(|variable| variable["name"] == "AUDITOR_URL");
-        let added = usize::from(
-            !set && !leftover && plan.application_env().iter().any(|(name, _)| *name == "AUDITOR_URL"),
-        );
+        let added = usize::from(!set && !leftover && !setting(&plan, "AUDITOR_URL").is_empty());
         prop_assert!(after.starts_with(before) && after.len() == before.len() + added, "{:?}", after);
     }
 

@@ -1,13 +1,13 @@
 //! Examples from the public contract.
 
 use crate::common::*;
-use lucid_chain::{ChainSource, Configuration, Decision, Plan, SkipPolicy, keys};
+use lucid_chain::{Configuration, Decision, Plan, SkipPolicy, keys};
 use serde_json::{Value, json};
 
 /// Formats the ports of a chain as `8090 -> 8093 -> 5000`.
 fn route(plan: &Plan) -> String {
     let mut ports: Vec<_> = plan.containers.iter().map(|planned| planned.port.to_string()).collect();
-    ports.push(plan.model_port.port.to_string());
+    ports.push(model_port(plan).to_string());
     ports.join(" -> ")
 }
 
@@ -40,7 +40,7 @@ fn the_keys_match_the_contract() {
 #[test]
 fn the_built_in_chain_has_one_auditor_twice_with_unique_names() {
     let plan = planned(&pod(json!({}), &[]));
-    assert_eq!(plan.source, ChainSource::BuiltIn);
+    assert!(setting(&plan, "chain").ends_with(" (built-in default)"));
     assert_eq!(auditor_names(&plan), ["lucid-guardrails-auditor"; 2]);
     assert_eq!(names(&plan), ["lucid-guardrails-auditor", "lucid-guardrails-auditor-2"]);
     assert_eq!(route(&plan), "8090 -> 8093 -> 5000");
@@ -74,7 +74,7 @@ fn pinning_the_documented_auditors_keeps_their_ports() {
             };
             let plan = planned_by(outcome_in(&pod(annotations, &[5000]), &configuration, None));
             assert_eq!(route(&plan), expected, "{ports:?}");
-            assert!(plan.containers.iter().all(|auditor| auditor.image().ends_with(&digest)));
+            assert!(plan.containers.iter().all(|it| it.auditor.image().ends_with(&digest)));
         }
     }
 }
@@ -154,8 +154,8 @@ fn an_application_calls_its_model_through_8081_and_8082() {
 #[test]
 fn the_iptables_form_redirects_port_8000_to_the_chain() {
     let (pod, configuration) = outbound_example();
-    let init = planned_by(outcome_in(&pod, &configuration, None)).init.unwrap();
-    let rules = init.redirect.iptables_restore();
+    let redirect = redirect_of(&planned_by(outcome_in(&pod, &configuration, None)));
+    let rules = redirect.iptables_restore();
     let rules: Vec<_> = rules.lines().collect();
     assert!(
         rules.iter().any(|rule| rule.contains("N LUCID_REDIRECT") || rule.starts_with(":LUCID_REDIRECT "))
@@ -170,8 +170,8 @@ fn the_iptables_form_redirects_port_8000_to_the_chain() {
 #[test]
 fn the_nft_form_is_one_inet_table_with_a_rule_per_auditor() {
     let pod = pod(json!({"lucid.computing/auditors": "injection,toxicity"}), &[5000]);
-    let init = planned_by(outcome_in(&pod, &with_rules(), None)).init.unwrap();
-    let script = init.redirect.nft_script();
+    let redirect = redirect_of(&planned_by(outcome_in(&pod, &with_rules(), None)));
+    let script = redirect.nft_script();
     // Every command refers to the same table.
     assert!(script.lines().all(|line| line.contains(" inet lucid")), "{script}");
     for rule in [

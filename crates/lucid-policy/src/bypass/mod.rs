@@ -133,13 +133,13 @@ impl Case<'_> {
 
     /// Returns the native sidecars that start before lucid-init, if the chain covers outbound traffic.
     fn sidecars_before_rules(&self, plan: &Plan) -> Vec<&ContainerView<'_>> {
-        let Some(init) = plan.init.as_ref().filter(|_| plan.direction.value.covers_outbound()) else {
+        let Some(init) = plan.init.as_ref().filter(|_| plan.covers_outbound()) else {
             return Vec::new();
         };
         // In the pods of a template, lucid-init will precede the model if that is a native sidecar, or come last.
         let ends = |found: &ContainerView<'_>| match self.is_pod() {
             true => found.name() == init.name,
-            false => found.is_native_sidecar() && plan.model_port.is_declared_by(found),
+            false => found.is_native_sidecar() && plan.is_model(found),
         };
         let before = self.pod().init_containers().iter().take_while(|found| !ends(found));
         before.filter(|found| found.is_native_sidecar()).collect()

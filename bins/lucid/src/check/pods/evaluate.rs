@@ -148,8 +148,8 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &PodMeta) -> (ChainState, Strin
                 let image = found.and_then(ContainerView::image).unwrap_or_default();
                 let recorded = injected.as_ref().and_then(|it| it.image(name));
                 // Images change most often with a catalogue, and only the first difference is reported.
-                let what = match planned.filter(|planned| planned.image() != image) {
-                    Some(planned) => format!("image of {name} is {image}, now {}", planned.image()),
+                let what = match planned.filter(|planned| planned.auditor.image() != image) {
+                    Some(planned) => format!("image of {name} is {image}, now {}", planned.auditor.image()),
                     None => format!("{difference} of {name} differs"),
                 };
                 let is_auditor =
@@ -177,10 +177,8 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &PodMeta) -> (ChainState, Strin
             if plan.is_native() || Some(name) == init { pod.init_containers() } else { pod.containers() };
         if list.iter().all(|found| found.name() != name) {
             if all(pod).any(|found| found.name() == name) {
-                stale.push(format!(
-                    "{name} is now a different kind of container ({})",
-                    plan.sidecar_mode.value
-                ));
+                let kind = if plan.is_native() { "native" } else { "containers" };
+                stale.push(format!("{name} is now a different kind of container ({kind})"));
             } else if was_injected(name) {
                 wrong.push(format!("{name} is missing"));
             } else {
@@ -198,12 +196,9 @@ fn compare(plan: &Plan, pod: &PodView<'_>, meta: &PodMeta) -> (ChainState, Strin
     match (wrong.is_empty(), stale.is_empty()) {
         (false, _) => (ChainState::Wrong, wrong.join("; ")),
         (true, false) => (ChainState::Stale, stale.join("; ")),
-        (true, true) => {
-            let covers_inbound = plan.direction.value.covers_inbound();
-            match plan.model_port.warning().filter(|_| covers_inbound) {
-                Some(warning) => (ChainState::AssumedPort, warning.to_string()),
-                None => (ChainState::Fine, String::new()),
-            }
-        }
+        (true, true) => match plan.assumed_port() {
+            Some(warning) => (ChainState::AssumedPort, warning.to_string()),
+            None => (ChainState::Fine, String::new()),
+        },
     }
 }

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 use lucid_chain::{
-    Auditor, Catalogue, Configuration, Decision, Direction, EnvValue, Files, IDENTITY_ENV, IdentityForm,
-    Inputs, Intercept, KeyRef, MAX_CHAIN, Plan, PodView, TOKEN_PATHS, short_name,
+    Auditor, Catalogue, Configuration, Decision, Direction, IDENTITY_ENV, IdentityForm, Inputs, Intercept,
+    MAX_CHAIN, Plan, PodView, TOKEN_PATHS, short_name,
 };
 use lucid_notary::ImageReference;
 use serde_json::json;
+
+use crate::error::Result;
 
 pub(super) fn settings<const N: usize>(written: [(&str, Option<String>); N]) -> String {
     let written = written.into_iter().filter_map(|(key, value)| Some((key, value?)));
@@ -37,7 +39,7 @@ pub(super) fn entries(catalogue: &Catalogue) -> String {
     let all = auditor_shapes(catalogue);
     let distinct: BTreeSet<_> = all.iter().collect();
     for (auditor, shape) in catalogue.auditors().iter().chain(catalogue.egress()).zip(&all) {
-        let env: Vec<_> = auditor.env().iter().map(|(name, value)| variable(name, value)).collect();
+        let env: Vec<_> = auditor.variables().map(|it| variable(&it)).collect();
         let is = [short_name(auditor.name())];
         let shape = [distinct.iter().take_while(|it| *it < &shape).count().to_string()];
         let entry = json!({"is": is, "called": called(auditor), "env": env, "shape": shape});
@@ -49,31 +51,32 @@ pub(super) fn entries(catalogue: &Catalogue) -> String {
 }
 
 /// Returns a variable as rules.yaml writes it: `NAME=text`, or `NAME secretKeyRef object/key`, with `?` if it is optional.
-fn variable(name: &str, value: &EnvValue) -> String {
-    match value.key_ref() {
-        Some((kind, KeyRef { name: object, key, optional, .. })) => {
-            format!("{name} {kind} {object}/{key}{}", if *optional { "?" } else { "" })
+fn variable(variable: &serde_json::Value) -> String {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let name = text(&variable["name"]);
+    match variable["valueFrom"].as_object().and_then(|source| source.iter().next()) {
+        Some((kind, object)) => {
+            let optional = if object["optional"] == true { "?" } else { "" };
+            format!("{name} {kind} {}/{}{optional}", text(&object["name"]), text(&object["key"]))
         }
-        None => format!("{name}={}", value.text().unwrap_or_default()),
+        None => format!("{name}={}", text(&variable["value"])),
     }
 }
 
 /// Returns the volumes with files of auditors, by name. The plugin AlwaysPullImages may change the pull policy of an image.
 pub(super) fn volumes(catalogue: &Catalogue) -> String {
-    let files = catalogue.auditors().iter().chain(catalogue.egress()).flat_map(Auditor::files);
-    let accepted = |files: &Files| {
-        let planned = files.volume();
+    let all = catalogue.auditors().iter().chain(catalogue.egress()).flat_map(Auditor::volumes);
+    let accepted = |planned: serde_json::Value| {
         let mut pulled = planned.clone();
-        if files.image().is_some() {
+        if planned["image"].is_object() {
             pulled["image"]["pullPolicy"] = json!("Always");
         }
         let accepted: BTreeSet<_> = [planned, pulled].iter().map(cel).collect();
         let accepted: Vec<_> = accepted.iter().map(|volume| format!("dyn({volume})")).collect();
         format!("[{}]", accepted.join(","))
     };
-    let by_name: BTreeMap<_, _> = files.map(|files| (files.volume_name(), accepted(files))).collect();
-    let by_name: Vec<_> =
-        by_name.iter().map(|(name, accepted)| format!("{}:{accepted}", json!(name))).collect();
+    let by_name: BTreeMap<_, _> = all.map(|volume| (volume["name"].to_string(), accepted(volume))).collect();
+    let by_name: Vec<_> = by_name.iter().map(|(name, accepted)| format!("{name}:{accepted}")).collect();
     format!("{{{}}}", by_name.join(","))
 }
 
@@ -99,6 +102,24 @@ fn auditor_shapes(catalogue: &Catalogue) -> Vec<String> {
     // One less, because lucid-egress belongs to the chain as well.
     let auditors = catalogue.auditors().chunks(MAX_CHAIN - 1).flat_map(shapes);
     auditors.chain([egress.unwrap_or_else(|| "{}".to_owned())]).collect()
+}
+
+/// What a plan has in a cluster without configuration.
+pub(super) struct Builtin {
+    pub(super) first_uid: String,
+    pub(super) outbound_port: String,
+}
+
+impl Builtin {
+    pub(super) fn new() -> Result<Self> {
+        let catalogue = Catalogue::builtin();
+        let plan =
+            plan_of(&catalogue, &catalogue.auditors()[..1]).ok_or("no built-in chain can be planned")?;
+        let first_uid = plan.containers[0].uid.unwrap_or_default().to_string();
+        let outbound_port = plan.settings().into_iter().find(|[name, ..]| name == "outbound port");
+        let [_, outbound_port, _] = outbound_port.ok_or("the built-in chain has no outbound port")?;
+        Ok(Self { first_uid, outbound_port })
+    }
 }
 
 /// Plans a pod with these auditors. Auditors that cannot be planned get an empty shape.

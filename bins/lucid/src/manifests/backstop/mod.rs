@@ -11,10 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use lucid_admission::{Scope, Settings};
-use lucid_chain::{
-    Auditor, Catalogue, DEFAULT_OUTBOUND_PORT, FIRST_UID, MAX_CHAIN, NamespaceChain, SkipPolicy, TOKEN_PATHS,
-    keys,
-};
+use lucid_chain::{Auditor, Catalogue, MAX_CHAIN, NamespaceChain, SkipPolicy, TOKEN_PATHS, keys};
 use lucid_policy::Tickets;
 use lucid_shared::options::{BreakGlassArgs, SelectorArgs};
 use serde::Deserialize as _;
@@ -23,7 +20,8 @@ use serde_yaml::Value;
 
 pub(super) use args::BackstopArgs;
 use literals::{
-    VARYING, defaults, entries, identities, init_shape, names, repositories, settings, shapes, stems, volumes,
+    Builtin, VARYING, defaults, entries, identities, init_shape, names, repositories, settings, shapes,
+    stems, volumes,
 };
 
 use crate::error::{Result, ResultExt};
@@ -58,7 +56,7 @@ impl Backstop {
             )
             .replace("planned(c)", &PLANNED.replace("SELF", "c").replace("SHAPE", "variables.initShape"));
         let rules =
-            rules.replace("identity(e)", IDENTITY).replace("OUTBOUND", &DEFAULT_OUTBOUND_PORT.to_string());
+            rules.replace("identity(e)", IDENTITY).replace("OUTBOUND", &Builtin::new()?.outbound_port);
         let rules = rules.replace("source(e)", SOURCE);
         let rules = rules.replace("NO_TOKEN", keys::NO_TOKEN_VOLUME).replace("FILES", keys::FILES_VOLUME);
         let documents = serde_yaml::Deserializer::from_str(&rules).map(Value::deserialize);
@@ -140,7 +138,7 @@ impl Backstop {
             ("skipped", self.skipped()),
             (
                 "first",
-                FIRST.replace("RANGE", keys::SCC_UID_RANGE).replace("FIRST_UID", &FIRST_UID.to_string()),
+                FIRST.replace("RANGE", keys::SCC_UID_RANGE).replace("FIRST_UID", &Builtin::new()?.first_uid),
             ),
             ("most", MAX_CHAIN.to_string()),
             ("places", json!((0..MAX_CHAIN).collect::<Vec<_>>()).to_string()),

@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 
-use lucid_chain::{Direction, Intercept, Plan};
+use lucid_chain::Plan;
 
-use super::{Explanation, Report, report::ports};
+use super::{
+    Explanation, Report,
+    report::{settings, value},
+};
 
 /// Returns the graph of one report as a fenced block with an empty line, or an empty string without a chain.
 pub(super) fn fenced(report: &Report) -> String {
@@ -30,17 +33,19 @@ fn chain(plan: &Plan, prefix: &str, indent: &str) -> String {
     let mut line = |text: String| {
         let _ = writeln!(lines, "{indent}{text}");
     };
-    let model = ports(plan);
-    let redirects = plan.intercept.value == Intercept::Redirect;
+    let settings = settings(plan);
+    let setting = |name| value(&settings, name);
+    let model = setting("model port").unwrap_or_default();
+    let redirects = plan.init.is_some();
     let how = |port: String, by_url: &str| {
         if redirects { format!("{port}, redirected") } else { by_url.to_owned() }
     };
     let first = plan.containers.first().map(|it| it.port.to_string()).unwrap_or_default();
-    if plan.direction.value != Direction::Outbound {
+    if setting("direction") != Some("outbound") {
         line(format!("{prefix}client([\"client\"]) -->|\"{}\"| {prefix}a1", how(model.to_string(), &first)));
     }
-    if plan.direction.value.covers_outbound() {
-        let how = how(plan.outbound_port.value.to_string(), "AUDITOR_URL");
+    if let Some(outbound_port) = setting("outbound port") {
+        let how = how(outbound_port.to_owned(), "AUDITOR_URL");
         line(format!("{prefix}app([\"application\"]) -->|\"{how}\"| {prefix}a1"));
     }
     for (place, container) in plan.containers.iter().enumerate() {
@@ -49,14 +54,16 @@ fn chain(plan: &Plan, prefix: &str, indent: &str) -> String {
         let uid = container.uid.map(|uid| format!(", uid {uid}")).unwrap_or_default();
         let label = format!("{}<br/>port {}{uid}", escaped(&container.name), container.port);
         line(format!("{prefix}a{number}[\"{label}\"] -->|\"{}\"| {next}", container.next_port));
-        if container.egress.is_some() && redirects {
-            let port = plan.outbound_port.value;
+        if container.is_egress()
+            && redirects
+            && let Some(port) = setting("outbound port")
+        {
             line(format!("{prefix}a{number} -->|\"{port}\"| {prefix}host[(\"called host\")]"));
         }
-        if container.egress.is_some()
-            && let Some(upstream) = &plan.upstream
+        if container.is_egress()
+            && let Some(upstream) = setting("upstream")
         {
-            let upstream = escaped(&upstream.value.to_string());
+            let upstream = escaped(upstream);
             line(format!("{prefix}a{number} -->|\"AUDITOR_URL\"| {prefix}upstream[(\"{upstream}\")]"));
         }
     }

@@ -1,9 +1,9 @@
 //! Renders a report for a terminal.
 
 use comfy_table::{ContentArrangement, Table, presets};
-use lucid_chain::Plan;
+use lucid_chain::{Plan, PlannedContainer};
 
-use super::report::settings;
+use super::report::{settings, value};
 use super::{Explanation, Report};
 
 pub(super) fn text(report: &Report) -> String {
@@ -13,7 +13,9 @@ pub(super) fn text(report: &Report) -> String {
         Explanation::NotRequested => text += "no chain: the pod does not request one\n",
         Explanation::Skipped { reason } => text += &format!("no chain: {reason}\n"),
         Explanation::Refused { reason } => text += &format!("refused: {reason}\n"),
-        Explanation::Planned { plan, .. } => text += &format!("\n{}\n\n{}\n", chain(plan), rows(plan)),
+        Explanation::Planned { plan, .. } => {
+            text += &format!("\n{}\n\n{}\n", chain(plan, &settings(plan)), rows(plan))
+        }
     }
     warnings.iter().for_each(|warning| text += &format!("warning: {warning}\n"));
     text + "\n"
@@ -34,10 +36,10 @@ fn trimmed(table: &Table) -> String {
     lines.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-fn chain(plan: &Plan) -> String {
+fn chain(plan: &Plan, settings: &[[String; 3]]) -> String {
     let mut table =
         table(&["AUDITOR", "CONTAINER", "PORT", "NEXT HOP", "UID", "MODE", "KIND", "IMAGE", "WHY THIS PORT"]);
-    let has_egress = plan.containers.iter().any(|it| it.egress.is_some());
+    let has_egress = plan.containers.iter().any(PlannedContainer::is_egress);
     let end = if has_egress { "the model, or the called host" } else { "the model" };
     let next = plan.containers.iter().skip(1).map(|it| it.name.as_str()).chain([end]);
     for (container, next) in plan.containers.iter().zip(next) {
@@ -47,10 +49,10 @@ fn chain(plan: &Plan) -> String {
             &container.port.to_string(),
             &format!("{} ({next})", container.next_port),
             &container.uid.map_or_else(|| "-".to_owned(), |uid| uid.to_string()),
-            &container.audit_mode.to_string(),
-            if container.native { "native sidecar" } else { "container" },
-            container.image(),
-            &container.port_reason.explain(container.port),
+            value(settings, "audit mode").unwrap_or_default(),
+            if plan.is_native() { "native sidecar" } else { "container" },
+            container.auditor.image(),
+            &container.port_reason(),
         ]);
     }
     trimmed(&table)
