@@ -6,9 +6,9 @@ mod modes;
 mod network;
 mod notes;
 mod objects;
-mod profile;
 mod rbac;
 mod release;
+mod rendered;
 mod restriction;
 mod values;
 

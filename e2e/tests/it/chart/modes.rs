@@ -151,57 +151,6 @@ async fn names_that_look_like_other_types_stay_strings() {
     }
 }
 
-/// OpenShift's security context constraints deny pods that choose a user or a group.
-#[tokio::test]
-async fn openshift_chooses_users_and_groups() {
-    let claims = "decisions.log.volume=persistentVolumeClaim";
-    let log = ["webhooks.validating.by=validator", "verifier.enabled=true", claims];
-    let chosen = |text: &str| {
-        let documents = documents(text);
-        let contexts = documents.iter().filter_map(pods).map(|it| it["securityContext"].clone());
-        let members = contexts.flat_map(|it| it.as_mapping().unwrap().clone().into_iter());
-        members.map(|(key, _)| key.as_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
-    };
-    let always = ["runAsNonRoot", "seccompProfile"];
-    let constraints = "--api-versions=security.openshift.io/v1/SecurityContextConstraints".to_owned();
-    let known = ["--api-versions=security.openshift.io/v1".to_owned(), constraints];
-    let text = template("lucid-system", &log, &known).await.unwrap();
-    assert_eq!(chosen(&text), always.map(str::to_owned).into());
-    let text = template("lucid-system", &[&log[..], &["certificates.source=openshift"]].concat(), &[])
-        .await
-        .unwrap();
-    assert_eq!(chosen(&text), always.map(str::to_owned).into());
-    // Elsewhere the claim of the log needs the group of a non-root user.
-    let text = template("lucid-system", &log, &[]).await.unwrap();
-    let with_group = ["fsGroup", "fsGroupChangePolicy", "runAsNonRoot", "seccompProfile"];
-    assert_eq!(chosen(&text), with_group.map(str::to_owned).into());
-}
-
-#[tokio::test]
-async fn dashboard_labels_are_configurable() {
-    let own = "metrics.dashboard.labels.app\\.kubernetes\\.io/name=mine";
-    for (labels, expected) in [("metrics.dashboard.labels.grafana_dashboard=null", "lucid"), (own, "mine")] {
-        let text = template("lucid-system", &["metrics.dashboard.enabled=true", labels], &[]).await.unwrap();
-        let found = documents(&text).into_iter().find(|it| key(it) == ("ConfigMap", "lucid-dashboard"));
-        let found = &found.unwrap()["metadata"]["labels"];
-        assert_eq!(found["app.kubernetes.io/name"], expected);
-        assert_eq!(found["grafana_dashboard"].is_null(), expected == "lucid");
-    }
-}
-
-/// With a quota, a pod without resources is denied, and `helm uninstall` waits for it.
-#[tokio::test]
-async fn hooks_request_resources() {
-    let text = template("lucid-system", &["operator.resources.limits.cpu=1"], &[]).await.unwrap();
-    let documents = documents(&text);
-    for name in [("Job", "lucid-uninstall"), ("Pod", "lucid-check"), ("Deployment", "lucid-operator")] {
-        let found = documents.iter().find(|it| key(it) == name).unwrap();
-        let limits = &pods(found).unwrap()["containers"][0]["resources"]["limits"];
-        assert_eq!(limits["cpu"], 1, "{name:?}");
-        assert_eq!(limits["memory"], "512Mi", "{name:?}");
-    }
-}
-
 fn names(list: &Value, key: &str) -> Vec<String> {
     let items = list.as_sequence().into_iter().flatten();
     items.map(|it| it[key].as_str().unwrap().to_owned()).collect()
@@ -321,25 +270,4 @@ fn is_available(documents: &[Value], program: &str) -> Result<(), String> {
         && matches(&of("PodDisruptionBudget", program)?["spec"]["selector"]["matchLabels"])
         && matches(&of("Service", &format!("{program}-webhook"))?["spec"]["selector"]);
     if holds { Ok(()) } else { Err(format!("{program}: {workload:?}")) }
-}
-
-#[tokio::test]
-async fn injected_images_follow_the_registry_of_the_chart() {
-    let values = ["image.registry=r.test/lucid", "image.tag=v2", "webhooks.validating.by=both"];
-    let text = template("lucid-system", &values, &[]).await.unwrap();
-    let documents = documents(&text);
-    let workloads = documents.iter().filter(|it| it["kind"] == "Deployment" || it["kind"] == "StatefulSet");
-    let mut found = 0;
-    for pod in workloads.filter_map(pods) {
-        for (variable, image) in [
-            ("LUCID_INIT_IMAGE", "r.test/lucid/lucid-init:v2"),
-            ("LUCID_EGRESS_IMAGE", "r.test/lucid/lucid-egress:v2"),
-        ] {
-            let env = pod["containers"][0]["env"].as_sequence().unwrap();
-            let value = env.iter().find(|it| it["name"] == variable).map(|it| &it["value"]);
-            assert_eq!(value.and_then(|it| it.as_str()), Some(image), "{variable} of {pod:?}");
-            found += 1;
-        }
-    }
-    assert_eq!(found, 4, "operator and validator");
 }

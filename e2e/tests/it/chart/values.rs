@@ -8,7 +8,7 @@ use regex::Regex;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{CHART, documents, printed, program, template};
+use super::{CHART, printed, program, template};
 
 /// Values, and the expected error.
 #[derive(Deserialize)]
@@ -29,24 +29,6 @@ async fn are_refused(cases: &str) {
 async fn helm_lint_succeeds() {
     let mut helm = program(Component::Helm).await;
     printed(helm.args(["lint", "--strict", CHART]).output().unwrap()).unwrap();
-}
-
-#[tokio::test]
-async fn permissions_of_webhooks_are_a_config_map() {
-    let values = [r"webhooks.permissions.mutate\.lucid\.computing.strictMode=true"];
-    let rendered = documents(&template("lucid-system", &values, &[]).await.unwrap());
-    let map = rendered.iter().find(|it| it["metadata"]["name"] == "lucid-webhooks").unwrap();
-    let content = map["data"]["webhooks.yaml"].as_str().unwrap();
-    assert_eq!(content.trim(), "webhooks:\n  mutate.lucid.computing:\n    strictMode: true");
-}
-
-#[tokio::test]
-async fn inject_ca_is_passed_to_the_operator() {
-    let values = ["certificates.source=secret", "certificates.injectCa=inject-apiserver-ca=true"];
-    let rendered = documents(&template("lucid-system", &values, &[]).await.unwrap());
-    let operator = rendered.iter().find(|it| it["kind"] == "Deployment").unwrap();
-    let flags = operator["spec"]["template"]["spec"]["containers"][0]["args"].as_sequence().unwrap();
-    assert!(flags.contains(&"--inject-ca=inject-apiserver-ca=true".into()), "{flags:?}");
 }
 
 #[tokio::test]
