@@ -1,12 +1,11 @@
 //! Pods get the chain of their spec and of the cluster, as verified on the stored pod.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use crate::common::{
     Auditors, GUARDRAILS, TOXICITY, annotate_namespace, assert_contains, assert_injected, chain, cluster,
-    config_map, create, create_object, decisions, deployment, env, expected, has_chain, label_namespace, log,
+    config_map, create, create_object, decisions, deployment, expected, has_chain, label_namespace, log,
     operator, pod, prepare, secured, secured_with, stored, unplanned, until, until_injected, with_chain,
 };
 use k8s_openapi::api::apps::v1::Deployment;
@@ -33,7 +32,6 @@ async fn pods_are_injected_by_their_annotations_and_the_catalogue() {
     let _operator = operator(&cluster, |it| it.env("LUCID_DECISION_LOG", log.display().to_string())).await;
     a_dry_run_shows_the_chain(&cluster, &log).await;
     annotations_choose_the_chain(&cluster).await;
-    fields_of_injected_containers(&cluster).await;
     other_pods_stay_unchanged(&cluster).await;
     the_last_valid_catalogue_stays_in_force(&cluster).await;
     the_documented_auditors_are_pinned(&cluster).await;
@@ -62,27 +60,7 @@ async fn annotations_choose_the_chain(cluster: &Cluster) {
     let cases: Vec<Case> = vec![
         ("default", json!({}), GUARDRAILS, &[]),
         ("auditors", json!({"lucid.computing/auditors": "injection,toxicity"}), INJECTION_TOXICITY, &[]),
-        (
-            "chain-before-auditors",
-            json!({"lucid.computing/auditors": "guardrails",
-                "lucid.computing/auditor-chain": " lucid-injection-auditor , toxicity-auditor "}),
-            INJECTION_TOXICITY,
-            &[],
-        ),
-        ("one", json!({"lucid.computing/auditor-chain": "toxicity"}), TOXICITY, &[]),
         ("skipped", json!({"lucid.computing/skip-audit": "true"}), &[], &["no auditors: annotation"]),
-        (
-            "target-port",
-            json!({"lucid.computing/target-port": "7000", "lucid.computing/auditor-chain": "toxicity"}),
-            &[("lucid-toxicity-auditor", 8093, "http://localhost:7000")],
-            &[],
-        ),
-        (
-            "unknown-auditor",
-            json!({"lucid.computing/auditor-chain": "injektion"}),
-            GUARDRAILS,
-            &["lucid.computing/auditor-chain", "injektion", "did you mean lucid-injection-auditor"],
-        ),
         (
             "nonsense",
             json!({"lucid.computing/audit-mode": "loud", "lucid.computing/target-port": "70000"}),
@@ -96,7 +74,6 @@ async fn annotations_choose_the_chain(cluster: &Cluster) {
                 "65535",
             ],
         ),
-        ("empty", json!({"lucid.computing/auditors": ""}), GUARDRAILS, &["lucid.computing/auditors"]),
     ];
     for (name, annotations, auditors, warnings) in cases {
         let answer = create(cluster, "shop", &secured_with(name, annotations)).await;
@@ -109,42 +86,6 @@ async fn annotations_choose_the_chain(cluster: &Cluster) {
         }
         assert_eq!(said.contains("annotation"), !warnings.is_empty(), "{name}: {said}");
     }
-}
-
-async fn fields_of_injected_containers(cluster: &Cluster) {
-    let manifest = pod(
-        "web",
-        json!({}),
-        json!({"lucid.computing/auditors": "injection,toxicity",
-        "lucid.computing/audit-mode": "observe"}),
-    );
-    create(cluster, "shop", &manifest).await.stored().unwrap();
-    let stored = stored(cluster, "shop", "web").await;
-    let containers = &stored.spec.as_ref().unwrap().containers;
-    let names: BTreeSet<_> = containers.iter().map(|container| &container.name).collect();
-    assert_eq!(names.len(), containers.len(), "names are not unique");
-    assert_eq!(containers[0].name, "model", "the application stays first");
-    let first = &containers[1];
-    assert_eq!(first.image.as_deref(), Some("ghcr.io/lucid/lucid-injection-auditor:latest"));
-    for (variable, value) in [
-        ("LUCID_AUDITOR_ID", "lucid-injection-auditor"),
-        ("LUCID_CHAIN_NEXT", "http://localhost:8093"),
-        ("AUDITOR_URL", "http://localhost:8093"),
-        ("LUCID_AUDITOR_PORT", "8090"),
-        ("PORT", "8090"),
-        ("LUCID_AUDIT_MODE", "observe"),
-    ] {
-        assert_eq!(env(first, variable).as_deref(), Some(value), "{variable}");
-    }
-    let resources = first.resources.as_ref().unwrap();
-    let amounts = |list: &Option<BTreeMap<String, _>>| serde_json::to_value(list).unwrap();
-    assert_eq!(amounts(&resources.requests), json!({"cpu": "100m", "memory": "128Mi"}));
-    assert_eq!(amounts(&resources.limits), json!({"cpu": "500m", "memory": "256Mi"}));
-    let uids =
-        containers[1..].iter().map(|container| container.security_context.as_ref().unwrap().run_as_user);
-    assert_eq!(uids.collect::<Vec<_>>(), [Some(20001), Some(20002)]);
-    let status: Value = serde_json::from_str(&stored.annotations()["lucid.computing/status"]).unwrap();
-    assert_eq!(status["chain"], json!(["lucid-injection-auditor", "lucid-toxicity-auditor"]));
 }
 
 async fn other_pods_stay_unchanged(cluster: &Cluster) {

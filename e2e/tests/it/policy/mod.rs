@@ -91,7 +91,6 @@ async fn violations_are_denied_and_ordinary_pods_are_admitted() {
     let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
     let operator = enforcing(&cluster, &verifier).await;
     images::images_are_verified_in_every_list_and_operation(&cluster).await;
-    bypasses::access_by_the_node_or_by_name_is_denied(&cluster).await;
     namespaces::namespaces_limit_the_choices_of_pods(&cluster, &operator).await;
     bypasses::bypasses_are_denied(&cluster, &operator).await;
 }

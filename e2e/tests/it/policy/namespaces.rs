@@ -8,18 +8,10 @@ use super::{assert_passed, assert_refused, post};
 use crate::common::{label_namespace, metric, pod, secured_with, until};
 
 pub(super) async fn namespaces_limit_the_choices_of_pods(cluster: &Cluster, operator: &Operator) {
-    for (number, (key, value, is_chain)) in [
-        ("auditor-chain", "weak", true),
-        ("auditors", "weak", true),
-        ("audit-mode", "observe", false),
-        ("target-port", "7000", false),
-        ("direction", "outbound", false),
-        ("sidecar-mode", "native", false),
-        ("intercept", "env", false),
-        ("skip-audit", "true", false),
-    ]
-    .into_iter()
-    .enumerate()
+    for (number, (key, value, is_chain)) in
+        [("auditor-chain", "weak", true), ("intercept", "env", false), ("skip-audit", "true", false)]
+            .into_iter()
+            .enumerate()
     {
         let key = format!("lucid.computing/{key}");
         let pod = secured_with(&format!("p{number}"), json!({&key: value}));
