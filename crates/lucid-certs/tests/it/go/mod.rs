@@ -105,10 +105,11 @@ fn certificates_are_accepted_as_by_go() {
     let vectors: Vec<_> = cases()
         .into_iter()
         .flat_map(|case| {
-            case.roles.iter().map(move |role| {
+            let vector = |role: &Role| {
                 let name = format!("{} in the {role:?}", case.name);
-                (name, case.expected, Certificate::vector(*role, case.change))
-            })
+                (name, case.expected, Certificate::vector(*role, &case.change))
+            };
+            case.roles.iter().map(vector).collect::<Vec<_>>()
         })
         .collect();
     compare(&vectors);
