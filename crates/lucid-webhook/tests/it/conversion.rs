@@ -251,6 +251,12 @@ async fn many_members_are_converted() {
 }
 
 #[tokio::test]
+async fn a_request_above_the_limit_is_refused() {
+    let router = router(&converter()).with_conversion_limit(100);
+    assert_eq!(send(router, "", review(V2, json!([v1("a")]))).await.0, 413);
+}
+
+#[tokio::test]
 async fn caller_text_is_truncated_in_the_log_only() {
     let log = Written::default();
     let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();

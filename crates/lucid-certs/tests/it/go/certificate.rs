@@ -475,7 +475,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("a URI with a space in its host", 0x86, b"https://a b/"),
         ("a URI that is not ASCII", 0x86, "https://ä/".as_bytes()),
         ("a URI with an invalid escape", 0x86, b"https://a/%zz"),
-        ("a URI with a port that is no number", 0x86, b"https://a:b/"),
+        ("a URI with a port that is not a number", 0x86, b"https://a:b/"),
         ("a URI whose host ends with a dot", 0x86, b"https://a./"),
         ("a URI without a scheme", 0x86, b":a"),
     ] {

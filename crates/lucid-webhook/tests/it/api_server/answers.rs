@@ -2,33 +2,12 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use lucid_webhook::{
-    AdmissionResponse, Changed, FieldErrors, FieldPath, JsonPatch, Object, PatchError, Router, Webhook,
-    WebhookKind,
+    AdmissionResponse, Changed, FieldErrors, FieldPath, Object, Router, Webhook, WebhookKind,
 };
 use serde_json::json;
 
 use super::servers::serve;
 use super::{in_namespace, pod, registration};
-
-#[test]
-fn a_patch_changes_what_is_stored() {
-    async fn label() -> Result<JsonPatch, PatchError> {
-        JsonPatch::from_operations(&json!([
-            {"op": "test", "path": "/kind", "value": "Pod"},
-            {"op": "add", "path": "/metadata/labels", "value": {"mutated": "true"}},
-            {"op": "replace", "path": "/spec/containers/0/image", "value": "example.com/app:2"},
-        ]))
-    }
-    in_namespace("patch", async |scene| {
-        let webhook = Webhook::mutating("label.example.com", label);
-        scene.register_one(WebhookKind::Mutating, webhook, json!({"name": "label.example.com"})).await;
-
-        scene.create("pods", &pod("web", json!(null))).await.stored();
-        let stored = scene.get("pods/web").await.stored();
-        assert_eq!(stored["metadata"]["labels"], json!({"mutated": "true"}));
-        assert_eq!(stored["spec"]["containers"][0]["image"], "example.com/app:2");
-    });
-}
 
 #[test]
 fn a_changed_object_is_what_is_stored() {

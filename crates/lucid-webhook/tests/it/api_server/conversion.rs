@@ -1,14 +1,11 @@
 //! Conversion of a CustomResourceDefinition with two versions by a real API server.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use http::Method;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, WatchEvent, WatchParams};
 use lucid_testbed::eventually;
 use lucid_webhook::{BoxError, Converter, Router};
 use prometheus_client::registry::Registry;
@@ -20,7 +17,6 @@ use crate::common::exposed;
 use crate::cron_tab::{definition, v1_to_v2, v2_to_v1};
 use crate::widget;
 
-const SCHEDULE: [&str; 5] = ["minute", "hour", "dayOfMonth", "month", "dayOfWeek"];
 /// Number of objects that a test reads at once.
 const OBJECTS: usize = 500;
 const JSON: &str = "application/json";
@@ -36,17 +32,9 @@ struct CronTabs<'a> {
 
 impl<'a> CronTabs<'a> {
     /// Serves `converter` and defines the resource with it.
-    async fn define(
-        scene: &'a Scene,
-        converter: Converter,
-        group: &'static str,
-        limit: Option<usize>,
-    ) -> Self {
+    async fn define(scene: &'a Scene, converter: Converter, group: &'static str) -> Self {
         let mut registry = Registry::default();
-        let mut router = Router::new().convert("/convert", converter).with_metrics(&mut registry);
-        if let Some(limit) = limit {
-            router = router.with_conversion_limit(limit);
-        }
+        let router = Router::new().convert("/convert", converter).with_metrics(&mut registry);
         let url = format!("{}/convert", serve(router).await);
         let mut definition = json!(definition_in(group));
         definition["spec"]["conversion"]["webhook"]["clientConfig"] =
@@ -76,11 +64,6 @@ impl<'a> CronTabs<'a> {
 
     async fn create(&self, version: &str, object: &Value) -> Answer {
         self.send(Method::POST, (version, ""), JSON, object).await
-    }
-
-    async fn apply(&self, manager: &str, version: &str, object: &Value) -> Answer {
-        let rest = format!("/{}?fieldManager={manager}", object["metadata"]["name"].as_str().unwrap());
-        self.send(Method::PATCH, (version, &rest), APPLY, object).await
     }
 
     fn v1(&self, name: &str, cron_spec: &str) -> Value {
@@ -132,58 +115,8 @@ fn to_v1(v2: Value) -> Result<Value, BoxError> {
     Ok(serde_json::to_value(v2_to_v1(serde_json::from_value(v2)?))?)
 }
 
-/// [`to_v2`] for partial objects.
-fn partial_to_v2(mut object: Value) -> Value {
-    let time_zone = object["metadata"]["annotations"].as_object_mut().and_then(|it| it.remove("time-zone"));
-    if let Some(spec) = object["spec"].as_object_mut() {
-        if let Some(Value::String(cron_spec)) = spec.remove("cronSpec") {
-            let schedule: BTreeMap<_, _> = SCHEDULE.into_iter().zip(cron_spec.split(' ')).collect();
-            spec.insert("schedule".to_owned(), json!(schedule));
-        }
-        spec.extend(time_zone.map(|time_zone| ("timeZone".to_owned(), time_zone)));
-    }
-    object
-}
-
-fn partial_to_v1(mut object: Value) -> Value {
-    let Some(spec) = object["spec"].as_object_mut() else { return object };
-    if let Some(schedule) = spec.remove("schedule") {
-        let fields = SCHEDULE.map(|it| schedule[it].as_str().unwrap());
-        spec.insert("cronSpec".to_owned(), json!(fields.join(" ")));
-    }
-    if let Some(time_zone) = spec.remove("timeZone") {
-        object["metadata"]["annotations"]["time-zone"] = time_zone;
-    }
-    object
-}
-
 fn items(list: &Value) -> &[Value] {
     list["items"].as_array().unwrap()
-}
-
-/// `crontabs.<group>`: v1, which is stored, has `spec: "* * * * *"`, v2 has `spec: {minute, hour, …}`.
-fn crontabs(group: &str, conversion: Value) -> Value {
-    let version = |name: &str, storage: bool, spec: Value| {
-        let schema = json!({"type": "object", "properties": {"spec": spec}});
-        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}})
-    };
-    let field = json!({"type": "string"});
-    let fields = json!({"minute": field, "hour": field, "day": field, "month": field, "weekday": field});
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("crontabs.{group}")},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": "CronTab", "plural": "crontabs", "singular": "crontab"},
-            "conversion": conversion,
-            "versions": [
-                version("v1", true, json!({"type": "string"})),
-                version("v2", false, json!({"type": "object", "properties": fields})),
-            ],
-        },
-    })
 }
 
 async fn define(scene: &Scene, crd: &Value) {
@@ -204,23 +137,6 @@ async fn define(scene: &Scene, crd: &Value) {
 }
 
 #[test]
-fn without_a_converter_only_the_api_version_changes() {
-    in_namespace("unconverted", async |scene| {
-        let group = "unconverted.example.com";
-        define(scene, &crontabs(group, json!({"strategy": "None"}))).await;
-
-        let path = |version| format!("/apis/{group}/{version}/namespaces/{}/crontabs", scene.namespace);
-        let object = json!({"apiVersion": format!("{group}/v1"), "kind": "CronTab",
-            "metadata": {"name": "nightly"}, "spec": "5 4 * * *"});
-        scene.send(Method::POST, &path("v1"), "application/json", &object).await.stored();
-        let nightly = format!("{}/nightly", path("v2"));
-        let read = scene.send(Method::GET, &nightly, "application/json", &Value::Null).await.stored();
-        assert_eq!(read["apiVersion"], format!("{group}/v2"));
-        assert_eq!(read["spec"], "5 4 * * *", "which v2 does not allow: a converter is needed");
-    });
-}
-
-#[test]
 fn hundreds_of_objects_are_read_in_either_version() {
     in_namespace("converted", async |scene| {
         let group = "converted.example.com";
@@ -230,7 +146,7 @@ fn hundreds_of_objects_are_read_in_either_version() {
             counting.fetch_add(1, Ordering::Relaxed);
             to_v1(object)
         };
-        let tabs = CronTabs::define(scene, converter(group, counted_to_v1), group, None).await;
+        let tabs = CronTabs::define(scene, converter(group, counted_to_v1), group).await;
         let tabs = &tabs;
         let create = |number: usize| async move {
             let mut object = tabs.v1(&format!("tab-{number:03}"), &format!("{} 4 * * *", number % 60));
@@ -278,66 +194,10 @@ fn hundreds_of_objects_are_read_in_either_version() {
 }
 
 #[test]
-fn a_watch_reports_objects_in_its_own_version() {
-    in_namespace("watched", async |scene| {
-        let group = "watched.example.com";
-        let tabs = CronTabs::define(scene, converter(group, to_v1), group, None).await;
-        let tabs = &tabs;
-        let create = |number: usize| async move {
-            tabs.create("v2", &tabs.v2(&format!("tab-{number:03}"), "Europe/Rome")).await.stored()
-        };
-        let created: Vec<_> = stream::iter((0..OBJECTS).map(create)).buffered(16).collect().await;
-        assert_eq!(created.len(), OBJECTS);
-        let kind = GroupVersionKind::gvk(group, "v1", "CronTab");
-        let resource = ApiResource::from_gvk_with_plural(&kind, "crontabs");
-        let api = Api::<DynamicObject>::namespaced_with(scene.client(), scene.namespace, &resource);
-        let mut events = loop {
-            let events = api.watch(&WatchParams::default().initial_events(), "").await.unwrap();
-            let mut events = Box::pin(events.peekable());
-            // A busy API server may not have observed the last objects yet.
-            if !matches!(events.as_mut().peek().await, Some(Ok(WatchEvent::Error(_)))) {
-                break events;
-            }
-        };
-        let mut next = async || events.try_next().await.unwrap().unwrap();
-        let mut told = BTreeSet::new();
-        for _ in 0..OBJECTS {
-            let event = next().await;
-            let WatchEvent::Added(object) = event else { panic!("{event:?} after {}", told.len()) };
-            assert_eq!(object.data["spec"], tabs.v1("", "5 4 * * *")["spec"]);
-            let annotations = object.metadata.annotations.unwrap_or_default();
-            assert_eq!(annotations["stable.example.com/time-zone"], "Europe/Rome");
-            told.insert(object.metadata.name);
-        }
-        assert!(told.into_iter().eq((0..OBJECTS).map(|number| Some(format!("tab-{number:03}")))));
-        let end = next().await;
-        let WatchEvent::Bookmark(bookmark) = end else { panic!("{end:?}") };
-        assert!(bookmark.metadata.annotations.contains_key("k8s.io/initial-events-end"));
-
-        // The API server sends further bookmarks, about one a minute.
-        let mut next_change = async || loop {
-            match next().await {
-                WatchEvent::Bookmark(_) => (),
-                change => break change,
-            }
-        };
-        let patch = json!({"spec": {"schedule": {"minute": "6"}}});
-        tabs.send(Method::PATCH, ("v2", "/tab-001"), MERGE, &patch).await.stored();
-        let event = next_change().await;
-        let WatchEvent::Modified(object) = event else { panic!("{event:?}") };
-        assert_eq!(object.data["spec"]["cronSpec"], "6 4 * * *");
-        tabs.send(Method::DELETE, ("v1", "/tab-002"), JSON, &Value::Null).await.stored();
-        let event = next_change().await;
-        let WatchEvent::Deleted(object) = event else { panic!("{event:?}") };
-        assert_eq!(object.data["spec"]["cronSpec"], "5 4 * * *");
-    });
-}
-
-#[test]
 fn writes_in_one_version_keep_fields_of_the_other() {
     in_namespace("written", async |scene| {
         let group = "written.example.com";
-        let tabs = CronTabs::define(scene, converter(group, to_v1), group, None).await;
+        let tabs = CronTabs::define(scene, converter(group, to_v1), group).await;
         let stored = tabs.create("v2", &tabs.v2("nightly", "Europe/Rome")).await.stored();
 
         let mut v1 = tabs.get("v1", "/nightly").await.stored();
@@ -363,54 +223,6 @@ fn writes_in_one_version_keep_fields_of_the_other() {
         tabs.send(Method::PATCH, ("v1", "/nightly"), MERGE, &patch).await.stored();
         let v2 = tabs.get("v2", "/nightly").await.stored();
         assert_eq!(v2["spec"]["timeZone"], json!(null));
-    });
-}
-
-#[test]
-fn a_field_has_one_owner_across_versions() {
-    in_namespace("applied", async |scene| {
-        let group = "applied.example.com";
-        let converter = Converter::dynamic(group, "CronTab", "v2")
-            .spoke_dynamic("v1", partial_to_v2, partial_to_v1)
-            .build_for(["v1", "v2"])
-            .unwrap();
-        let tabs = CronTabs::define(scene, converter, group, None).await;
-        let v1 = tabs.v1("nightly", "5 4 * * *");
-        tabs.apply("old", "v1", &v1).await.stored();
-        let v2 = json!({
-            "apiVersion": format!("{group}/v2"), "kind": "CronTab", "metadata": {"name": "nightly"},
-            "spec": {"timeZone": "Europe/Rome", "replicas": 2},
-        });
-        tabs.apply("new", "v2", &v2).await.stored();
-        let mut changed = v1.clone();
-        changed["spec"]["image"] = json!("backup:2");
-        tabs.apply("old", "v1", &changed).await.stored();
-        let read = tabs.get("v2", "/nightly").await.stored();
-        let spec = &read["spec"];
-        assert_eq!(
-            (&spec["image"], &spec["timeZone"], &spec["replicas"]),
-            (&json!("backup:2"), &json!("Europe/Rome"), &json!(2))
-        );
-        let managers: BTreeMap<_, _> = read["metadata"]["managedFields"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|entry| (entry["manager"].as_str().unwrap(), entry["apiVersion"].as_str().unwrap()))
-            .collect();
-        let (old, new) = (format!("{group}/v1"), format!("{group}/v2"));
-        assert_eq!(managers, BTreeMap::from([("old", &*old), ("new", &*new)]));
-
-        let mut conflicting = v1.clone();
-        conflicting["spec"]["replicas"] = json!(5);
-        let answer = tabs.apply("old", "v1", &conflicting).await;
-        assert!(answer.code == 409 && answer.message().contains("\"new\""), "{answer:?}");
-
-        // A field that its manager no longer applies is removed.
-        let mut fewer = v2.clone();
-        fewer["spec"].as_object_mut().unwrap().remove("replicas");
-        let read = tabs.apply("new", "v2", &fewer).await.stored();
-        assert_eq!(read["spec"]["replicas"], json!(null));
-        assert_eq!(read["spec"]["timeZone"], "Europe/Rome");
     });
 }
 
@@ -486,7 +298,7 @@ fn a_failed_conversion_names_object_and_cause() {
             }
             Ok(v1)
         };
-        let tabs = CronTabs::define(scene, converter(group, particular), group, None).await;
+        let tabs = CronTabs::define(scene, converter(group, particular), group).await;
         let create =
             async |name: &str, time_zone| tabs.create("v2", &tabs.v2(name, time_zone)).await.stored();
         create("good", "UTC").await;
@@ -516,20 +328,5 @@ fn a_failed_conversion_names_object_and_cause() {
         let mut expected = create("unowned", "unowned").await["metadata"].clone();
         expected["labels"] = json!({"made": "up"});
         assert_eq!(tabs.get("v1", "/unowned").await.stored()["metadata"], expected);
-    });
-}
-
-#[test]
-fn an_object_above_the_limit_is_refused() {
-    in_namespace("limited", async |scene| {
-        let group = "limited.example.com";
-        let tabs = CronTabs::define(scene, converter(group, to_v1), group, Some(10_000)).await;
-        tabs.create("v1", &tabs.v1("small", "5 4 * * *")).await.stored();
-        let mut large = tabs.v1("large", "5 4 * * *");
-        large["spec"]["image"] = json!("x".repeat(10_000));
-        let answer = tabs.create("v1", &large).await;
-        let message = "the body is larger than 10000 bytes";
-        answer.refused(500, &format!("conversion webhook for {group}/v1, Kind=CronTab failed: {message}"));
-        assert_eq!(tabs.counted("", "bad_request"), 1);
     });
 }

@@ -153,56 +153,6 @@ fn a_validator_sees_each_operation_of_its_type() {
 }
 
 #[test]
-fn an_update_brings_the_old_and_the_new_object() {
-    async fn owner_stays(
-        operation: Operation,
-        OldObject(old): OldObject<ConfigMap>,
-        Object(new): Object<ConfigMap>,
-    ) -> AdmissionResponse {
-        let owner =
-            |object: ConfigMap| object.data.unwrap_or_default().get("owner").cloned().unwrap_or_default();
-        match (owner(old), owner(new)) {
-            (old, new) if old == new => AdmissionResponse::allow(),
-            (old, new) => refusal(format!("{} of the owner from {old} to {new}", operation.as_str())),
-        }
-    }
-    in_namespace("update", async |scene| {
-        let fields = json!({"rules": [rule("UPDATE", "configmaps")]});
-        let denied = register(scene, |name| Webhook::validating(name, owner_stays), fields).await;
-
-        let object = json!({"metadata": {"name": "web"}, "data": {"owner": "jane", "size": "1"}});
-        scene.create("configmaps", &object).await.stored();
-        scene.merge("configmaps/web", &json!({"data": {"size": "2"}})).await.stored();
-        let answer = scene.merge("configmaps/web", &json!({"data": {"owner": "joe"}})).await;
-        answer.refused(403, &format!("{denied}UPDATE of the owner from jane to joe"));
-        let stored = scene.get("configmaps/web").await.stored();
-        assert_eq!(stored["data"], json!({"owner": "jane", "size": "2"}));
-    });
-}
-
-#[test]
-fn a_deletion_brings_the_old_object_only() {
-    async fn keep(object: Option<Object<Pod>>, OldObject(old): OldObject<Pod>) -> AdmissionResponse {
-        match old.metadata.labels.unwrap_or_default().get("keep") {
-            _ if object.is_some() => refusal("there is a new object"),
-            Some(reason) => refusal(format!("kept {reason}")),
-            None => AdmissionResponse::allow(),
-        }
-    }
-    in_namespace("deletion", async |scene| {
-        let fields = json!({"rules": [rule("DELETE", "pods")]});
-        let denied = register(scene, |name| Webhook::validating(name, keep), fields).await;
-
-        scene.create("pods", &pod("kept", json!({"keep": "forever"}))).await.stored();
-        scene.create("pods", &pod("other", json!(null))).await.stored();
-        scene.delete("pods/kept").await.refused(403, &format!("{denied}kept forever"));
-        scene.get("pods/kept").await.stored();
-        scene.delete("pods/other").await.stored();
-        assert_eq!(scene.get("pods/other").await.code, 404);
-    });
-}
-
-#[test]
 fn ephemeral_containers_are_an_update_of_a_subresource() {
     async fn no_shells(
         request: AdmissionRequest,
@@ -271,23 +221,6 @@ fn exec_is_denied_before_the_connection() {
         };
         exec("sh").await.refused(403, &format!("{denied}CONNECT to a shell"));
         exec("ls").await.refused(400, "pod web does not have a host assigned");
-    });
-}
-
-#[test]
-fn match_conditions_exclude_requests() {
-    in_namespace("conditions", async |scene| {
-        let seen = Seen::default();
-        let webhook = |name| Webhook::validating(name, allow.with_state(seen.clone()));
-        let condition = "!has(object.metadata.labels) || !('skip' in object.metadata.labels)";
-        let fields = json!({"matchConditions": [{"name": "not-skipped", "expression": condition}]});
-        register(scene, webhook, fields).await;
-
-        scene.create("pods", &pod("skipped", json!({"skip": ""}))).await.stored();
-        scene.create("pods", &pod("other", json!({"skipped": ""}))).await.stored();
-        scene.create("pods", &pod("bare", json!(null))).await.stored();
-        let names: Vec<_> = seen.lock().drain(..).map(|request| request.name).collect();
-        assert_eq!(names, ["other", "bare"]);
     });
 }
 
