@@ -110,6 +110,18 @@ const TESTS: &[Check] = &[
     // Programs for nodes run from images. Their dependencies are already built.
     check("images", "xtask images --profile dev").needing(IMAGES),
     check("unit, documentation and end-to-end tests", "test --workspace --locked -- --test-threads 4"),
+];
+
+/// They wait most of the time, so that they run beside [`BESIDE`].
+const SLOW: &[Check] = &[
+    // With the whole workspace, so that nothing is rebuilt with other features.
+    check(
+        "tests that take their time",
+        "test --workspace --test it --locked -- --ignored slow --test-threads 4",
+    ),
+];
+
+const BESIDE: &[Check] = &[
     // The first command of the README.
     check("demo", "xtask demo --once"),
     // Compares with the committed counts. Time would depend on the machine.
@@ -117,12 +129,10 @@ const TESTS: &[Check] = &[
     // A build of the smallest image from scratch at two paths.
     check("an image comes out the same twice", "xtask images example-model --twice")
         .needing(&["buildah", "git"]),
-    // With the whole workspace, so that nothing is rebuilt with other features.
-    check(
-        "tests that take their time",
-        "test --workspace --test it --locked -- --ignored slow --test-threads 4",
-    ),
-    // On a node, alone: their timing must not depend on concurrent tests.
+];
+
+/// On a node, alone: their timing must not depend on concurrent tests.
+const ON_NODE: &[Check] = &[
     check("operations on a node", "test --workspace --test it --locked -- --ignored node::operations")
         .needing(PODS)
         .on_node(),
@@ -130,6 +140,10 @@ const TESTS: &[Check] = &[
     // They mount disks and limit memory.
     check("soaks in their quick form", "xtask soak quick").needing(&["e2fsprogs"]).on_node(),
 ];
+
+fn all() -> impl Iterator<Item = &'static Check> {
+    [SOURCES, TESTS, SLOW, BESIDE, ON_NODE].into_iter().flatten()
+}
 
 /// Runs every check: format, clippy, documentation, unit and end-to-end tests. Checks that need a missing program are skipped,
 /// unless LUCID_NEED_ALL=1.
@@ -146,9 +160,8 @@ pub(crate) fn run(options: &Test) -> Result<(), Error> {
         println!("{}", list(&machine));
         return Ok(());
     }
-    let all = SOURCES.iter().chain(TESTS);
     if needs_all()
-        && let Some((name, reason)) = all.filter_map(|it| Some((it.name, it.reason(&machine)?))).next()
+        && let Some((name, reason)) = all().filter_map(|it| Some((it.name, it.reason(&machine)?))).next()
     {
         return Err(format!("failed to run every check, as LUCID_NEED_ALL demands: {name}: {reason}").into());
     }
@@ -163,7 +176,7 @@ fn table(header: [&str; 2]) -> Table {
 
 fn list(machine: &Machine) -> Table {
     let mut table = table(["check", "here"]);
-    table.add_rows(SOURCES.iter().chain(TESTS).map(|check| {
+    table.add_rows(all().map(|check| {
         let reason = check.reason(machine).map(|reason| skipped(&reason));
         [check.name.to_owned(), reason.unwrap_or_else(|| "runs".to_owned())]
     }));
@@ -178,12 +191,14 @@ async fn run_all(machine: &Machine) -> Result<(), Error> {
     let mut table = table(["check", "time"]);
     eprintln!("\nxtask: the programs of the test bed, beside what follows");
     let test_bed = tokio::spawn(build_test_bed(machine.no_node.is_none()));
-    run_each(SOURCES, machine, &mut table).await?;
+    table.add_rows(run_each(SOURCES, machine).await?);
     let begin = Instant::now();
     test_bed.await??;
     table.add_row(["waiting for the test bed".to_owned(), seconds(begin.elapsed())]);
-    run_each(TESTS, machine, &mut table).await?;
-    let is_complete = SOURCES.iter().chain(TESTS).all(|check| check.reason(machine).is_none());
+    table.add_rows(run_each(TESTS, machine).await?);
+    let (slow, beside) = tokio::join!(run_each(SLOW, machine), run_each(BESIDE, machine));
+    table.add_rows(slow?).add_rows(beside?).add_rows(run_each(ON_NODE, machine).await?);
+    let is_complete = all().all(|check| check.reason(machine).is_none());
     let outcome = match machine.missing.is_empty() {
         true if is_complete => "all checks passed".to_owned(),
         true => "all checks passed that can run here; see above for the others".to_owned(),
@@ -209,7 +224,9 @@ async fn build_test_bed(has_node: bool) -> Result<(), Error> {
     Ok(Binaries::from_env()?.ensure_async(&components).await?)
 }
 
-async fn run_each(checks: &[Check], machine: &Machine, table: &mut Table) -> Result<(), Error> {
+/// Returns name and outcome of each check.
+async fn run_each(checks: &[Check], machine: &Machine) -> Result<Vec<[String; 2]>, Error> {
+    let mut rows = Vec::new();
     for check in checks {
         let begin = Instant::now();
         let outcome = match check.reason(machine) {
@@ -219,9 +236,9 @@ async fn run_each(checks: &[Check], machine: &Machine, table: &mut Table) -> Res
                 seconds(begin.elapsed())
             }
         };
-        table.add_row([check.name.to_owned(), outcome]);
+        rows.push([check.name.to_owned(), outcome]);
     }
-    Ok(())
+    Ok(rows)
 }
 
 async fn run_check(name: &str, line: &str) -> Result<(), Error> {
@@ -273,8 +290,7 @@ mod tests {
     fn a_check_is_skipped_if_a_package_or_the_node_is_missing() {
         let machine = |missing, no_node| Machine { missing, no_node };
         let reasons = |machine: &Machine| {
-            let all = SOURCES.iter().chain(TESTS);
-            all.filter_map(|check| Some((check.name, check.reason(machine)?))).collect::<Vec<_>>()
+            all().filter_map(|check| Some((check.name, check.reason(machine)?))).collect::<Vec<_>>()
         };
         assert_eq!(reasons(&machine(Vec::new(), None)), []);
         let bare =
@@ -297,7 +313,7 @@ mod tests {
     #[test]
     fn every_package_that_a_check_needs_is_in_the_list() {
         let machine = Machine { missing: Package::all().collect(), no_node: None };
-        for check in SOURCES.iter().chain(TESTS) {
+        for check in all() {
             assert!(check.needs.iter().all(|need| machine.lacks(need)), "{}: {:?}", check.name, check.needs);
         }
     }

@@ -139,8 +139,8 @@ fn sigkill_does_not_lose_acknowledged_records() {
 
 #[test]
 #[ignore = "slow"]
-fn slow_two_hundred_kills_do_not_lose_acknowledged_records() {
-    survives(200);
+fn slow_forty_kills_do_not_lose_acknowledged_records() {
+    survives(40);
 }
 
 #[tokio::test]
