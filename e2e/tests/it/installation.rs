@@ -78,62 +78,6 @@ async fn permissions_of_the_manifests_are_sufficient() {
     is_never_forbidden(&operator);
 }
 
-#[tokio::test]
-async fn permissions_are_sufficient_for_each_source_and_the_validator() {
-    let cluster = Cluster::builder().start().await.unwrap();
-    apply_manifest(&cluster, "lucid.yaml");
-    apply_manifest(&cluster, "validator.yaml");
-    apply_manifest(&cluster, "auditor-crd.yaml");
-    let cluster = prepare(cluster).await;
-    let user = kubeconfig_of(&cluster, "lucid-operator");
-
-    // One certificate of our own in lucid-operator-tls. It is created, and recreated after its deletion.
-    let shared = |operator: OperatorBuilder| operator.kubeconfig(user.clone());
-    let mut own = operator(&cluster, |it| shared(it.named("shared"))).await;
-    let secrets: Api<Secret> = Api::namespaced(cluster.client(), "lucid-system");
-    let made = secrets.get("lucid-operator-tls").await.unwrap();
-    let broken = json!({"stringData": {"tls.crt": "no certificate"}});
-    secrets.patch("lucid-operator-tls", &Default::default(), &Patch::Merge(broken)).await.unwrap();
-    own.restart().await.unwrap();
-    let mended = secrets.get("lucid-operator-tls").await.unwrap();
-    assert_ne!(mended.data.as_ref().unwrap()["tls.crt"].0, b"no certificate");
-    assert_ne!(mended.metadata.resource_version, made.metadata.resource_version);
-    is_never_forbidden(&own);
-    drop(own);
-
-    // The same Secret, managed externally: it is only read. The validator leaves the operator's registration alone.
-    let user_of_validator = kubeconfig_of(&cluster, "lucid-validator");
-    let validator = Operator::validator(&cluster).kubeconfig(user_of_validator).start().await.unwrap();
-    let authority = secrets.get("lucid-operator-ca").await.unwrap().data.unwrap()["tls.crt"].clone();
-    let ca = json!({"data": {"ca.crt": authority}});
-    secrets.patch("lucid-operator-tls", &Default::default(), &Patch::Merge(ca)).await.unwrap();
-    let read = operator(&cluster, |operator| {
-        let operator = operator.kubeconfig(user.clone()).named("read").env("LUCID_CERTIFICATES", "secret");
-        operator.env("LUCID_VALIDATE", "false")
-    });
-    let read = read.await;
-    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
-    eventually("the previous registration is removed", async || {
-        validating.get_opt("lucid-operator").await.unwrap().is_none()
-    })
-    .await;
-    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
-    // Also exercises permissions used only for repairs.
-    let never = json!([{"name": "never", "expression": "false"}]);
-    let damage = json!({"webhooks": [{"name": "validate.lucid.computing", "matchConditions": never}]});
-    let patch = Patch::Strategic(damage);
-    let damaged = validating.patch("lucid-validator", &Default::default(), &patch).await.unwrap();
-    let conditions =
-        |it: ValidatingWebhookConfiguration| it.webhooks.unwrap().remove(0).match_conditions.unwrap();
-    let damaged = conditions(damaged);
-    eventually("it is put back", async || {
-        conditions(validating.get("lucid-validator").await.unwrap()).len() != damaged.len()
-    })
-    .await;
-    is_never_forbidden(&read);
-    is_never_forbidden(&validator);
-}
-
 pub(crate) fn is_never_forbidden(operator: &Operator) {
     let log = log(operator);
     assert!(!log.contains("forbidden") && !log.contains("ERROR"), "{log}");
