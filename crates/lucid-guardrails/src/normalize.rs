@@ -32,6 +32,18 @@ struct Segment {
 
 impl Normalized {
     pub(crate) fn new(text: &str) -> Self {
+        let mut folded = Self::with(text, fold, ' ');
+        folded.text.make_ascii_lowercase();
+        folded
+    }
+
+    /// Returns the text for a search for numbers and codes: only characters that are written instead of ASCII are folded.
+    /// White space is a space if it is one, and a line feed otherwise.
+    pub(crate) fn codes(text: &str) -> Self {
+        Self::with(text, fold_code, '\n')
+    }
+
+    fn with(text: &str, fold: fn(char, &mut String), wide_space: char) -> Self {
         let mut folded =
             Self { text: String::with_capacity(text.len()), segments: Vec::new(), original_len: text.len() };
         let bytes = text.as_bytes();
@@ -51,7 +63,8 @@ impl Normalized {
                 let run = run.len() - run.trim_start_matches(|c| is_space(c) || is_ignorable(c)).len();
                 if !folded.text.ends_with(' ') {
                     folded.segment(at, (run > 1).then_some(at + run));
-                    folded.text.push(' ');
+                    let is_wide = run > len || is_control_space(c);
+                    folded.text.push(if is_wide { wide_space } else { ' ' });
                 }
                 at += run;
                 continue;
@@ -67,7 +80,6 @@ impl Normalized {
             }
             at += len;
         }
-        folded.text.make_ascii_lowercase();
         if let [Segment { at: 0, from: 0, until: None }] = folded.segments[..] {
             folded.segments.clear();
         }
@@ -204,6 +216,11 @@ fn is_space(c: char) -> bool {
     c.is_whitespace()
 }
 
+/// Tabulators and line breaks.
+fn is_control_space(c: char) -> bool {
+    matches!(c, '\t'..='\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
 /// Characters that have no effect on the meaning: control characters, and `Default_Ignorable_Code_Point` of
 /// DerivedCoreProperties.txt.
 fn is_ignorable(c: char) -> bool {
@@ -260,6 +277,22 @@ fn fold_any(c: char, folded: &mut String) {
                 None => {}
             }
         }
+    }
+}
+
+/// Appends a character of a number or code. Other digits, such as superscripts, are no part of the number before them.
+fn fold_code(c: char, folded: &mut String) {
+    // Full-width and mathematical forms of ASCII.
+    let is_variant =
+        matches!(c, '\u{ff01}'..='\u{ff5e}' | '\u{1d400}'..='\u{1d7ff}' | '\u{1fbf0}'..='\u{1fbf9}');
+    if c.is_alphanumeric() && !is_variant && !is_ignorable(c) {
+        return folded.push(c);
+    }
+    let start = folded.len();
+    fold(c, folded);
+    if !folded[start..].is_ascii() {
+        folded.truncate(start);
+        folded.push(c);
     }
 }
 

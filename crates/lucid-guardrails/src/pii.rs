@@ -17,6 +17,7 @@ use self::{
 use crate::{
     EntityOptions, OptionsError,
     entities::{Finding, Selected, verdict},
+    normalize::Normalized,
     spans::tail,
 };
 
@@ -24,7 +25,8 @@ use crate::{
 ///
 /// Entities are named as in Microsoft Presidio. Card numbers, IBANs and national ids count only with valid check digits.
 /// Formats that occur by chance, such as nine digits, need a context word in the 64 bytes before them, unless the options name
-/// the entity.
+/// the entity. Numbers are also found with invisible characters in them, in full-width digits, and with spaces, hyphens, dots,
+/// slashes or line breaks between their groups.
 ///
 /// In a stream, text is withheld as long as its end may be the beginning of a finding. Ordinary words are released at once, so
 /// the name of `name@example.com` passes if it consists of letters, arrives before the `@` and no word such as "email" precedes
@@ -199,7 +201,10 @@ impl Pii {
                 Step::Open => digits > 0 || capitals,
                 Step::No => false,
             };
-            let weak = shape.weak || shape.spaced && text::is_crowded(bytes, at, &step);
+            let is_broken = text::is_broken(bytes, &step);
+            let weak = shape.weak
+                || shape.spaced && is_broken
+                || (shape.spaced || is_broken) && text::is_crowded(bytes, at, &step);
             if holds && (!weak || selected.named || text::has_context(bytes, at, format.context)) {
                 scan.step(at, step, format.entity, selected, weak);
             }
@@ -246,7 +251,12 @@ impl Pii {
 
 impl Judge for Pii {
     async fn judge(&self, passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
-        Ok(verdict(self.scan(&passage.text).findings, "personal data"))
+        let text = Normalized::codes(&passage.text);
+        let mut findings = self.scan(&text.text).findings;
+        for finding in &mut findings {
+            finding.range = text.original(finding.range.clone());
+        }
+        Ok(verdict(findings, "personal data"))
     }
 
     fn overlap(&self) -> usize {
@@ -255,7 +265,12 @@ impl Judge for Pii {
 
     fn undecided(&self, text: &str) -> usize {
         let tail = tail(text, OVERLAP);
-        open_end(&self.scan(tail), tail.len()).max(self.open_local(tail))
+        let folded = Normalized::codes(tail);
+        let len = folded.text.len();
+        match open_end(&self.scan(&folded.text), len).max(self.open_local(&folded.text)) {
+            0 => 0,
+            open => tail.len() - folded.original(len - open..len).start,
+        }
     }
 }
 

@@ -177,6 +177,65 @@ fn card_numbers_in_any_pieces_are_masked_whole() {
 }
 
 #[test]
+fn numbers_are_found_in_any_spelling() {
+    let pii = Pii::new(EntityOptions::default()).unwrap();
+    for (entity, number) in [
+        ("CREDIT_CARD", "4111\u{200b}1111\u{200b}1111\u{200b}1111"),
+        ("CREDIT_CARD", "4\u{200d}1\u{ad}1\u{feff}1 1111 1111 1111"),
+        ("CREDIT_CARD", "4️⃣1️⃣1️⃣1️⃣1️⃣1️⃣1️⃣1️⃣1️⃣1️⃣1️⃣1️⃣1️⃣1️⃣1️⃣1️⃣"),
+        ("CREDIT_CARD", "４１１１１１１１１１１１１１１１"),
+        ("CREDIT_CARD", "𝟒𝟏𝟏𝟏　𝟏𝟏𝟏𝟏　𝟏𝟏𝟏𝟏　𝟏𝟏𝟏𝟏"),
+        ("CREDIT_CARD", "4111.1111.1111.1111"),
+        ("CREDIT_CARD", "4111/1111/1111/1111"),
+        ("CREDIT_CARD", "4111．1111．1111．1111"),
+        ("CREDIT_CARD", "3782.822463.10005"),
+        ("CREDIT_CARD", "4111\n1111\n1111\n1111"),
+        ("CREDIT_CARD", "4111\r\n1111\r\n1111\r\n1111"),
+        ("CREDIT_CARD", "4111  1111  1111  1111"),
+        ("CREDIT_CARD", "4111\t1111\t1111\t1111"),
+        ("CREDIT_CARD", "4111 1111\n1111 1111"),
+        ("IBAN_CODE", "DE89.3704.0044.0532.0130.00"),
+        ("IBAN_CODE", "DE89\n3704\n0044\n0532\n0130\n00"),
+        ("IBAN_CODE", "ＤＥ８９３７０４００４４０５３２０１３０００"),
+        ("IBAN_CODE", "D\u{200b}E\u{200b}89370400440532013000"),
+        ("IN_AADHAAR", "2345.6789.0124"),
+        ("IP_ADDRESS", "8.8\u{200b}.8.8"),
+        ("EMAIL_ADDRESS", "john＠example\u{200b}.com"),
+        ("PHONE_NUMBER", "+４４ ２０ ７９４６ ０９５８"),
+    ] {
+        let (before, after) = ("number: ", ", thanks");
+        let text = format!("{before}{number}{after}");
+        let range = before.len()..before.len() + number.len();
+        assert_eq!(spans(&pii, &text), [(range, entity.to_owned())], "{number:?}");
+        for (at, _) in text.char_indices().skip(before.len()) {
+            let masked = stream(&pii, &[&text[..at], &text[at..]]).concat();
+            assert_eq!(masked, format!("{before}<{entity}>{after}"), "{:?}", text.split_at(at));
+        }
+    }
+}
+
+#[test]
+fn dates_versions_and_tables_are_no_numbers_of_cards() {
+    let pii = Pii::new(EntityOptions::default()).unwrap();
+    for text in [
+        "2026/11/28 2026.11.28 2026-11-28",
+        "1.25.3 and v4.1.1",
+        "4111.1111",
+        "4111.1111/1111.1111",
+        // The lines of a table.
+        "10\n4111\n1111\n1111\n1111",
+        "4111\n1111\n1111\n1111\n2222",
+        "4111\t1111\t1111\t1111\t2222",
+        "2345\n6789\n0124",
+    ] {
+        assert_eq!(spans(&pii, text), [], "{text:?}");
+    }
+    for text in ["card: 4111\n1111\n1111\n1111\n2222", "4111 1111 1111 1111²", "1.1.1.1"] {
+        assert_eq!(spans(&pii, text).len(), 1, "{text:?}");
+    }
+}
+
+#[test]
 fn email_addresses_in_any_pieces_are_masked_whole() {
     let pii = Pii::new(EntityOptions::default()).unwrap();
     let text = "Write to alexander.hamilton@example.com, please";

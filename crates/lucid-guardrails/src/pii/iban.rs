@@ -33,11 +33,11 @@ pub(super) fn find(text: &[u8], start: usize, compact: &mut Vec<u8>) -> Step {
     let mut at = start;
     while compact.len() < len {
         if compact.len() == 4 || compact.len().is_multiple_of(4) && separated.flatten().is_some() {
-            let found = separator(text, at).filter(|(kind, _)| matches!(kind, b' ' | b'-'));
-            if *separated.get_or_insert(found.map(|(kind, _)| kind)) != found.map(|(kind, _)| kind) {
+            let found = separator(text, at).filter(|kind| *kind != b':');
+            if *separated.get_or_insert(found) != found {
                 return if at == text.len() { Step::Open } else { Step::No };
             }
-            at += found.map_or(0, |(_, len)| len);
+            at += usize::from(found.is_some());
         }
         let Some(byte) = text.get(at) else { return Step::Open };
         let fits = match compact.len() {

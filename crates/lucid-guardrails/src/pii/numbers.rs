@@ -118,7 +118,7 @@ pub(super) const FORMATS: &[Format] = &[
     format(
         "TH_TNIN",
         checks::th_tnin,
-        &["9-9999-99999-99-9"],
+        &["9~9999~99999~99~9"],
         &[DIGITS_13],
         &["thai", "tnin", "thailand", "ประชาชน"],
     ),

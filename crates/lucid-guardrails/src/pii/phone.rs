@@ -50,11 +50,10 @@ fn groups(text: &[u8], start: usize, max: usize) -> Groups {
                 Some(b'(' | b')') if parentheses < 2 => {
                     (parentheses, next, formatted) = (parentheses + 1, next + 1, true);
                 }
+                Some(b'\n') => break,
                 _ => match separator(text, next) {
-                    Some((kind, len))
-                        if kind != b':' && separators < 2 && (found.len > 0 || parentheses > 0) =>
-                    {
-                        (separators, next) = (separators + 1, next + len);
+                    Some(kind) if kind != b':' && separators < 2 && (found.len > 0 || parentheses > 0) => {
+                        (separators, next) = (separators + 1, next + 1);
                         formatted |= matches!(kind, b'-' | b'.');
                         separator_kind = Some(kind);
                     }

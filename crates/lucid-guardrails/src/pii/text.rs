@@ -15,17 +15,12 @@ pub(super) enum Step {
     Open,
 }
 
-/// Separators of groups of digits, also as typographers and language models write them. Returns `' '` for any space, `'-'` for
-/// any hyphen or dash, and the length in bytes.
-pub(super) fn separator(text: &[u8], at: usize) -> Option<(u8, usize)> {
-    match text.get(at..)? {
-        [kind @ (b' ' | b'-' | b'.' | b'/' | b':'), ..] => Some((*kind, 1)),
-        // U+00A0
-        [0xC2, 0xA0, ..] => Some((b' ', 2)),
-        // U+2007 and U+2009, U+202F
-        [0xE2, 0x80, 0x87 | 0x89 | 0xAF, ..] => Some((b' ', 3)),
-        // U+2010 to U+2014
-        [0xE2, 0x80, 0x90..=0x94, ..] => Some((b'-', 3)),
+/// Returns the separator of groups of digits at `at`. Wide space, a line feed of
+/// [`Normalized::codes`](crate::normalize::Normalized::codes), is a space.
+pub(super) fn separator(text: &[u8], at: usize) -> Option<u8> {
+    match text.get(at)? {
+        b'\n' => Some(b' '),
+        kind @ (b' ' | b'-' | b'.' | b'/' | b':') => Some(*kind),
         _ => None,
     }
 }
@@ -49,18 +44,25 @@ pub(super) fn begins(text: &[u8], at: usize) -> bool {
     }
 }
 
+/// Returns `true` if a line of the text ends within a finding.
+pub(super) fn is_broken(text: &[u8], step: &Step) -> bool {
+    matches!(step, Step::Found(range) if text[range.clone()].contains(&b'\n'))
+}
+
 /// Returns `true` if digits precede or follow after one separator, as in lists and tables.
 pub(super) fn is_crowded(text: &[u8], start: usize, step: &Step) -> bool {
+    let is_near = |kind: &u8| *kind != b'\n' || is_broken(text, step);
     let follows = |end| {
-        let next = separator(text, end).and_then(|(_, len)| text.get(end + len));
-        next.is_some_and(u8::is_ascii_digit)
+        separator(text, end).is_some()
+            && is_near(&text[end])
+            && text.get(end + 1).is_some_and(u8::is_ascii_digit)
     };
-    matches!(text[..start], [.., before, b' '] if before.is_ascii_digit())
+    matches!(&text[..start], [.., before, kind @ (b' ' | b'\n')] if before.is_ascii_digit() && is_near(kind))
         || matches!(step, Step::Found(range) if follows(range.end))
 }
 
-/// Matches a shape: `9` is a digit, `A` a letter, `X` either, `~` a space or hyphen that stays the same, and other
-/// characters are separators. `compact` receives digits and capitals.
+/// Matches a shape: `9` is a digit, `A` a letter, `X` either, `~` a separator other than `:` that stays the same, and
+/// other characters are separators. `compact` receives digits and capitals.
 pub(super) fn match_shape(shape: &str, text: &[u8], start: usize, compact: &mut Vec<u8>) -> Step {
     compact.clear();
     let mut repeated = None;
@@ -72,15 +74,15 @@ pub(super) fn match_shape(shape: &str, text: &[u8], start: usize, compact: &mut 
             b'A' => byte.is_ascii_alphabetic(),
             b'X' => byte.is_ascii_alphanumeric(),
             _ => {
-                let Some((kind, len)) = separator(text, at) else { return Step::No };
+                let Some(kind) = separator(text, at) else { return Step::No };
                 let fits = match part {
-                    b'~' => matches!(kind, b' ' | b'-') && *repeated.get_or_insert(kind) == kind,
+                    b'~' => kind != b':' && *repeated.get_or_insert(kind) == kind,
                     part => part == kind,
                 };
                 if !fits {
                     return Step::No;
                 }
-                at += len;
+                at += 1;
                 continue;
             }
         };
