@@ -194,16 +194,40 @@ impl Text {
         self.pieces.windows(2).all(|pair| pair[0].range.end < pair[1].range.start)
     }
 
-    /// Returns the same strings on lines of their own, if there are several: a model may read them so, and the end of one may
-    /// hide the beginning of the next.
-    fn in_lines(&self) -> Option<Self> {
-        (self.pieces.len() > 1).then_some(())?;
-        let passage = Passage { text: Cow::Borrowed(""), ..self.passage.clone() };
-        let mut lines = Self { passage, pieces: Vec::new(), message: self.message };
-        for piece in &self.pieces {
-            lines.add(&self.passage.text[piece.range.clone()], piece.source.clone(), "\n");
+    /// Returns the same strings with other joints, if there are several: a model may read them on lines of their own, and the
+    /// end of one may hide the beginning of the next. Where words meet at several joints, there are also texts with every other
+    /// one of these as a line break: a phrase may begin at one, and be cut at the next.
+    fn rejoined(&self) -> Vec<Self> {
+        let string = |piece: &Piece| &self.passage.text[piece.range.clone()];
+        let is_in_word = |pair: &[Piece]| {
+            string(&pair[0]).ends_with(char::is_alphanumeric)
+                && string(&pair[1]).starts_with(char::is_alphanumeric)
+        };
+        let in_words: Vec<_> = self.pieces.windows(2).map(is_in_word).collect();
+        if in_words.is_empty() {
+            return Vec::new();
         }
-        Some(lines)
+        let mut all = vec![self.joined(in_words.iter().map(|_| true))];
+        if in_words.iter().filter(|is_in_word| **is_in_word).count() > 1 {
+            for mut is_line in [false, true] {
+                all.push(self.joined(in_words.iter().map(|&is_in_word| {
+                    is_line ^= is_in_word;
+                    is_line && is_in_word
+                })));
+            }
+        }
+        all
+    }
+
+    /// Returns the same strings with these joints, which are line breaks or nothing.
+    fn joined(&self, lines: impl Iterator<Item = bool>) -> Self {
+        let passage = Passage { text: Cow::Borrowed(""), ..self.passage.clone() };
+        let mut joined = Self { passage, pieces: Vec::new(), message: self.message };
+        for (piece, is_line) in self.pieces.iter().zip([false].into_iter().chain(lines)) {
+            let text = &self.passage.text[piece.range.clone()];
+            joined.add(text, piece.source.clone(), if is_line { "\n" } else { "" });
+        }
+        joined
     }
 
     fn add(&mut self, text: &str, source: Source, separator: &str) {
@@ -238,7 +262,7 @@ pub(crate) fn texts_of_request(document: &Document<'_>, protocol: &Protocol) -> 
         text.passage.is_history = text.message.is_some_and(|message| Some(message) < last_answer);
     }
     texts.extend(runs(&texts));
-    with_lines(texts)
+    with_joints(texts)
 }
 
 /// Returns the texts of an answer, or of an event, that consist of these strings and of the names of members.
@@ -248,13 +272,13 @@ pub(crate) fn texts_of_answer(
     protocol: &Protocol,
 ) -> Vec<Text> {
     let rules = [protocol.events, protocol.answer];
-    with_lines(texts(document, strings, protocol, &rules, Direction::Completion))
+    with_joints(texts(document, strings, protocol, &rules, Direction::Completion))
 }
 
-/// Adds texts in lines.
-fn with_lines(mut texts: Vec<Text>) -> Vec<Text> {
-    let lines: Vec<_> = texts.iter().filter(|text| !text.is_in_lines()).filter_map(Text::in_lines).collect();
-    texts.extend(lines);
+/// Adds texts with other joints.
+fn with_joints(mut texts: Vec<Text>) -> Vec<Text> {
+    let others: Vec<_> = texts.iter().filter(|text| !text.is_in_lines()).flat_map(Text::rejoined).collect();
+    texts.extend(others);
     texts
 }
 
