@@ -112,6 +112,8 @@ pub struct Passage<'a> {
     pub location: Cow<'a, str>,
     /// The text belongs to an earlier turn: its message precedes the last message of the assistant in a request.
     pub is_history: bool,
+    /// The text is part of a message of a request: what the model has called is a prompt as well.
+    pub(crate) is_message: bool,
 }
 
 impl<'a> Passage<'a> {
@@ -119,7 +121,8 @@ impl<'a> Passage<'a> {
     pub fn new(direction: Direction, text: impl Into<Cow<'a, str>>) -> Self {
         let location = Cow::Borrowed("");
         let (text, role, choice) = (text.into(), None, None);
-        Self { text, direction, role, choice, has_more: false, location, is_history: false }
+        let (has_more, is_history, is_message) = (false, false, false);
+        Self { text, direction, role, choice, has_more, location, is_history, is_message }
     }
 
     /// Returns the passage with another text.
@@ -138,6 +141,7 @@ impl<'a> Passage<'a> {
             has_more: self.has_more,
             location: self.location.into_owned().into(),
             is_history: self.is_history,
+            is_message: self.is_message,
         }
     }
 }
@@ -151,7 +155,8 @@ pub enum Direction {
     Prompt,
     /// Text of the model, including its reasoning.
     Completion,
-    /// Name and arguments of a tool that the model calls.
+    /// Name and arguments of a tool that the model calls. In the messages of a request, judges of prompts are asked about
+    /// them, too.
     ToolCall,
     /// Result of a tool, which the model gets.
     ToolResult,
@@ -193,10 +198,11 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns the role of a prompt or a tool's result, if it is known.
+    /// Returns the role of a text of a request, if it is known.
     pub(crate) fn of(passage: &Passage<'_>) -> Option<Self> {
         match (passage.direction, passage.role.as_deref()) {
             (Direction::ToolResult, _) => Some(Self::Tool),
+            (Direction::ToolCall, Some("assistant" | "model")) if passage.is_message => Some(Self::Assistant),
             (Direction::Completion | Direction::ToolCall, _) => None,
             (Direction::Prompt, Some("system")) => Some(Self::System),
             (Direction::Prompt, Some("developer")) => Some(Self::Developer),

@@ -38,7 +38,7 @@ pub struct Policy {
     /// Texts that the judge is asked about. Default: all.
     pub directions: Option<Vec<Direction>>,
     /// Roles whose prompts and results of tools the judge is asked about. Default: all, as the caller chooses the roles. Texts
-    /// without a role, or with an unknown one, are always judged; completions and calls of tools are subject to `directions`
+    /// without a role, or with an unknown one, are always judged; what the model answers is subject to `directions`
     /// only.
     pub roles: Option<Vec<Role>>,
     /// Turns whose denials have consequences. Default: all.
@@ -218,8 +218,10 @@ impl Member {
     /// Returns `true` if the judge is asked about texts of this direction and role.
     pub(crate) fn concerns(&self, passage: &Passage<'_>) -> bool {
         let Policy { directions, roles, .. } = &self.policy;
-        directions.as_ref().is_none_or(|directions| directions.contains(&passage.direction))
-            && Role::of(passage).zip(roles.as_ref()).is_none_or(|(role, roles)| roles.contains(&role))
+        let is_prompt = passage.direction == Direction::ToolCall && passage.is_message;
+        directions.as_ref().is_none_or(|directions| {
+            directions.contains(&passage.direction) || is_prompt && directions.contains(&Direction::Prompt)
+        }) && Role::of(passage).zip(roles.as_ref()).is_none_or(|(role, roles)| roles.contains(&role))
     }
 }
 

@@ -259,6 +259,7 @@ pub(crate) fn texts_of_request(document: &Document<'_>, protocol: &Protocol) -> 
     let mut texts = texts(document, document.strings(), protocol, &[protocol.request], Direction::Prompt);
     let last_answer = protocol.last_answer(document);
     for text in &mut texts {
+        text.passage.is_message = text.message.is_some();
         text.passage.is_history = text.message.is_some_and(|message| Some(message) < last_answer);
     }
     texts.extend(runs(&texts));

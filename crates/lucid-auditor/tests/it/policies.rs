@@ -178,7 +178,11 @@ async fn denials_name_the_message_and_the_option() {
             json!({"input": [user, {"output": "attack"}]}),
             &format!(" (input[1], role tool{option})"),
         ),
-        ("/v1/chat/completions", json!({"messages": [user, call]}), " (messages[1])"),
+        (
+            "/v1/chat/completions",
+            json!({"messages": [user, call]}),
+            &format!(" (messages[1], role assistant{option})"),
+        ),
         ("/v1/messages", json!({"system": "attack"}), &format!(" (system, role system{option})")),
         ("/other", json!({"note": "attack"}), " (note)"),
         ("/other", json!({"an attack/0": "attack"}), ""),
