@@ -30,7 +30,7 @@ use crate::{
     stream::Stream,
     telemetry::Open,
     verdict::{Denial, Panel},
-    whole,
+    whole::{self, Origin},
 };
 
 /// Maximum length of the part of an answer that shows its structure.
@@ -62,12 +62,10 @@ impl Kind {
         match essence {
             _ if !is_like_ascii(content_type) => Self::Unjudged,
             "text/event-stream" => Self::Stream(Framing::Events),
-            "application/x-ndjson"
-            | "application/ndjson"
-            | "application/jsonl"
-            | "application/x-jsonlines"
-            | "application/json-seq"
-            | "application/stream+json" => Self::Stream(Framing::Lines),
+            "application/json-seq" | "application/stream+json" => Self::Stream(Framing::Lines),
+            _ if ["ndjson", "jsonl", "json-lines"].iter().any(|name| essence.contains(name)) => {
+                Self::Stream(Framing::Lines)
+            }
             _ if essence.ends_with("json") => match beginning.first() {
                 Some(first) if protocol.elements == Some(*first) => Self::Stream(Framing::Elements),
                 _ => Self::Whole,
@@ -326,7 +324,7 @@ impl Judging {
         let first_line = text.split_inclusive('\n').next().filter(|line| line.len() < text.trim_end().len());
         if document.is_json || !first_line.is_some_and(|line| Document::scan(line).is_json) {
             let protocol = Protocol::of_answer(document).unwrap_or(self.protocol);
-            return whole::judge(&self.panel, protocol, Direction::Completion, content_type, document).await;
+            return whole::judge(&self.panel, Origin::Answer(protocol), content_type, document).await;
         }
         // The lines of a stream.
         let mut stream = self.stream(Framing::Lines);

@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 use crate::{
     Judge, Judges, Mode, Policy, SettingError, Settings,
     answer::Answered,
-    body::{Body, Response, Room, json_response, skip},
+    body::{Body, Response, Room, content_type, json_response, skip},
     cors::Cors,
     forward::{self, Forwarder},
     protocol::UNREADABLE,
@@ -191,6 +191,11 @@ impl Auditor {
         if self.settings.mode == Mode::Enforce && has_types(&parts.headers) {
             let message = "expected one value of Content-Type, found several";
             return Some((StatusCode::BAD_REQUEST, message.to_owned()));
+        }
+        let is_grpc_of_json = forward::is_grpc(parts) && content_type(&parts.headers).contains("json");
+        if self.settings.mode == Mode::Enforce && is_grpc_of_json {
+            let message = "found gRPC of JSON, which cannot be judged and is text";
+            return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, message.to_owned()));
         }
         if !self.settings.refuses_unjudged() {
             return None;

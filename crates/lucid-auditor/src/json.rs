@@ -213,7 +213,7 @@ impl<'a> Document<'a> {
         let mut outermost: Vec<Range<usize>> = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             let is_inside = outermost.last().is_some_and(|last| node.range.start < last.end);
-            if node.kind == Kind::Container && !is_inside && is(index) {
+            if node.kind != Kind::String && !is_inside && is(index) {
                 outermost.push(node.range.clone());
             }
         }

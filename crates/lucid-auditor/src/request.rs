@@ -21,10 +21,10 @@ use crate::{
     },
     coding::{DecodeError, MAX_CODINGS, SUPPORTED, codings, decode, decoded, remove_headers},
     json::Document,
-    protocol::{self, Protocol, UNREADABLE},
+    protocol::{self, UNREADABLE},
     refusal::Asked,
     verdict::{Denial, Panel},
-    whole,
+    whole::{self, Origin},
 };
 
 /// Time for receiving a buffered request body.
@@ -49,8 +49,7 @@ impl Examiner<'_> {
             return Err(self.unjudged(&asked, NOT_UTF_8));
         };
         let document = Document::scan(text);
-        let protocol = Protocol::of_request("", &document);
-        let judged = whole::judge(&self.panel, protocol, Direction::Prompt, &content_type, &document).await;
+        let judged = whole::judge(&self.panel, Origin::Request(""), &content_type, &document).await;
         let verdict = match judged {
             Ok(None) => json!({"allowed": true}),
             Ok(Some(masked)) => json!({"allowed": true, "text": masked}),
@@ -85,8 +84,7 @@ impl Examiner<'_> {
             let message = format!("expected text, found {found}, which cannot be judged");
             return Err(self.unjudged(&asked, &message));
         }
-        let judged =
-            whole::judge(&self.panel, asked.protocol, Direction::Prompt, &content_type, &document).await;
+        let judged = whole::judge(&self.panel, Origin::Request(&path), &content_type, &document).await;
         match judged {
             Ok(None) => Ok((asked, buffered.into_body())),
             Ok(Some(masked)) => {
@@ -113,8 +111,7 @@ impl Examiner<'_> {
             panel.telemetry.count_bytes("request", data.len());
             let Some(text) = as_text(&data) else { return };
             let document = Document::scan(text);
-            let protocol = Protocol::of_request(&path, &document);
-            let _ = whole::judge(&panel, protocol, Direction::Prompt, &content_type, &document).await;
+            let _ = whole::judge(&panel, Origin::Request(&path), &content_type, &document).await;
         };
         tokio::spawn(observed.in_current_span());
         (asked, body)

@@ -156,14 +156,18 @@ pub(crate) fn apply(text: &str, mut edits: Vec<Edit>) -> String {
     edited
 }
 
-/// Adds edits that empty the containers at `removed`, which are in order.
+/// Adds edits that empty the containers and numbers at `removed`, which are in order.
 pub(crate) fn without(text: &str, removed: Vec<Range<usize>>, mut edits: Vec<Edit>) -> Vec<Edit> {
     edits.retain(|edit| {
         let before = removed.partition_point(|range| range.start <= edit.range.start);
         before.checked_sub(1).is_none_or(|last| removed[last].end < edit.range.end)
     });
     edits.extend(removed.into_iter().map(|range| {
-        let empty = if text[range.clone()].starts_with('[') { "[]" } else { "null" };
+        let empty = match text.as_bytes()[range.start] {
+            b'[' => "[]",
+            b'0'..=b'9' => "0",
+            _ => "null",
+        };
         Edit { range, replacement: empty.to_owned() }
     }));
     edits
@@ -255,8 +259,12 @@ enum Key {
 }
 
 /// Returns the texts of a request.
-pub(crate) fn texts_of_request(document: &Document<'_>, protocol: &Protocol) -> Vec<Text> {
-    let mut texts = texts(document, document.strings(), protocol, &[protocol.request], Direction::Prompt);
+pub(crate) fn texts_of_request(document: &Document<'_>, path: &str) -> Vec<Text> {
+    let protocol = Protocol::of_request(path, document);
+    // A server at another path may read any member of the root as text, whatever else the body has.
+    let structure = if protocol.is_at(path) { 1 } else { 2 };
+    let rules = &[protocol.request];
+    let mut texts = texts(document, document.strings(), protocol, rules, structure, Direction::Prompt);
     let last_answer = protocol.last_answer(document);
     for text in &mut texts {
         text.passage.is_message = text.message.is_some();
@@ -273,7 +281,7 @@ pub(crate) fn texts_of_answer(
     protocol: &Protocol,
 ) -> Vec<Text> {
     let rules = [protocol.events, protocol.answer];
-    with_joints(texts(document, strings, protocol, &rules, Direction::Completion))
+    with_joints(texts(document, strings, protocol, &rules, 1, Direction::Completion))
 }
 
 /// Adds texts with other joints.
@@ -309,11 +317,13 @@ fn runs(texts: &[Text]) -> Vec<Text> {
     joined.collect()
 }
 
+/// Returns the texts that consist of these strings. Identifiers are no text from the depth `structure` on.
 fn texts(
     document: &Document<'_>,
     strings: impl Iterator<Item = usize>,
     protocol: &Protocol,
     rules: &[&'static [Rule]],
+    structure: usize,
     direction: Direction,
 ) -> Vec<Text> {
     let mut collected = Collected { texts: Vec::new(), by_key: HashMap::new() };
@@ -323,7 +333,8 @@ fn texts(
             rules.into_iter().find_map(|(index, rule)| Some((index, rule, rule.message(document, node)?)));
         let is_nested = rule.is_some_and(|(_, rule, _)| rule.is_nested());
         let (source, text) = Source::of(document, node, is_nested);
-        if text.is_empty() || protocol.is_known() && protocol::is_structure(document, node, &text) {
+        let may_be_structure = protocol.is_known() && document.nodes[node].depth >= structure;
+        if text.is_empty() || may_be_structure && protocol::is_structure(document, node, &text) {
             continue;
         }
         let (key, separator) = match rule {

@@ -1,5 +1,7 @@
 //! Judges complete bodies.
 
+use std::ops::Range;
+
 use futures::future::join_all;
 use percent_encoding::percent_decode_str;
 
@@ -20,6 +22,45 @@ const MAX_DECODED: usize = 3;
 /// Maximum number of rows that are judged one by one.
 const MAX_ROWS: usize = 4096;
 
+/// Origin of a body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin<'a> {
+    /// A request to this path.
+    Request(&'a str),
+    /// An answer in this protocol.
+    Answer(&'static Protocol),
+}
+
+impl Origin<'_> {
+    const fn direction(self) -> Direction {
+        match self {
+            Self::Request(_) => Direction::Prompt,
+            Self::Answer(_) => Direction::Completion,
+        }
+    }
+
+    fn of_row(self, row: &Document<'_>) -> Self {
+        match self {
+            Self::Request(_) => Self::Request(""),
+            Self::Answer(protocol) => Self::Answer(Protocol::of_answer(row).unwrap_or(protocol)),
+        }
+    }
+
+    fn texts(self, document: &Document<'_>) -> Vec<Text> {
+        match self {
+            Self::Request(path) => texts_of_request(document, path),
+            Self::Answer(protocol) => texts_of_answer(document, document.strings(), protocol),
+        }
+    }
+
+    fn echoes(self, document: &Document<'_>) -> Vec<Range<usize>> {
+        match self {
+            Self::Request(path) => Protocol::of_request(path, document).echoes(document),
+            Self::Answer(protocol) => protocol.echoes(document),
+        }
+    }
+}
+
 /// A text of a body.
 struct Part {
     text: Text,
@@ -38,11 +79,11 @@ enum Place {
 /// Judges the texts of a body. Returns the body to send instead, if parts of it are replaced.
 pub(crate) async fn judge(
     panel: &Panel,
-    protocol: &'static Protocol,
-    direction: Direction,
+    origin: Origin<'_>,
     content_type: &str,
     document: &Document<'_>,
 ) -> Result<Option<String>, Denial> {
+    let direction = origin.direction();
     let body = document.text;
     // `curl` calls any body a form. One without encoded characters is the same text to servers of forms and of JSON.
     let is_json = document.is_json && !body.contains(['%', '+']);
@@ -53,20 +94,19 @@ pub(crate) async fn judge(
         parts.extend(texts.into_iter().map(|text| Part { text, place }));
     };
     if document.is_json && !is_form {
-        add(texts_of(document, protocol, direction), Place::At(0, None));
-        echoes = protocol.echoes(document);
+        add(origin.texts(document), Place::At(0, None));
+        echoes = origin.echoes(document);
     } else {
         let rest = match is_form {
             true => body.to_owned(),
             false => rows(body, |offset, number, row| {
-                let protocol = protocol_of(row, protocol, direction);
-                add(texts_of(row, protocol, direction), Place::At(offset, Some(number)));
+                add(origin.of_row(row).texts(row), Place::At(offset, Some(number)));
             }),
         };
         // Receivers may read what is not JSON in other ways: it is judged as it is, and with escapes decoded.
         let is_like_json = is_like_json(content_type, &rest);
         if is_like_json {
-            add(texts_of(&Document::scan(&rest), protocol, direction), Place::Ambiguous);
+            add(origin.texts(&Document::scan(&rest)), Place::Ambiguous);
         }
         let is_plain = !is_like_json && rest.len() == body.len();
         let place = if is_plain && !is_form { Place::At(0, None) } else { Place::Ambiguous };
@@ -98,22 +138,6 @@ pub(crate) async fn judge(
         }
     }
     Ok((!edits.is_empty()).then(|| apply(body, without(body, echoes, edits))))
-}
-
-fn texts_of(document: &Document<'_>, protocol: &Protocol, direction: Direction) -> Vec<Text> {
-    match direction {
-        Direction::Prompt | Direction::ToolResult => texts_of_request(document, protocol),
-        Direction::Completion | Direction::ToolCall => {
-            texts_of_answer(document, document.strings(), protocol)
-        }
-    }
-}
-
-fn protocol_of(row: &Document<'_>, protocol: &'static Protocol, direction: Direction) -> &'static Protocol {
-    match direction {
-        Direction::Prompt | Direction::ToolResult => Protocol::of_request("", row),
-        Direction::Completion | Direction::ToolCall => Protocol::of_answer(row).unwrap_or(protocol),
-    }
 }
 
 /// Finds the lines that are JSON objects, such as the rows of a file in a form. Returns the rest.

@@ -112,7 +112,7 @@ fn short_value<'a>(document: &Document<'a>, node: usize) -> Cow<'a, str> {
 }
 
 /// Returns `true` if the path of a node ends with this pattern.
-fn ends(document: &Document<'_>, node: usize, pattern: &str) -> bool {
+pub(super) fn ends(document: &Document<'_>, node: usize, pattern: &str) -> bool {
     let mut at = Some(node);
     pattern.rsplit('/').all(|step| {
         let Some(node) = at else { return false };

@@ -27,7 +27,7 @@ use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-use crate::json::{Document, MAX_NAME, Step};
+use crate::json::{Document, Kind, MAX_NAME, Step};
 
 pub(crate) use self::{
     chat::DONE,
@@ -87,7 +87,8 @@ pub(crate) struct Protocol {
     pub(crate) effect: fn(&Document<'_>) -> Effect,
     /// First byte of a JSON answer that is a stream: the elements of its first array are events.
     pub(crate) elements: Option<u8>,
-    /// Members that repeat the text, also as token ids, and are removed if it is masked.
+    /// Members that repeat the text, also as token ids, and are removed if it is masked: containers, and numbers at the end of
+    /// a path.
     echoes: &'static [&'static str],
     /// Names of members that no rule names, with spaces between them.
     names: &'static str,
@@ -134,11 +135,15 @@ impl Protocol {
 
     /// Returns the protocol of a request.
     pub(crate) fn of_request(path: &str, document: &Document<'_>) -> &'static Self {
+        let named = PROTOCOLS.iter().find(|it| it.is_at(path));
+        named.or_else(|| PROTOCOLS.iter().find(|it| (it.is_request)(document))).unwrap_or(&&GENERIC)
+    }
+
+    /// Returns `true` if requests of the protocol are sent to this path.
+    pub(crate) fn is_at(&self, path: &str) -> bool {
         let path = percent_decode_str(path).decode_utf8_lossy();
         let path = path.trim_end_matches('/');
-        let by_path = |it: &&&Self| it.paths.iter().any(|end| path.ends_with(end));
-        let named = PROTOCOLS.iter().find(by_path);
-        named.or_else(|| PROTOCOLS.iter().find(|it| (it.is_request)(document))).unwrap_or(&&GENERIC)
+        self.paths.iter().any(|end| path.ends_with(end))
     }
 
     /// Returns the protocol of an answer or an event, by its content: path and body of the request do not decide what the model
@@ -187,11 +192,13 @@ impl Protocol {
         (1..document.nodes.len()).rev().find(is_answer)
     }
 
-    /// Returns the containers that repeat the text.
+    /// Returns the members that repeat the text.
     pub(crate) fn echoes(&self, document: &Document<'_>) -> Vec<Range<usize>> {
         let is_echo = |node: usize| {
-            let name = document.nodes[node].step.name();
-            name.is_some_and(|name| self.echoes.contains(&name)) && !media::is_free(document, node)
+            let is_container = document.nodes[node].kind == Kind::Container;
+            let is_echo =
+                |echo: &&str| (is_container || echo.contains('/')) && media::ends(document, node, echo);
+            self.echoes.iter().any(is_echo) && !media::is_free(document, node)
         };
         document.outermost(is_echo)
     }

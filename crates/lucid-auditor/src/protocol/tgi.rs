@@ -1,6 +1,6 @@
-//! Text Generation Inference of Hugging Face, and the generate extension of Triton.
+//! Text Generation Inference of Hugging Face, the generate extension of Triton, and the native API of SGLang.
 //!
-//! Source: <https://huggingface.github.io/text-generation-inference/>.
+//! Sources: <https://huggingface.github.io/text-generation-inference/>, <https://docs.sglang.ai/basic_usage/native_api.html>.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -13,7 +13,9 @@ use super::{
 pub(super) static GENERATE: Protocol = Protocol {
     paths: &["/generate", "/generate_stream"],
     is_request: |document| document.member(0, "inputs").is_some(),
-    is_answer: |document| ["token", "text_output"].iter().any(|name| document.member(0, name).is_some()),
+    is_answer: |document| {
+        ["token", "text_output", "meta_info"].iter().any(|name| document.member(0, name).is_some())
+    },
     request: &[
         prompt("inputs", 1).role("user"),
         prompt("inputs/*", 2).role("user"),
@@ -24,12 +26,34 @@ pub(super) static GENERATE: Protocol = Protocol {
         completion("generated_text", 1),
         completion("*/generated_text", 2),
         completion("text_output", 1),
+        completion("text", 1),
+        completion("*/text", 2),
     ],
-    events: &[completion("token/text", 2), completion("text_output", 1), completion("token/**", 1)],
-    effect: |document| match document.member(0, "generated_text").map(|node| document.raw(node)) {
-        None | Some("" | "null") => Effect::None,
-        Some(_) => Effect::EndsAll,
+    events: &[
+        completion("token/text", 2),
+        completion("text_output", 1),
+        completion("text", 1),
+        completion("token/**", 1),
+    ],
+    effect: |document| {
+        let info = document.member(0, "meta_info");
+        let reason = info.and_then(|info| document.member(info, "finish_reason"));
+        let ends = [document.member(0, "generated_text"), reason].into_iter().flatten();
+        match ends.map(|node| document.raw(node)).any(|value| !matches!(value, "" | "null")) {
+            true => Effect::EndsAll,
+            false => Effect::None,
+        }
     },
+    echoes: &[
+        "token/id",
+        "top_tokens",
+        "tokens",
+        "prefill",
+        "output_ids",
+        "output_token_logprobs",
+        "output_top_logprobs",
+        "output_token_ids_logprobs",
+    ],
     names: "details logprob max_new_tokens special text_input",
     refusal,
     sent: || Box::new(Tokens),

@@ -372,6 +372,49 @@ async fn tokens_of_a_masked_answer_are_removed() {
         let (content, _) = streamed("/api/generate", "application/x-ndjson", lines).await;
         assert_eq!(events(&content).last().unwrap()["context"], context, "{content}");
     }
+    let tokens = json!([{"id": 1, "text": CARD, "logprob": -0.5}]);
+    let info = json!({"id": "x", "finish_reason": null, "output_token_logprobs": [[-0.5, 1, CARD]]});
+    for (path, answer, expected) in [
+        (
+            "/generate",
+            json!({"generated_text": CARD, "details": {"seed": 1, "tokens": tokens, "prefill": []}}),
+            json!({"generated_text": "<CARD>", "details": {"seed": 1, "tokens": [], "prefill": []}}),
+        ),
+        (
+            "/generate",
+            json!([{"text": CARD, "output_ids": [1, 2], "meta_info": info}]),
+            json!([{"text": "<CARD>", "output_ids": [], "meta_info":
+                {"id": "x", "finish_reason": null, "output_token_logprobs": []}}]),
+        ),
+        (
+            "/v1/completions",
+            json!({"choices": [{"index": 0, "text": CARD}], "logprobs": 5, "token": {"id": 1}}),
+            json!({"choices": [{"index": 0, "text": "<CARD>"}], "logprobs": 5, "token": {"id": 1}}),
+        ),
+    ] {
+        let model = serve(streaming("application/json", vec![answer.to_string()])).await;
+        let address = auditor_with(model, &[], both).await;
+        let request = client().post(format!("http://{address}{path}")).json(&json!({}));
+        assert_eq!(within(request.send()).await.unwrap().json::<Value>().await.unwrap(), expected);
+    }
+    for (event, expected) in [
+        (
+            json!({"index": 1, "token": {"id": 7, "text": CARD, "special": false}, "top_tokens": tokens}),
+            json!({"index": 1, "token": {"id": 0, "text": "<CARD>", "special": false}, "top_tokens": []}),
+        ),
+        (
+            json!({"text": CARD, "output_ids": [1, 2], "meta_info": {"id": "x"}}),
+            json!({"text": "<CARD>", "output_ids": [], "meta_info": {"id": "x"}}),
+        ),
+        (
+            json!({"token": {"id": 7, "text": "hello"}, "generated_text": null}),
+            json!({"token": {"id": 7, "text": "hello"}, "generated_text": null}),
+        ),
+    ] {
+        let event = format!("data: {event}\n\n");
+        let (content, _) = streamed("/generate", "text/event-stream", vec![event]).await;
+        assert_eq!(events(&content), [expected], "{content}");
+    }
     // The argument of a tool repeats nothing.
     let call = json!({"function": {"name": "f", "arguments": {"context": ["a"]}}});
     let line = json!({"message": {"content": CARD, "tool_calls": [call]}, "done": true});
@@ -485,6 +528,22 @@ async fn numbers_and_identifiers_defined_by_models_are_texts() {
             assert_eq!(echoed(&[], path, "application/json", body).await, (200, masked.to_owned()), "{path}");
         }
     }
+    // A member of another protocol does not make the others identifiers.
+    for body in [
+        r#"{"messages":[],"id":"4111111111111111","type":"4111111111111111"}"#,
+        r#"{"contents":[],"responseId":"4111111111111111"}"#,
+        r#"{"jsonrpc":"2.0","id":"4111111111111111"}"#,
+        r#"{"inputs":"","model":"4111111111111111"}"#,
+    ] {
+        let masked = body.replace(CARD, "<card>");
+        assert_eq!(echoed(&[], "/other", "application/json", body).await, (200, masked), "{body}");
+    }
+    let body = r#"{"messages":[{"role":"tool","tool_call_id":"4111111111111111"}],"model":"m"}"#;
+    for path in ["/other", "/v1/chat/completions"] {
+        // Only the answer, which is plain text, is masked.
+        let passed = body.replace(CARD, "<CARD>");
+        assert_eq!(echoed(&[], path, "application/json", body).await, (200, passed), "{path}");
+    }
     for (path, body, masked) in [
         (
             "/v1/models/m:predict",
@@ -595,6 +654,11 @@ async fn the_end_of_a_stream_follows_what_the_caller_has_received() {
     assert_eq!((&last["choices"][0]["index"], last["choices"].as_array().unwrap().len()), (&json!(1), 1));
     let lines = ["the ", "secret word"]
         .map(|text| format!("{}\n", json!({"choices": [{"index": 0, "delta": {"content": text}}]})));
-    let (content, _) = streamed("/v1/chat/completions", "application/x-ndjson", lines.to_vec()).await;
-    assert!(content.ends_with("}\n") && !content.contains("[DONE]"), "{content}");
+    for content_type in
+        ["application/x-ndjson", "application/x-jsonl", "application/jsonlines; charset=utf-8"]
+    {
+        let (content, _) = streamed("/v1/chat/completions", content_type, lines.to_vec()).await;
+        let is_ended = content.ends_with("}\n") && !content.contains("[DONE]");
+        assert!(is_ended && content.contains("content_filter"), "{content_type}: {content}");
+    }
 }
