@@ -48,8 +48,9 @@
 //! | Ollama generate, chat, embed | `/api/…` |
 //! | KServe V1 and V2 | `:predict`, `/infer` |
 //! | Gemini | `:generateContent`, `contents` |
-//! | Text Generation Inference | `/generate`, `inputs` |
+//! | Text Generation Inference, SGLang | `/generate`, `inputs` |
 //! | Model Context Protocol | `jsonrpc` |
+//! | streams of OpenAI Assistants and of the AI SDK's UI messages | events |
 //!
 //! Answers are recognized by their content. The protocol determines [`Passage::direction`], [`Passage::role`], which strings form
 //! one text, and how a refusal is reported. It does not limit the search: other strings of JSON are joined by the name of their

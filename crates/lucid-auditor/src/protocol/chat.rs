@@ -74,6 +74,10 @@ const COMMON: Protocol = Protocol {
         completion("choices/*/delta/reasoning", 3),
         completion("choices/*/delta/reasoning_content", 3),
         completion("choices/*/delta/refusal", 3),
+        // OpenRouter repeats the reasoning in details.
+        completion("choices/*/delta/reasoning_details/*/text", 3),
+        completion("choices/*/delta/reasoning_details/*/summary", 3),
+        completion("choices/*/delta/reasoning_details/**", 3).whole(),
         call("choices/*/delta/tool_calls/*/function/arguments", 6),
         call("choices/*/delta/tool_calls/*/custom/input", 6),
         call("choices/*/delta/function_call/arguments", 4),

@@ -4,6 +4,7 @@
 //! of one protocol, such as that it holds an image, counts in all of them, because callers choose path and body.
 
 mod anthropic;
+mod assistants;
 mod chat;
 mod embeddings;
 mod gemini;
@@ -14,6 +15,7 @@ mod ollama;
 mod responses;
 mod rule;
 mod tgi;
+mod ui_messages;
 
 use std::{
     borrow::Cow,
@@ -36,12 +38,14 @@ pub(crate) use self::{
     rule::{ANY, Rule},
 };
 
-/// All protocols, those first whose paths end like those of others.
-static PROTOCOLS: [&Protocol; 14] = [
+/// All protocols, those first whose paths end, or whose answers begin, like those of others.
+static PROTOCOLS: [&Protocol; 16] = [
     &chat::CHAT,
     &chat::COMPLETIONS,
     &responses::RESPONSES,
     &embeddings::EMBEDDINGS,
+    &assistants::THREADS,
+    &ui_messages::PARTS,
     &anthropic::MESSAGES,
     &ollama::CHAT,
     &ollama::GENERATE,
@@ -154,7 +158,7 @@ impl Protocol {
 
     /// Returns `true` if the structure of documents is known.
     pub(crate) fn is_known(&self) -> bool {
-        !self.request.is_empty() && !self.is_open
+        !(self.request.is_empty() && self.events.is_empty() || self.is_open)
     }
 
     /// Returns the index of the answer that a node belongs to.

@@ -76,7 +76,7 @@ pub(crate) async fn streamed(path: &str, content_type: &'static str, pieces: Vec
 type Event = fn(&str) -> Value;
 
 /// Path, content type, event, and what a refused stream ends with.
-const STREAMS: [(&str, &str, Event, &[&str]); 9] = [
+const STREAMS: [(&str, &str, Event, &[&str]); 12] = [
     (
         "/v1/chat/completions",
         "text/event-stream",
@@ -136,6 +136,30 @@ const STREAMS: [(&str, &str, Event, &[&str]); 9] = [
         "text/event-stream",
         |text| json!({"token": {"id": 1, "text": text}}),
         &["\"error_type\":\"content_filter\""],
+    ),
+    (
+        "/v1/chat/completions",
+        "text/event-stream",
+        |text| {
+            let detail = json!({"type": "reasoning.text", "text": text, "index": 0});
+            json!({"choices": [{"index": 0, "delta": {"reasoning_details": [detail]}}]})
+        },
+        &["\"finish_reason\":\"content_filter\"", "data: [DONE]"],
+    ),
+    (
+        "/v1/threads/t/runs",
+        "text/event-stream",
+        |text| {
+            let delta = json!({"content": [{"index": 0, "type": "text", "text": {"value": text}}]});
+            json!({"id": "m", "object": "thread.message.delta", "delta": delta})
+        },
+        &["event: error", "\"code\":\"content_filter\"", "event: done", "data: [DONE]"],
+    ),
+    (
+        "/api/answer",
+        "text/event-stream",
+        |text| json!({"type": "text-delta", "id": "0", "delta": text}),
+        &["\"type\":\"error\"", "data: [DONE]"],
     ),
 ];
 

@@ -186,6 +186,89 @@ async fn blocks_of_anthropic_end_with_their_stop() {
 }
 
 #[tokio::test]
+async fn details_of_the_reasoning_wait_for_their_text_only() {
+    let details = |text: &str| {
+        let detail =
+            json!({"type": "reasoning.text", "text": text, "format": "anthropic-claude-v1", "index": 0});
+        delta(&json!({"role": "assistant", "content": "", "reasoning": text, "reasoning_details": [detail]}))
+    };
+    let signed = json!({"type": "reasoning.text", "signature": "EqQBCkYIBRgC", "format": "anthropic-claude-v1", "index": 0});
+    let events = [
+        (details("We "), &[][..]),
+        (details("need"), &[1]),
+        (details(" more "), &[]),
+        (delta(&json!({"reasoning_details": [signed]})), &[]),
+        (delta(&json!({"content": "Hello"})), &[4]),
+        (chunk(&json!([{"index": 0, "delta": {}, "finish_reason": "stop"}])), &[]),
+    ];
+    lock_step("details", "/v1/chat/completions", "text/event-stream", &events).await;
+}
+
+#[tokio::test]
+async fn events_of_assistants_end_their_texts() {
+    let event = |name: &str, data: Value| format!("event: thread.{name}\ndata: {data}\n\n");
+    let run = || json!({"id": "run_1", "object": "thread.run", "status": "queued", "assistant_id": "asst_1", "instructions": "Be kind"});
+    let message = |text: &str| {
+        let part = json!({"index": 0, "type": "text", "text": {"value": text, "annotations": []}});
+        let delta = json!({"content": [part]});
+        event("message.delta", json!({"id": "msg_1", "object": "thread.message.delta", "delta": delta}))
+    };
+    let step = |arguments: &str| {
+        let call = json!({"index": 0, "type": "function", "function": {"arguments": arguments}});
+        let delta = json!({"step_details": {"type": "tool_calls", "tool_calls": [call]}});
+        event("run.step.delta", json!({"id": "step_1", "object": "thread.run.step.delta", "delta": delta}))
+    };
+    let whole = json!({"id": "msg_1", "object": "thread.message", "content": [{"type": "text", "text": {"value": "Hello you"}}]});
+    let events = [
+        (event("run.created", run()), &[][..]),
+        (message("Hel"), &[1]),
+        (message("lo "), &[]),
+        (message("you"), &[3]),
+        (event("message.completed", whole), &[]),
+        (step("{\"city\":\"Pa"), &[5]),
+        (event("run.requires_action", run()), &[]),
+        ("event: done\ndata: [DONE]\n\n".to_owned(), &[]),
+    ];
+    lock_step("assistants", "/v1/threads/t/runs", "text/event-stream", &events).await;
+}
+
+#[tokio::test]
+async fn parts_of_ui_messages_end_their_texts() {
+    let part = |kind: &str, more: Value| {
+        let mut part = json!({"type": kind});
+        part.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        sse(&part)
+    };
+    let events = [
+        (part("start", json!({"messageId": "msg_1"})), &[][..]),
+        (part("start-step", json!({})), &[]),
+        (part("reasoning-start", json!({"id": "r"})), &[]),
+        (part("reasoning-delta", json!({"id": "r", "delta": "Hm"})), &[3]),
+        (part("reasoning-end", json!({"id": "r"})), &[]),
+        (part("text-start", json!({"id": "t"})), &[]),
+        (part("text-delta", json!({"id": "t", "delta": "Hel"})), &[6]),
+        (part("text-delta", json!({"id": "t", "delta": "lo "})), &[]),
+        (part("text-delta", json!({"id": "t", "delta": "you"})), &[8]),
+        (part("text-end", json!({"id": "t"})), &[]),
+        (part("tool-input-start", json!({"toolCallId": "c", "toolName": "weather"})), &[]),
+        (part("tool-input-delta", json!({"toolCallId": "c", "inputTextDelta": "{\"city"})), &[11]),
+        (
+            part(
+                "tool-input-available",
+                json!({"toolCallId": "c", "toolName": "weather", "input": {"city": "Paris"}}),
+            ),
+            &[],
+        ),
+        (part("tool-output-available", json!({"toolCallId": "c", "output": {"sky": "blue"}})), &[]),
+        (part("data-weather", json!({"data": {"city": "Paris"}})), &[]),
+        (part("finish-step", json!({})), &[]),
+        (part("finish", json!({})), &[]),
+        ("data: [DONE]\n\n".to_owned(), &[]),
+    ];
+    lock_step("ui", "/api/answer", "text/event-stream", &events).await;
+}
+
+#[tokio::test]
 async fn ollama_lines_do_not_wait_for_other_texts() {
     let message = |message: Value| {
         line(&json!({"model": "m", "created_at": "2026-01-01T00:00:00Z", "message": message, "done": false}))
