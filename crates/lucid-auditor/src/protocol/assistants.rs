@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::{
-    Effect, Event, Protocol, Refusal, Sent, chat,
+    Effect, End, Event, Protocol, Refusal, chat,
     rule::{call, completion},
 };
 
@@ -29,17 +29,12 @@ pub(super) static THREADS: Protocol = Protocol {
     },
     names: "annotations attachments code_interpreter delta file_ids incomplete_details last_error step_details tool_resources",
     identifiers: "assistant_id run_id step_id thread_id",
-    sent: || Box::new(Thread),
+    sent: || Box::new(End(end)),
     ..Protocol::UNKNOWN
 };
 
-#[derive(Debug)]
-struct Thread;
-
-impl Sent for Thread {
-    fn end(&self, refused: &Refusal<'_>) -> Vec<Event> {
-        let error = chat::refusal(refused).1.to_string();
-        let event = |name: &str, data| Event { name: Some(name.to_owned()), data };
-        vec![event("error", error.into()), event("done", Cow::Borrowed(chat::DONE))]
-    }
+fn end(refused: &Refusal<'_>) -> Vec<Event> {
+    let error = chat::refusal(refused).1.to_string();
+    let event = |name: &str, data| Event { name: Some(name.to_owned()), data };
+    vec![event("error", error.into()), event("done", Cow::Borrowed(chat::DONE))]
 }

@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    Effect, Event, Protocol, Refusal, Sent,
+    Effect, End, Event, Protocol, Refusal,
     media::Media,
     plain,
     rule::{call, prompt, result},
@@ -39,7 +39,7 @@ pub(super) static RPC: Protocol = Protocol {
         Some(error) => (StatusCode::OK, error),
         None => plain(refused),
     },
-    sent: || Box::new(Messages),
+    sent: || Box::new(End(|refused| error(refused).iter().map(Event::json).collect())),
     ..Protocol::UNKNOWN
 };
 
@@ -74,14 +74,5 @@ pub(crate) fn request_id(document: &Document<'_>) -> Option<Value> {
         0 => None,
         1..=MAX_BATCH => Some(ids.into()),
         _ => Some(Value::Null),
-    }
-}
-
-#[derive(Debug)]
-struct Messages;
-
-impl Sent for Messages {
-    fn end(&self, refused: &Refusal<'_>) -> Vec<Event> {
-        error(refused).iter().map(Event::json).collect()
     }
 }

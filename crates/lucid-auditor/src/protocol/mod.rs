@@ -133,7 +133,7 @@ impl Protocol {
         opaque: &[],
         media: media::Media::NONE,
         refusal: chat::refusal,
-        sent: || Box::new(NoEnd),
+        sent: || Box::new(End(|_| Vec::new())),
         keeps_texts: false,
     };
 
@@ -245,11 +245,11 @@ pub(crate) trait Sent: fmt::Debug + Send {
 
 /// A protocol without an early end.
 #[derive(Debug)]
-struct NoEnd;
+struct End(fn(&Refusal<'_>) -> Vec<Event>);
 
-impl Sent for NoEnd {
-    fn end(&self, _: &Refusal<'_>) -> Vec<Event> {
-        Vec::new()
+impl Sent for End {
+    fn end(&self, refused: &Refusal<'_>) -> Vec<Event> {
+        (self.0)(refused)
     }
 }
 

@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    Effect, Event, Protocol, Refusal, Sent,
+    Effect, End, Event, Protocol, Refusal,
     rule::{completion, prompt},
 };
 
@@ -56,7 +56,7 @@ pub(super) static GENERATE: Protocol = Protocol {
     ],
     names: "details logprob max_new_tokens special text_input",
     refusal,
-    sent: || Box::new(Tokens),
+    sent: || Box::new(End(|refused| vec![Event::json(&refusal(refused).1)])),
     ..Protocol::UNKNOWN
 };
 
@@ -64,13 +64,4 @@ fn refusal(refused: &Refusal<'_>) -> (StatusCode, Value) {
     let kind = super::chat::code(refused);
     let body = json!({"error": refused.message, "error_type": kind, "auditor": refused.auditor});
     (refused.status, body)
-}
-
-#[derive(Debug)]
-struct Tokens;
-
-impl Sent for Tokens {
-    fn end(&self, refused: &Refusal<'_>) -> Vec<Event> {
-        vec![Event::json(&refusal(refused).1)]
-    }
 }

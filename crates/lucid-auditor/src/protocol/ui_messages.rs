@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde_json::json;
 
 use super::{
-    Effect, Event, Protocol, Refusal, Sent, chat,
+    Effect, End, Event, Protocol, Refusal, chat,
     rule::{call, completion, result},
 };
 use crate::json::Document;
@@ -30,7 +30,7 @@ pub(super) static PARTS: Protocol = Protocol {
     },
     names: "dynamic errorText messageMetadata providerExecuted providerMetadata title transient url",
     identifiers: "mediaType messageId sourceId toolCallId",
-    sent: || Box::new(Parts),
+    sent: || Box::new(End(end)),
     ..Protocol::UNKNOWN
 };
 
@@ -46,12 +46,7 @@ fn is_part(document: &Document<'_>) -> bool {
     }
 }
 
-#[derive(Debug)]
-struct Parts;
-
-impl Sent for Parts {
-    fn end(&self, refused: &Refusal<'_>) -> Vec<Event> {
-        let error = json!({"type": "error", "errorText": refused.message});
-        vec![Event::json(&error), Event { name: None, data: Cow::Borrowed(chat::DONE) }]
-    }
+fn end(refused: &Refusal<'_>) -> Vec<Event> {
+    let error = json!({"type": "error", "errorText": refused.message});
+    vec![Event::json(&error), Event { name: None, data: Cow::Borrowed(chat::DONE) }]
 }
