@@ -118,7 +118,7 @@ impl CertificateArgs {
         };
         let source = self.certificates.to_possible_value();
         let source = source.as_ref().map_or("", |value| value.get_name());
-        Err(format!("{found} is set with LUCID_CERTIFICATES={source}: {reason}"))
+        Err(format!("{found} cannot be used with LUCID_CERTIFICATES={source}: {reason}"))
     }
 
     /// Returns the name of the Secret with the certificate authority.
@@ -210,8 +210,14 @@ mod tests {
     fn options_that_the_source_ignores_are_rejected() {
         for (arguments, expected) in [
             (&["--certificates=self-signed"][..], None),
-            (&["--tls-directory=/tls"], Some("LUCID_TLS_DIRECTORY with LUCID_CERTIFICATES=self-signed")),
-            (&["--publish-trust=false"], Some("--publish-trust=false with LUCID_CERTIFICATES=self-signed")),
+            (
+                &["--tls-directory=/tls"],
+                Some("LUCID_TLS_DIRECTORY cannot be used with LUCID_CERTIFICATES=self-signed"),
+            ),
+            (
+                &["--publish-trust=false"],
+                Some("--publish-trust=false cannot be used with LUCID_CERTIFICATES=self-signed"),
+            ),
             (
                 &["--certificates=olm", "--publish-trust=true"],
                 Some("LUCID_CERTIFICATES=olm: it needs authorities"),
