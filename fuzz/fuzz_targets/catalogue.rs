@@ -33,7 +33,7 @@ fuzz_target!(|yaml: &str| {
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "web", "ports": [{"containerPort": 5000}]}]}});
     let json = pod.to_string();
     let view = PodView::from_json(&json).expect("a pod");
-    let inputs = Inputs::new(&configuration).with_forced_injection();
+    let inputs = Inputs { forced: true, ..Inputs::new(&configuration) };
     let Decision::Planned(planned) = plan(&view, &inputs).decision else {
         panic!("a chain fits into {json}")
     };

@@ -10,7 +10,7 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use lucid_chain::{
-    Catalogue, Configuration, Decision, Inputs, Plan, PodSecurity, PodView, keys, plan, uninject,
+    Catalogue, Configuration, Decision, Inputs, NamespaceSettings, Plan, PodView, keys, plan, uninject,
 };
 use serde_json::{Map, Value, json};
 
@@ -36,10 +36,12 @@ fuzz_target!(|data: &[u8]| {
         (pod.to_string().into_bytes(), bytes.arbitrary::<u8>().unwrap_or_default().into())
     };
     let configuration = &CONFIGURATIONS[choice % 2];
-    let levels = [PodSecurity::Privileged, PodSecurity::Restricted];
-    let inputs = Inputs::new(configuration).with_pod_security(levels[choice / 2 % 2]);
+    let level = ["privileged", "restricted"][choice / 2 % 2].to_owned();
+    let labels = [("pod-security.kubernetes.io/enforce".to_owned(), level)].into();
+    let settings = NamespaceSettings::new(&labels, &BTreeMap::new());
+    let inputs = Inputs { settings: &settings, ..Inputs::new(configuration) };
     check(&json, &inputs);
-    check(&json, &inputs.with_forced_injection());
+    check(&json, &Inputs { forced: true, ..inputs });
 });
 
 fn check(json: &[u8], inputs: &Inputs<'_>) {
@@ -55,7 +57,8 @@ fn check(json: &[u8], inputs: &Inputs<'_>) {
         _ => return,
     };
     planned.containers.iter().for_each(|c| check_message(&c.port_reason()));
-    planned.settings().iter().flatten().for_each(|text| check_message(text));
+    let model_port = planned.settings().into_iter().find(|[name, ..]| name == "model port");
+    model_port.iter().flatten().for_each(|text| check_message(text));
     let patch = planned.patch(&view);
     patch.warnings.iter().for_each(|warning| check_message(&warning.to_string()));
     check_chain(&planned);

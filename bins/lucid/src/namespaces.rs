@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lucid_admission::Scope;
-use lucid_chain::{
-    AuditorImages, Catalogue, NamespaceChain, OtherPorts, PodChoices, PodSecurity, UidRange, Upstream, keys,
-    requires_chain,
-};
+use lucid_chain::{Catalogue, NamespaceChain, NamespaceSettings, keys};
 use serde_json::Value;
 
 use crate::documents::{Input, Object};
@@ -59,15 +56,9 @@ pub(crate) struct Namespaces {
 }
 
 pub(crate) struct NamespaceContext {
-    pub(crate) pod_security: PodSecurity,
-    pub(crate) pod_choices: PodChoices,
-    pub(crate) uid_range: Option<UidRange>,
+    pub(crate) settings: NamespaceSettings,
     /// `automountServiceAccountToken` by ServiceAccount, where it is set.
     pub(crate) automounts_token: BTreeMap<String, bool>,
-    pub(crate) upstream: Option<Upstream>,
-    pub(crate) other_ports: OtherPorts,
-    /// `true` if every pod needs a chain.
-    pub(crate) requires_chain: bool,
     pub(crate) chain: Option<NamespaceChain>,
     /// Invalid settings of the namespace and of its ConfigMap. An invalid ConfigMap is ignored.
     pub(crate) problems: Vec<String>,
@@ -97,8 +88,9 @@ impl Namespaces {
         // An invalid chain on the command line is an error; one in the files concerns its namespace.
         if let Some(data) = &namespaces.fallback {
             let namespace = namespaces.name_of(None);
-            let (images, _) = AuditorImages::from_annotations(&namespaces.metadata(namespace)[1]);
-            let chain = NamespaceChain::from_data(namespace, data, catalogue, &images);
+            let [labels, annotations] = namespaces.metadata(namespace);
+            let settings = NamespaceSettings::new(&labels, &annotations);
+            let chain = NamespaceChain::from_data(namespace, data, catalogue, &settings);
             chain.failed_to("read --namespace-config").usage()?;
         }
         Ok(namespaces)
@@ -142,22 +134,13 @@ impl Namespaces {
 
     pub(crate) fn get(&self, namespace: &str, catalogue: &Catalogue) -> NamespaceContext {
         let [labels, annotations] = self.metadata(namespace);
-        let (pod_choices, of_choices) = PodChoices::from_namespace(&labels, &annotations);
-        let (images, of_images) = AuditorImages::from_annotations(&annotations);
-        let (upstream, of_upstream) = Upstream::from_annotations(&annotations);
-        let (other_ports, of_ports) = OtherPorts::from_annotations(&annotations);
-        let (uid_range, of_range) = UidRange::from_annotations(&annotations);
-        let mut problems: Vec<_> = of_choices
-            .into_iter()
-            .chain(of_images)
-            .chain(of_upstream)
-            .chain(of_ports)
-            .chain(of_range)
-            .map(|problem| format!("namespace {namespace}, {problem}"))
-            .collect();
+        let settings = NamespaceSettings::new(&labels, &annotations);
+        let problems = settings.problems().iter();
+        let mut problems: Vec<_> =
+            problems.map(|problem| format!("namespace {namespace}, {problem}")).collect();
         let data = self.chains.get(namespace).or(self.fallback.as_ref());
         let chain = data.and_then(|data| {
-            let chain = NamespaceChain::from_data(namespace, data, catalogue, &images);
+            let chain = NamespaceChain::from_data(namespace, data, catalogue, &settings);
             chain.map_err(|error| problems.push(format!("{error}; it is ignored"))).ok()
         });
         let skip_reason = match labels.get(keys::ENABLED_LABEL) {
@@ -171,13 +154,8 @@ impl Namespaces {
             _ => None,
         };
         NamespaceContext {
-            pod_security: PodSecurity::from_labels(&labels),
-            pod_choices,
-            uid_range,
+            settings,
             automounts_token: self.automounts_token.get(namespace).cloned().unwrap_or_default(),
-            upstream,
-            other_ports,
-            requires_chain: requires_chain(&labels, &annotations),
             chain,
             problems,
             skip_reason,

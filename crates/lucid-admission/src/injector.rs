@@ -7,7 +7,7 @@ use std::time::Instant;
 use kube::Client;
 use kube::core::GroupVersionKind;
 use lucid_audit::Recorder;
-use lucid_chain::{Decision, PodView, plan};
+use lucid_chain::{Decision, Inputs, PodView, plan};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, AllowedPaths, Failure, FailureAction, JsonPatch, Operation,
     RawObject, Router, Webhook,
@@ -108,8 +108,12 @@ impl Injector {
         let exempt = view.policy.exempt_images(namespace, &pod);
         // The API server has mounted the token before it calls webhooks.
         let automounts_token = pod.lacks_token().then_some(false);
-        let inputs = view.inputs().with_exempt_images(&exempt).with_namespace(namespace);
-        let inputs = inputs.with_token_automount(automounts_token);
+        let inputs = Inputs {
+            namespace: Some(namespace),
+            automounts_token,
+            exempt_images: Some(&exempt),
+            ..view.inputs()
+        };
         let answer = answer(&pod, plan(&pod, &inputs), &view.problems);
         self.metrics.planned(begin.elapsed());
         let Answer { mut response, result, chain } = answer;
@@ -247,7 +251,7 @@ fn answer(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String])
 
 #[cfg(test)]
 mod tests {
-    use lucid_chain::{Catalogue, Configuration, Inputs};
+    use lucid_chain::{Catalogue, Configuration};
     use serde_json::json;
 
     use super::*;

@@ -164,9 +164,11 @@ impl Validator {
         let policy = &view.policy;
         // A restarted replica does not know the last valid chain of the namespace, and must not weaken it.
         let invalid_chain = view.invalid_chain.as_deref().filter(|_| policy.mode == Mode::Enforce);
-        let inputs = view.inputs().with_invalid_namespace_chain(invalid_chain);
+        let inputs = view.inputs();
+        let namespace_chain = invalid_chain.map_or(inputs.namespace_chain, Err);
+        let inputs = Inputs { namespace_chain, ..inputs };
         let evaluate = async |inputs: &Inputs<'_>| {
-            let case = Case::new(&subject, inputs, &catalogues, view.requires_chain);
+            let case = Case::new(&subject, inputs, &catalogues);
             let permission = self.permission(policy, &case, &request);
             evaluate_case(policy, &case, self.verifier.as_ref(), permission, request.deadline).await
         };
@@ -175,7 +177,7 @@ impl Validator {
         if evaluated.evaluation.would_deny {
             // A replica with other settings may have injected the chain.
             for (other, configuration) in self.cluster.others(&view.configuration) {
-                let found = evaluate(&inputs.with_configuration(&configuration)).await;
+                let found = evaluate(&Inputs { configuration: &configuration, ..inputs }).await;
                 if !found.evaluation.would_deny {
                     (evaluated, generation) = (found, other);
                     break;

@@ -75,11 +75,11 @@ pub struct Upstream {
 
 impl Upstream {
     /// Expected values, for messages.
-    pub const EXPECTED: &'static str =
+    pub(crate) const EXPECTED: &'static str =
         "an http or https URL without user, query and fragment, such as https://api.example.com/v1";
 
     /// Parses the namespace annotation [`keys::UPSTREAM`]. An invalid one is ignored, and the problem is returned.
-    pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Option<Self>, Option<String>) {
+    pub(crate) fn from_annotations(annotations: &BTreeMap<String, String>) -> (Option<Self>, Option<String>) {
         match annotations.get(keys::UPSTREAM).map(|url| url.trim().parse()).transpose() {
             Ok(upstream) => (upstream, None),
             Err(DestinationError { .. }) => {
@@ -99,7 +99,7 @@ impl Upstream {
     }
 
     /// Returns the host without brackets, and the port.
-    pub fn host_and_port(&self) -> (&str, u16) {
+    pub(crate) fn host_and_port(&self) -> (&str, u16) {
         let (scheme, authority) = self.origin().split_once("://").unwrap_or_default();
         let default = if scheme == "https" { 443 } else { 80 };
         let (host, port) = split_port(authority).unwrap_or((authority, None));
@@ -292,4 +292,20 @@ fn is_name(text: &str) -> bool {
             && label.bytes().all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_'))
     };
     text.len() <= 253 && text.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_has_a_host_and_a_port() {
+        for (url, host) in [
+            ("https://api.example.com", ("api.example.com", 443)),
+            ("HTTP://LLM/V1/", ("llm", 80)),
+            ("http://[fd00::1]:81/a/b", ("fd00::1", 81)),
+        ] {
+            assert_eq!(url.parse::<Upstream>().unwrap().host_and_port(), host, "{url}");
+        }
+    }
 }

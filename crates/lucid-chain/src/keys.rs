@@ -1,7 +1,7 @@
 //! Labels, annotations, ConfigMaps and environment variables of the user-facing API.
 //!
 //! These names are a public contract. A pod is a candidate for injection if it has the label [`SECURED_LABEL`] with
-//! the value [`TRUE`], or the annotation [`AUDITORS`] with any value (see [`Trigger`](crate::Trigger)).
+//! the value [`TRUE`], or the annotation [`AUDITORS`] with any value.
 
 /// Namespace label: with the value [`TRUE`], the webhooks handle the pods of the namespace.
 pub const ENABLED_LABEL: &str = "lucid.computing/enabled";
@@ -42,7 +42,7 @@ pub const UPSTREAM: &str = "lucid.computing/upstream";
 /// Pod annotation: the [`AllowedHosts`](crate::AllowedHosts) of outbound traffic.
 pub const ALLOWED_HOSTS: &str = "lucid.computing/allowed-hosts";
 
-/// Pod or namespace annotation: an [`OtherPorts`](crate::OtherPorts). A pod cannot open what its namespace closes.
+/// Pod or namespace annotation: `open` or `closed`. A pod cannot open what its namespace closes.
 pub const OTHER_PORTS: &str = "lucid.computing/other-ports";
 
 /// Pod annotation: comma-separated ports that stay open although [`OTHER_PORTS`] is `closed`.
@@ -61,7 +61,7 @@ pub const REQUIRE_CHAIN: &str = "lucid.computing/require-chain";
 /// Namespace label or annotation: the [`PodChoices`](crate::PodChoices) of the namespace.
 pub const POD_CHOICES: &str = "lucid.computing/pod-choices";
 
-/// Namespace annotation: the [`AuditorImages`](crate::AuditorImages) of the namespace.
+/// Namespace annotation: image repositories from which the namespace may run auditors of its own; none by default.
 pub const AUDITOR_IMAGES: &str = "lucid.computing/auditor-images";
 
 /// Pod label: ticket of an emergency exemption, which admits a pod that would be rejected.
@@ -85,10 +85,10 @@ pub const CATALOGUE_CONFIG_MAP: &str = "lucid-auditors";
 /// Key of [`NAMESPACE_CONFIG_MAP`] and [`CATALOGUE_CONFIG_MAP`]: a catalogue in YAML.
 pub const CATALOGUE_KEY: &str = "auditors.yaml";
 
-/// Namespace label with the level that Pod Security admission enforces; see [`PodSecurity`](crate::PodSecurity).
+/// Namespace label with the level that Pod Security admission enforces.
 pub(crate) const POD_SECURITY_ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
-/// Namespace annotation of OpenShift with the user IDs of its pods; see [`UidRange`](crate::UidRange).
+/// Namespace annotation of OpenShift with the user IDs of its pods, `<first>/<size>` or `<first>-<last>`.
 pub const SCC_UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
 
 /// Name of the init container that installs a [`Redirect`](crate::redirect::Redirect).

@@ -83,7 +83,7 @@
 //!   applications, their ports are taken, and a warning is produced.
 //! - Ports are unique in the pod. An auditor uses the port of its catalogue entry unless a container, the model or an
 //!   earlier auditor holds it ([`PlannedContainer::port_reason`]).
-//! - Auditors run as non-root with a uid of their own ([`FIRST_UID`], [`UidRange`]), without capabilities, with a read-only root file
+//! - Auditors run as non-root with a uid of their own ([`FIRST_UID`], [`keys::SCC_UID_RANGE`]), without capabilities, with a read-only root file
 //!   system and the runtime's seccomp profile, which a catalogue can tighten. A pod that satisfies
 //!   the Pod Security level `restricted` still does with its auditors, unless network rules are requested.
 //! - Auditors are plain containers if the pod's `restartPolicy` is `Always` and native sidecars otherwise, so that Jobs
@@ -99,7 +99,7 @@
 //!
 //! - An init container with the single capability NET_ADMIN redirects traffic to the first auditor ([`PlannedInit`],
 //!   [`redirect`]). No rules are installed if a setting selects [`Intercept::Env`], which is the default if Pod Security
-//!   admission in the namespace rejects that capability ([`PodSecurity`]). No chain
+//!   admission in the namespace rejects that capability. No chain
 //!   with rules fits into pods with `hostNetwork`, because the rules would apply to the whole node.
 //! - The pod's own init containers run before the injected ones, with the original network, for example to download a
 //!   model. Native auditors follow, then the rules, so that the kubelet can probe each auditor. No connection to the
@@ -147,7 +147,6 @@ mod privileges;
 mod quantity;
 pub mod redirect;
 mod setting_source;
-mod shortage;
 mod skip;
 mod template;
 mod trigger;
@@ -163,23 +162,18 @@ pub use catalogue::{
 pub use chain::MAX_CHAIN;
 pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, Overrides};
 pub use egress::{AllowedHosts, DestinationError, Egress, Upstream};
-pub use mode::{
-    AuditMode, Direction, Intercept, ModeError, OtherPorts, PodChoices, SidecarMode, requires_chain,
-};
-pub use namespace::{AuditorImages, NamespaceChain, NamespaceChainError};
+pub use mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode};
+pub use namespace::{NamespaceChain, NamespaceChainError, NamespaceSettings};
 pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};
 pub use plan::{
     Decision, FIRST_UID, ImpossibleReason, Inputs, Outcome, Plan, PlannedContainer, PlannedInit, plan,
 };
 pub use pod::{ContainerView, PodError, PodView, PortView};
-pub use pod_security::PodSecurity;
 pub use port_list::{PortList, PortListError};
 pub use privileges::Privileges;
 pub use quantity::Quantity;
 pub use setting_source::SettingSource;
-pub use shortage::Shortage;
 pub use skip::{SkipPolicy, SkipReason};
-pub use uid_range::{UidRange, UidRangeError};
 pub use uninject::uninject;
 pub use volume::MountView;
 pub use warning::Warning;

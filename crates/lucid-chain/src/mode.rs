@@ -76,7 +76,7 @@ pub enum Intercept {
 /// Reachability of a pod's TCP ports that are neither guarded nor listed in [`keys::OPEN_PORTS`], from the least strict
 /// to the strictest. Needs [`Intercept::Redirect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum OtherPorts {
+pub(crate) enum OtherPorts {
     /// Other pods and hosts can connect to them.
     #[default]
     Open,
@@ -87,7 +87,7 @@ pub enum OtherPorts {
 impl OtherPorts {
     /// Parses the namespace annotation [`keys::OTHER_PORTS`]. An invalid value counts as [`Closed`](Self::Closed), and
     /// the problem is returned.
-    pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
+    pub(crate) fn from_annotations(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
         let Some(value) = annotations.get(keys::OTHER_PORTS) else { return (Self::Open, None) };
         match value.trim().parse() {
             Ok(found) => (found, None),
@@ -121,7 +121,7 @@ impl PodChoices {
     /// Returns the value for a namespace with these labels and annotations, and a problem if it is invalid.
     ///
     /// An invalid value counts as [`None`](Self::None). If label and annotation differ, the stricter value applies.
-    pub fn from_namespace(
+    pub(crate) fn from_namespace(
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
     ) -> (Self, Option<String>) {
@@ -153,7 +153,10 @@ impl PodChoices {
 /// Returns `true` if a namespace with these labels and annotations requires a chain for every pod
 /// ([`keys::REQUIRE_CHAIN`]). Every value except `false` and the empty string counts as `true`, so that a misspelled
 /// `True` does not disable the requirement.
-pub fn requires_chain(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> bool {
+pub(crate) fn requires_chain(
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) -> bool {
     let values = [labels, annotations].into_iter().filter_map(|map| map.get(keys::REQUIRE_CHAIN));
     values.into_iter().any(|value| !matches!(value.trim(), "" | "false"))
 }

@@ -8,7 +8,12 @@ use snafu::Snafu;
 
 use crate::{
     catalogue::{Auditor, Catalogue, Files},
-    chain, keys,
+    chain,
+    egress::Upstream,
+    keys,
+    mode::{OtherPorts, PodChoices, requires_chain},
+    pod_security::PodSecurity,
+    uid_range::UidRange,
 };
 
 /// The ConfigMap of a namespace holds no valid chain; the message names the ConfigMap and the key.
@@ -20,24 +25,15 @@ pub struct NamespaceChainError {
 
 /// Image repositories from which a namespace may run auditors of its own; none by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuditorImages(Option<Vec<ImagePattern>>);
-
-impl Default for AuditorImages {
-    fn default() -> Self {
-        Self(Some(Vec::new()))
-    }
-}
+pub(crate) struct AuditorImages(Option<Vec<ImagePattern>>);
 
 impl AuditorImages {
-    /// Allows every repository, for a ConfigMap that the administrator manages.
-    pub const fn all() -> Self {
-        Self(None)
-    }
+    const NONE: Self = Self(Some(Vec::new()));
 
     /// Parses the namespace annotation [`keys::AUDITOR_IMAGES`]: patterns separated by commas or spaces, such as
     /// `ghcr.io/acme, registry.example/team`. If the list is invalid, no repository is allowed and the problem is
     /// returned.
-    pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
+    fn from_annotations(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
         let list = annotations.get(keys::AUDITOR_IMAGES).map_or("", String::as_str);
         let items = list.split(|it: char| it == ',' || it.is_whitespace()).filter(|item| !item.is_empty());
         match items.map(str::parse).collect() {
@@ -46,14 +42,97 @@ impl AuditorImages {
                 let error: lucid_notary::ImagePatternError = error;
                 let problem = Line(&error.to_string()).to_string();
                 let problem = format!("{}: {problem}; no own images are allowed", keys::AUDITOR_IMAGES);
-                (Self::default(), Some(problem))
+                (Self::NONE, Some(problem))
             }
         }
     }
 
     /// Returns `true` if the namespace's auditors may use `image`.
-    pub(crate) fn allow(&self, image: &ImageReference) -> bool {
+    fn allow(&self, image: &ImageReference) -> bool {
         self.0.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(image)))
+    }
+}
+
+/// Settings of a namespace for its pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NamespaceSettings {
+    /// `true` if the namespace requires a chain for every pod ([`keys::REQUIRE_CHAIN`]).
+    pub requires_chain: bool,
+    /// Pod annotations that take effect ([`keys::POD_CHOICES`]).
+    pub pod_choices: PodChoices,
+    /// Level that Pod Security admission enforces.
+    pub(crate) pod_security: PodSecurity,
+    /// Upstream of pods without the annotation ([`keys::UPSTREAM`]).
+    pub(crate) upstream: Option<Upstream>,
+    /// Minimum for the pods ([`keys::OTHER_PORTS`]).
+    pub(crate) other_ports: OtherPorts,
+    /// User IDs that OpenShift allows ([`keys::SCC_UID_RANGE`]).
+    pub(crate) uid_range: Option<UidRange>,
+    auditor_images: AuditorImages,
+    problems: Vec<String>,
+}
+
+impl NamespaceSettings {
+    /// Settings of a namespace without labels and annotations.
+    pub(crate) const UNSET: Self = Self {
+        requires_chain: false,
+        pod_choices: PodChoices::Unset,
+        pod_security: PodSecurity::Privileged,
+        upstream: None,
+        other_ports: OtherPorts::Open,
+        uid_range: None,
+        auditor_images: AuditorImages::NONE,
+        problems: Vec::new(),
+    };
+
+    /// Reads the settings from the labels and annotations of a namespace. Of an invalid value, the strictest
+    /// interpretation applies; an invalid upstream or range of user IDs is ignored.
+    pub fn new(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Self {
+        let (pod_choices, of_choices) = PodChoices::from_namespace(labels, annotations);
+        let (auditor_images, of_images) = AuditorImages::from_annotations(annotations);
+        let (upstream, of_upstream) = Upstream::from_annotations(annotations);
+        let (other_ports, of_ports) = OtherPorts::from_annotations(annotations);
+        let (uid_range, of_range) = UidRange::from_annotations(annotations);
+        let problems =
+            [of_choices, of_images, of_upstream, of_ports, of_range].into_iter().flatten().collect();
+        Self {
+            requires_chain: requires_chain(labels, annotations),
+            pod_choices,
+            pod_security: PodSecurity::from_labels(labels),
+            upstream,
+            other_ports,
+            uid_range,
+            auditor_images,
+            problems,
+        }
+    }
+
+    /// Lets the auditors of the namespace have any image, for a ConfigMap that the administrator manages.
+    #[must_use]
+    pub fn with_any_auditor_image(self) -> Self {
+        Self { auditor_images: AuditorImages(None), ..self }
+    }
+
+    /// Returns `true` if both allow the same images for the auditors of the namespace.
+    pub fn allows_same_images(&self, other: &Self) -> bool {
+        self.auditor_images == other.auditor_images
+    }
+
+    /// Returns the invalid values, each with its key.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// Returns `true` if OpenShift sets the user IDs of containers without one.
+    pub fn sets_uids(&self) -> bool {
+        self.uid_range.is_some()
+    }
+}
+
+impl Default for NamespaceSettings {
+    fn default() -> Self {
+        Self::UNSET
     }
 }
 
@@ -72,7 +151,7 @@ impl NamespaceChain {
     /// chain is the list of its entries, if any.
     ///
     /// An entry inherits omitted keys from the entry of `cluster` with an equivalent name. Image, environment, files and
-    /// security context must equal those of `cluster`, unless `images` allows the entry's image and those of its files.
+    /// security context must equal those of `cluster`, unless [`keys::AUDITOR_IMAGES`] in `settings` allows the entry's image and those of its files.
     ///
     /// # Errors
     /// Returns [`NamespaceChainError`] if neither key is present, a value is invalid, or an entry is not allowed.
@@ -80,8 +159,9 @@ impl NamespaceChain {
         namespace: &str,
         data: &BTreeMap<String, String>,
         cluster: &Catalogue,
-        images: &AuditorImages,
+        settings: &NamespaceSettings,
     ) -> Result<Self, NamespaceChainError> {
+        let images = &settings.auditor_images;
         let config_map = format!("ConfigMap {namespace}/{}", keys::NAMESPACE_CONFIG_MAP);
         let invalid = |problem: String| NamespaceChainError { problem: format!("{config_map}{problem}") };
         let origin = format!("{config_map}, {}", keys::CATALOGUE_KEY);

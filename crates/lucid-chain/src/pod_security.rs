@@ -7,8 +7,7 @@ use crate::keys;
 /// [Level](https://kubernetes.io/docs/concepts/security/pod-security-standards/) that a namespace enforces, from the
 /// most permissive to the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-#[non_exhaustive]
-pub enum PodSecurity {
+pub(crate) enum PodSecurity {
     /// Unrestricted.
     #[default]
     Privileged,
@@ -24,7 +23,7 @@ impl PodSecurity {
     ///
     /// Without the label, the level is `privileged`, the default of the API server. The configuration of the
     /// admission plugin can set another default, which is not visible here.
-    pub fn from_labels(labels: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn from_labels(labels: &BTreeMap<String, String>) -> Self {
         labels.get(keys::POD_SECURITY_ENFORCE).map_or(Self::Privileged, |level| Self::from_label(level))
     }
 

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::pod_security::PodSecurity;
-
 /// Source of a setting. The operator takes precedence over annotations, these over `auditors.yaml`, and these over
 /// derived and built-in values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +20,7 @@ pub enum SettingSource {
     /// Derived from the model, which is a native sidecar: auditors must start before it.
     NativeModel,
     /// Derived from the level that Pod Security admission enforces in the namespace.
-    PodSecurity(PodSecurity),
+    PodSecurity(&'static str),
     /// The built-in default.
     BuiltIn,
 }

@@ -9,7 +9,7 @@ pub(crate) enum Trigger {
     SecuredLabel,
     /// The presence of the pod annotation [`keys::AUDITORS`], even with an invalid value.
     AuditorsAnnotation,
-    /// The caller forces a chain with [`Inputs::with_forced_injection`](crate::Inputs::with_forced_injection); the pod has no trigger.
+    /// The caller forces a chain with [`Inputs::forced`](crate::Inputs::forced); the pod has no trigger.
     Forced,
 }
 

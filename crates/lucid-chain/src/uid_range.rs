@@ -13,7 +13,7 @@ const AUDITOR_UIDS: (u32, u32) = (1001, i32::MAX.cast_unsigned());
 /// User IDs that the SecurityContextConstraints of OpenShift allow in a namespace: annotation
 /// [`keys::SCC_UID_RANGE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct UidRange {
+pub(crate) struct UidRange {
     first: u32,
     last: u32,
 }
@@ -21,7 +21,7 @@ pub struct UidRange {
 /// A text is not a range of user IDs.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(display("expected {}, found {}", UidRange::EXPECTED, Excerpt(found)))]
-pub struct UidRangeError {
+pub(crate) struct UidRangeError {
     found: String,
 }
 
@@ -30,7 +30,7 @@ impl UidRange {
     pub(crate) const EXPECTED: &'static str = "<first>/<size> or <first>-<last>, such as 1000650000/10000";
 
     /// Parses the namespace annotation [`keys::SCC_UID_RANGE`]. An invalid one is ignored, and the problem is returned.
-    pub fn from_annotations(annotations: &BTreeMap<String, String>) -> (Option<Self>, Option<String>) {
+    pub(crate) fn from_annotations(annotations: &BTreeMap<String, String>) -> (Option<Self>, Option<String>) {
         match annotations.get(keys::SCC_UID_RANGE).map(|range| range.parse()).transpose() {
             Ok(range) => (range, None),
             Err(error) => {

@@ -7,10 +7,7 @@ use lucid_text::{Excerpt, Name};
 use crate::{
     keys::{self, ANNOTATIONS_SIZE},
     mode::{Intercept, OtherPorts, PodChoices, SidecarMode},
-    pod_security::PodSecurity,
     setting_source::SettingSource,
-    shortage::Shortage,
-    uid_range::UidRange,
 };
 
 /// A problem with a pod or its settings that planning or patching worked around.
@@ -60,12 +57,12 @@ pub enum Warning {
     /// No network rules are installed, because Pod Security admission would reject the pod.
     NotRedirected {
         /// Level that the namespace enforces.
-        level: PodSecurity,
+        level: &'static str,
     },
     /// Network rules are configured, but Pod Security admission rejects pods with them.
     RedirectRefused {
         /// Level that the namespace enforces.
-        level: PodSecurity,
+        level: &'static str,
         /// Source of the setting.
         source: SettingSource,
     },
@@ -79,7 +76,7 @@ pub enum Warning {
     /// The namespace's range of user IDs has too few for the auditors, which run as user IDs outside of it.
     UidRangeTooSmall {
         /// Range of the namespace.
-        range: UidRange,
+        range: String,
         /// Number of user IDs that the chain needs.
         expected: usize,
         /// Number of user IDs that no other container uses.
@@ -164,7 +161,7 @@ pub enum Warning {
         /// Containers that request none of these resources themselves.
         containers: Vec<String>,
         /// Resources that are used up.
-        shortages: Vec<Shortage>,
+        shortages: String,
     },
     /// A container loses a privilege that its author configured, because it allows bypassing the network rules.
     PrivilegeRemoved {
@@ -418,7 +415,7 @@ impl fmt::Display for Warning {
                     f,
                     "the auditors leave nothing of spec.resources of the pod for container {}: {}",
                     names.join(", "),
-                    Shortage::join(shortages)
+                    shortages
                 )
             }
             Self::PrivilegeRemoved { container, privilege } => write!(

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The chain is planned again: the pod's own markers prove nothing.
     let catalogues = [Catalogue::builtin()];
     let configuration = Configuration::new(Catalogue::builtin(), None)?;
-    let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, false);
+    let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues);
 
     let mut policy = Policy::default();
     policy.mode = Mode::Enforce;

@@ -109,13 +109,13 @@ impl Tickets {
                 let message = format!("the break-glass ticket does not count: {}", truncated(reason));
                 Some(Problem::break_glass("NotPermitted", message))
             }
-            Permission::NotRequired if case.pod_choices < PodChoices::Unset => Some(Problem::break_glass(
+            Permission::NotRequired if case.settings.pod_choices < PodChoices::Unset => Some(Problem::break_glass(
                 "TicketNotAllowed",
                 format!(
                     "label {} does not count: {} of the namespace is \"{}\", and permissions are not checked",
                     keys::BREAK_GLASS,
                     keys::POD_CHOICES,
-                    case.pod_choices
+                    case.settings.pod_choices
                 ),
             )),
             _ => None,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use lucid_chain::{
-    Catalogue, ContainerView, Decision, Inputs, Outcome, Plan, PodChoices, PodView, keys, plan,
+    Catalogue, ContainerView, Decision, Inputs, NamespaceSettings, Outcome, Plan, PodView, keys, plan,
 };
 use lucid_notary::ImageReference;
 
@@ -19,10 +19,8 @@ pub struct Case<'a> {
     pub(crate) subject: &'a Subject<'a>,
     pub(crate) catalogues: &'a [Catalogue],
     pub(crate) init_image: &'a ImageReference,
-    pub(crate) requires_chain: bool,
-    pub(crate) pod_choices: PodChoices,
-    /// `true` if OpenShift sets the user IDs of containers without one.
-    pub(crate) has_uid_range: bool,
+    /// Settings of the namespace.
+    pub(crate) settings: &'a NamespaceSettings,
     pub(crate) outcome: Outcome,
     /// List and JSON of each container before the update.
     before: HashSet<(ContainerList, &'a str)>,
@@ -42,19 +40,12 @@ impl<'a> Case<'a> {
     ///
     /// - `inputs`: the inputs that were used for injection.
     /// - `catalogues`: all catalogues whose auditors may run in the namespace.
-    /// - `requires_chain`: `true` if the namespace requires a chain for every pod.
     ///
     /// An updated pod that already runs auditors is planned for even if its label has been removed.
     #[must_use]
-    pub fn new(
-        subject: &'a Subject<'a>,
-        inputs: &Inputs<'a>,
-        catalogues: &'a [Catalogue],
-        requires_chain: bool,
-    ) -> Self {
-        let inputs = inputs.with_namespace(subject.request.namespace);
-        let inputs =
-            if requires_chain || carries_chain(subject) { inputs.with_forced_injection() } else { inputs };
+    pub fn new(subject: &'a Subject<'a>, inputs: &Inputs<'a>, catalogues: &'a [Catalogue]) -> Self {
+        let forced = inputs.forced || inputs.settings.requires_chain || carries_chain(subject);
+        let inputs = Inputs { namespace: Some(subject.request.namespace), forced, ..*inputs };
         let outcome = plan(&subject.pod, &inputs);
         let old = subject.old.as_ref().filter(|_| subject.request.workload.is_pod());
         let old = || {
@@ -67,9 +58,7 @@ impl<'a> Case<'a> {
             subject,
             catalogues,
             init_image: &inputs.configuration.init_image,
-            requires_chain,
-            pod_choices: inputs.pod_choices,
-            has_uid_range: inputs.uid_range.is_some(),
+            settings: inputs.settings,
             outcome,
             before: old().map(|(list, found)| (list, found.json())).collect(),
             images_before: old().map(|(list, found)| (list, found.name(), found.image())).collect(),
@@ -108,7 +97,7 @@ impl<'a> Case<'a> {
 
     /// Returns `true` if the pod or its namespace requests a chain.
     pub(crate) fn is_secured(&self) -> bool {
-        self.requires_chain || self.requests_chain()
+        self.settings.requires_chain || self.requests_chain()
     }
 
     /// Returns `true` if the pod itself requests a chain.

@@ -23,7 +23,7 @@
 //! // The chain is planned again: the pod's own markers prove nothing.
 //! let configuration = Configuration::new(Catalogue::builtin(), None)?;
 //! let catalogues = [Catalogue::builtin()];
-//! let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, false);
+//! let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues);
 //!
 //! let mut policy = Policy::default();
 //! policy.mode = Mode::Enforce;

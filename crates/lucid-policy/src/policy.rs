@@ -58,7 +58,7 @@ impl Policy {
     }
 
     /// Returns the images of `pod`, as written there, that an exemption covers in this namespace: the input of
-    /// [`Inputs::with_exempt_images`](lucid_chain::Inputs::with_exempt_images).
+    /// [`Inputs::exempt_images`](lucid_chain::Inputs::exempt_images).
     #[must_use]
     pub fn exempt_images(&self, namespace: &str, pod: &PodView<'_>) -> BTreeSet<String> {
         if self.exemptions.is_empty() {
@@ -95,8 +95,11 @@ impl Policy {
         let mut findings = Findings::new(&self.exemptions, self.strictness, case.subject.request.namespace);
         let pod = findings.pod();
         if let Decision::Skipped { reason } = &case.outcome.decision {
-            let what =
-                if case.requires_chain { "the chain that the namespace requires" } else { "the chain" };
+            let what = if case.settings.requires_chain {
+                "the chain that the namespace requires"
+            } else {
+                "the chain"
+            };
             findings.exempt(&reason.to_string(), || what.to_owned());
         }
         for auditor in auditors.iter() {

@@ -14,7 +14,8 @@ fn container(members: &str) -> Value {
     let pod =
         json!({"spec": {"containers": [{"name": "web", "ports": [{"containerPort": 5000}]}]}}).to_string();
     let pod = PodView::from_json(&pod).unwrap();
-    let Decision::Planned(plan) = plan(&pod, &Inputs::new(&configuration).with_forced_injection()).decision
+    let Decision::Planned(plan) =
+        plan(&pod, &Inputs { forced: true, ..Inputs::new(&configuration) }).decision
     else {
         panic!("no chain for {yaml}")
     };

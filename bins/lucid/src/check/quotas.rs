@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt};
 use lucid_admission::{ClusterConfiguration, NamespaceView};
-use lucid_chain::{Decision, Plan, PodView, Quantity, plan};
+use lucid_chain::{Decision, Inputs, Plan, PodView, Quantity, plan};
 use serde_json::Value;
 
 use super::namespaces::Namespace;
@@ -107,7 +107,7 @@ impl Chain {
     fn of(view: &NamespaceView, namespace: &str) -> Option<Self> {
         let pod = r#"{"spec": {"containers": [{"name": "model", "ports": [{"containerPort": 5000}]}]}}"#;
         let pod = PodView::from_json(pod).ok()?;
-        let inputs = view.inputs().with_namespace(namespace).with_forced_injection();
+        let inputs = Inputs { namespace: Some(namespace), forced: true, ..view.inputs() };
         match plan(&pod, &inputs).decision {
             Decision::Planned(plan) => Some(Self::planned(&plan)),
             _ => None,
@@ -305,7 +305,7 @@ fn item_problems(item: &LimitRangeItem, chain: &Chain) -> Vec<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use lucid_chain::{Catalogue, Configuration, Inputs};
+    use lucid_chain::{Catalogue, Configuration};
     use serde_json::json;
 
     use super::*;
@@ -316,7 +316,7 @@ mod tests {
         let pod = r#"{"spec": {"containers": [{"name": "model"}]}}"#;
         let pod = PodView::from_json(pod).unwrap();
         let Decision::Planned(plan) =
-            plan(&pod, &Inputs::new(&configuration).with_forced_injection()).decision
+            plan(&pod, &Inputs { forced: true, ..Inputs::new(&configuration) }).decision
         else {
             panic!("no chain")
         };

@@ -99,15 +99,14 @@ impl Planner {
     }
 
     pub(super) fn plan(&self, pod: &PodView<'_>, namespace: &str, context: &NamespaceContext) -> Outcome {
-        let inputs = Inputs::new(&self.configuration)
-            .with_namespace(namespace)
-            .with_namespace_chain(context.chain.as_ref())
-            .with_pod_security(context.pod_security)
-            .with_pod_choices(context.pod_choices)
-            .with_uid_range(context.uid_range)
-            .with_token_automount(context.automounts_token.get(pod.service_account()).copied())
-            .with_upstream(context.upstream.as_ref())
-            .with_other_ports(context.other_ports);
-        plan(pod, &if self.is_forced { inputs.with_forced_injection() } else { inputs })
+        let inputs = Inputs {
+            namespace: Some(namespace),
+            settings: &context.settings,
+            namespace_chain: Ok(context.chain.as_ref()),
+            automounts_token: context.automounts_token.get(pod.service_account()).copied(),
+            forced: self.is_forced,
+            ..Inputs::new(&self.configuration)
+        };
+        plan(pod, &inputs)
     }
 }

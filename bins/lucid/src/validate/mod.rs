@@ -157,7 +157,7 @@ impl Evaluator {
     }
 
     async fn evaluate(&self, title: Title, review: &ReviewRequest) -> Result<Verdict, String> {
-        let context = self.namespaces.get(&review.namespace, self.configuration.catalogue());
+        let mut context = self.namespaces.get(&review.namespace, self.configuration.catalogue());
         if let Some(reason) = &context.skip_reason {
             return Ok(Verdict::not_evaluated(title, reason));
         }
@@ -175,17 +175,17 @@ impl Evaluator {
         if subject.pod.containers().is_empty() {
             return Err(format!("{} is empty, expected at least one", review.containers_path()));
         }
-        let inputs = Inputs::new(&self.configuration)
-            .with_namespace_chain(context.chain.as_ref())
-            .with_pod_security(context.pod_security)
-            .with_pod_choices(self.pod_choices.unwrap_or(context.pod_choices))
-            .with_uid_range(context.uid_range)
-            .with_upstream(context.upstream.as_ref())
-            .with_other_ports(context.other_ports);
+        let settings = &mut context.settings;
+        settings.pod_choices = self.pod_choices.unwrap_or(settings.pod_choices);
+        settings.requires_chain |= self.requires_chain;
+        let inputs = Inputs {
+            settings: &context.settings,
+            namespace_chain: Ok(context.chain.as_ref()),
+            ..Inputs::new(&self.configuration)
+        };
         let own = context.chain.iter().map(NamespaceChain::catalogue).cloned();
         let catalogues: Vec<_> = self.catalogues.iter().cloned().chain(own).collect();
-        let requires_chain = self.requires_chain || context.requires_chain;
-        let case = Case::new(&subject, &inputs, &catalogues, requires_chain);
+        let case = Case::new(&subject, &inputs, &catalogues);
         let auditors = case.auditors();
         let (verifier, permission) = (self.verifier.as_ref(), ready(Permission::NotRequired));
         let deadline = Instant::now() + TIMEOUT;

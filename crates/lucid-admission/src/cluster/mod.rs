@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_chain::{
-    Catalogue, Configuration, ConfigurationError, Inputs, NamespaceChain, OtherPorts, Overrides, PodChoices,
-    PodSecurity, SkipPolicy, UidRange, Upstream,
+    Catalogue, Configuration, ConfigurationError, Inputs, NamespaceChain, NamespaceSettings, Overrides,
+    SkipPolicy,
 };
 use lucid_notary::ImageReference;
 use lucid_policy::Policy;
@@ -115,21 +115,10 @@ pub struct NamespaceView {
     pub namespace_chain: Option<Arc<NamespaceChain>>,
     /// Reason why the namespace's own chain cannot be used, if no valid content of it is known.
     pub invalid_chain: Option<String>,
-    /// Level that Pod Security admission enforces in the namespace.
-    pub pod_security: PodSecurity,
     /// `true` if the namespace has the label `lucid.computing/enabled: "true"`.
     pub enabled: bool,
-    /// `true` if the namespace requires a chain in every pod: label or annotation `lucid.computing/require-chain:
-    /// "true"`.
-    pub requires_chain: bool,
-    /// Annotations of pods that take effect in the namespace: label or annotation `lucid.computing/pod-choices`.
-    pub pod_choices: PodChoices,
-    /// Upstream of pods without their own: annotation `lucid.computing/upstream`.
-    pub upstream: Option<Upstream>,
-    /// Minimum for the pods of the namespace: annotation `lucid.computing/other-ports`.
-    pub other_ports: OtherPorts,
-    /// User IDs that OpenShift allows in the namespace.
-    pub uid_range: Option<UidRange>,
+    /// Settings in the labels and annotations of the namespace.
+    pub settings: Arc<NamespaceSettings>,
     /// Problems of ConfigMaps and Auditor objects. Their last valid content stays in force.
     pub problems: Vec<String>,
 }
@@ -139,13 +128,11 @@ impl NamespaceView {
     /// of the cluster is planned.
     #[must_use]
     pub fn inputs(&self) -> Inputs<'_> {
-        Inputs::new(&self.configuration)
-            .with_namespace_chain(self.namespace_chain.as_deref())
-            .with_pod_security(self.pod_security)
-            .with_pod_choices(self.pod_choices)
-            .with_upstream(self.upstream.as_ref())
-            .with_other_ports(self.other_ports)
-            .with_uid_range(self.uid_range)
+        Inputs {
+            settings: &self.settings,
+            namespace_chain: Ok(self.namespace_chain.as_deref()),
+            ..Inputs::new(&self.configuration)
+        }
     }
 
     /// Returns the catalogues whose auditors may run in the namespace: the built-in one, the cluster's and its own.

@@ -3,10 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lucid_chain::{
-    AuditorImages, Configuration, NamespaceChain, OtherPorts, PodChoices, PodSecurity, UidRange, Upstream,
-    keys, requires_chain,
-};
+use lucid_chain::{Configuration, NamespaceChain, NamespaceSettings, keys};
 
 /// `data` of a ConfigMap.
 pub(crate) type Data = BTreeMap<String, String>;
@@ -71,41 +68,18 @@ impl<T> ByNamespace<T> {
     }
 }
 
-/// Settings from the labels and annotations of a namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Labels and annotations of a namespace.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Labels {
-    pub(crate) pod_security: PodSecurity,
     pub(crate) is_enabled: bool,
-    pub(crate) requires_chain: bool,
-    pub(crate) pod_choices: PodChoices,
-    pub(crate) auditor_images: AuditorImages,
-    pub(crate) upstream: Option<Upstream>,
-    pub(crate) other_ports: OtherPorts,
-    pub(crate) uid_range: Option<UidRange>,
-    /// Invalid settings.
-    pub(crate) problems: Vec<String>,
+    pub(crate) settings: Arc<NamespaceSettings>,
 }
 
 impl Labels {
     pub(crate) fn of(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Self {
-        let (pod_choices, of_choices) = PodChoices::from_namespace(labels, annotations);
-        let (auditor_images, of_images) = AuditorImages::from_annotations(annotations);
-        let (upstream, of_upstream) = Upstream::from_annotations(annotations);
-        let (other_ports, of_ports) = OtherPorts::from_annotations(annotations);
-        let (uid_range, of_range) = UidRange::from_annotations(annotations);
         Self {
-            pod_security: PodSecurity::from_labels(labels),
             is_enabled: labels.get(keys::ENABLED_LABEL).is_some_and(|value| value == keys::TRUE),
-            requires_chain: requires_chain(labels, annotations),
-            pod_choices,
-            auditor_images,
-            upstream,
-            other_ports,
-            uid_range,
-            problems: [of_choices, of_images, of_upstream, of_ports, of_range]
-                .into_iter()
-                .flatten()
-                .collect(),
+            settings: Arc::new(NamespaceSettings::new(labels, annotations)),
         }
     }
 }
@@ -122,9 +96,9 @@ pub(crate) struct Chain {
 
 #[derive(Clone, Debug, Default)]
 struct Parsed {
-    /// Configuration and images that the ConfigMap was parsed against.
+    /// Configuration and settings with the images that the ConfigMap was parsed against.
     against: Option<Arc<Configuration>>,
-    images: AuditorImages,
+    settings: Arc<NamespaceSettings>,
     /// Last valid chain.
     chain: Option<Arc<NamespaceChain>>,
     problem: Option<String>,
@@ -137,8 +111,8 @@ impl Chain {
         let parsed = match before {
             Some(before) if before.data == data => return before,
             Some(before) => {
-                let Parsed { chain, images, .. } = before.lock().clone();
-                Parsed { chain, images, ..Parsed::default() }
+                let Parsed { chain, settings, .. } = before.lock().clone();
+                Parsed { chain, settings, ..Parsed::default() }
             }
             None => Parsed::default(),
         };
@@ -151,15 +125,15 @@ impl Chain {
         &self,
         name: &str,
         configuration: &Arc<Configuration>,
-        images: &AuditorImages,
+        settings: &Arc<NamespaceSettings>,
     ) -> (Option<Arc<NamespaceChain>>, Option<String>) {
         let mut parsed = self.lock();
-        if parsed.images != *images {
+        if !parsed.settings.allows_same_images(settings) {
             // The last good chain may contain an image that is no longer allowed.
-            *parsed = Parsed { images: images.clone(), ..Parsed::default() };
+            *parsed = Parsed { settings: Arc::clone(settings), ..Parsed::default() };
         }
         if !parsed.against.as_ref().is_some_and(|against| Arc::ptr_eq(against, configuration)) {
-            match NamespaceChain::from_data(name, &self.data, configuration.catalogue(), images) {
+            match NamespaceChain::from_data(name, &self.data, configuration.catalogue(), settings) {
                 Ok(chain) => (parsed.chain, parsed.problem) = (Some(Arc::new(chain)), None),
                 Err(error) => {
                     let problem = match parsed.chain {

@@ -100,7 +100,7 @@ impl KnownNamespace {
     /// Parses the chain. Returns the last valid one and the problem of the current content.
     fn read_chain(&self, name: &str) -> (Option<Arc<NamespaceChain>>, Option<String>) {
         let (Some(chain), Some(labels)) = (&self.chain, &self.labels) else { return (None, None) };
-        chain.read(name, &self.in_force.configuration, &labels.auditor_images)
+        chain.read(name, &self.in_force.configuration, &labels.settings)
     }
 }
 
@@ -121,7 +121,8 @@ impl ClusterConfiguration {
         let (chain, problem) = known.read_chain(namespace);
         let KnownNamespace { in_force, labels, .. } = known;
         let labels = labels.ok_or_else(|| NotSynced::unknown_namespace(namespace))?;
-        let of_labels = labels.problems.iter().map(|problem| format!("namespace {namespace}, {problem}"));
+        let of_labels =
+            labels.settings.problems().iter().map(|problem| format!("namespace {namespace}, {problem}"));
         let of_chain = problem.clone().map(|problem| match chain {
             Some(_) => problem,
             None => format!(
@@ -133,13 +134,8 @@ impl ClusterConfiguration {
             policy,
             invalid_chain: problem.filter(|_| chain.is_none()),
             namespace_chain: chain,
-            pod_security: labels.pod_security,
             enabled: labels.is_enabled,
-            requires_chain: labels.requires_chain,
-            pod_choices: labels.pod_choices,
-            upstream: labels.upstream.clone(),
-            other_ports: labels.other_ports,
-            uid_range: labels.uid_range,
+            settings: Arc::clone(&labels.settings),
             problems: in_force
                 .problems
                 .iter()

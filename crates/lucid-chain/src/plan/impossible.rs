@@ -14,7 +14,6 @@ use crate::{
     mode::{Direction, Intercept},
     pod::PodView,
     redirect::RedirectError,
-    shortage::Shortage,
 };
 
 /// Hint for pods without requests, which the API server derives before it calls webhooks.
@@ -130,12 +129,14 @@ pub enum ImpossibleReason {
     /// The pod-level `spec.resources` leave no room for the auditors.
     #[snafu(display(
         "failed to fit the auditors into spec.resources of the pod: {}{}",
-        Shortage::join(shortages),
-        if shortages.iter().any(|it| it.list == "requests") { DERIVED } else { "" }
+        shortages,
+        if *is_of_requests { DERIVED } else { "" }
     ))]
     PodResources {
         /// All resources that are short.
-        shortages: Vec<Shortage>,
+        shortages: String,
+        /// `true` if requests are among them.
+        is_of_requests: bool,
     },
 }
 

@@ -122,7 +122,7 @@ pub struct Plan {
     /// Names of auditor containers that are in the pod but not part of the chain.
     pub leftovers: Vec<String>,
     /// Names of the containers whose privileges [`Plan::patch`] reduces: with [`Intercept::Redirect`], all containers
-    /// outside the chain, except those with an [exempt image](Inputs::with_exempt_images) or if
+    /// outside the chain, except those with an [exempt image](Inputs::exempt_images) or if
     /// [`keep_privileges`](Self::keep_privileges) is set.
     pub(crate) hardened: BTreeSet<String>,
     /// `true` if the pod has the annotation [`KEEP_PRIVILEGES`](crate::keys::KEEP_PRIVILEGES) and the namespace
@@ -210,9 +210,10 @@ fn decide(pod: &PodView<'_>, inputs: &Inputs<'_>, warnings: &mut Vec<Warning>) -
         return Decision::NotRequested;
     };
 
-    let Inputs { configuration, namespace_chain, .. } = inputs;
+    let Inputs { configuration, settings, .. } = inputs;
+    let namespace_chain = inputs.namespace_chain.ok().flatten();
     let catalogue = namespace_chain.map_or(configuration.catalogue(), NamespaceChain::catalogue);
-    let annotations = Annotations::read(pod, catalogue, inputs.pod_choices, warnings);
+    let annotations = Annotations::read(pod, catalogue, settings.pod_choices, warnings);
     if annotations.skip_audit {
         let namespace = inputs.namespace.or(pod.namespace()).unwrap_or_default();
         if configuration.skip.allows(namespace, pod.service_account()) {
@@ -221,7 +222,7 @@ fn decide(pod: &PodView<'_>, inputs: &Inputs<'_>, warnings: &mut Vec<Warning>) -
         warnings.push(Warning::SkipNotAllowed);
     }
 
-    if let Some(problem) = inputs.invalid_namespace_chain {
+    if let Err(problem) = inputs.namespace_chain {
         let problem = problem.to_owned();
         return Decision::Impossible { reason: ImpossibleReason::NamespaceChain { problem } };
     }
@@ -319,9 +320,9 @@ fn make_plan(
         probe_paths: &probe_paths,
         egress,
         resources,
-        uid_range: inputs.uid_range,
+        uid_range: inputs.settings.uid_range,
     };
-    let uids = uids::assign(pod, &names, inputs.uid_range, redirects, chain.len(), warnings);
+    let uids = uids::assign(pod, &names, inputs.settings.uid_range, redirects, chain.len(), warnings);
     let containers = container::chain(&chain, auditors, ports, uids, &model_port, &shared);
     warn_about_tokens(pod, inputs, &containers, warnings);
     let init_resources = catalogue.init_resources();
@@ -413,7 +414,9 @@ fn choose_chain<'a>(annotations: &Annotations<'a>, inputs: &Inputs<'a>) -> (Chai
         (ChainSource::AuditorChainAnnotation, chain.clone())
     } else if let Some(chain) = &annotations.auditors {
         (ChainSource::AuditorsAnnotation, chain.clone())
-    } else if let Some(namespace) = inputs.namespace_chain.filter(|namespace| !namespace.chain().is_empty()) {
+    } else if let Ok(Some(namespace)) = inputs.namespace_chain
+        && !namespace.chain().is_empty()
+    {
         (ChainSource::Namespace, namespace.chain().iter().collect())
     } else {
         (inputs.configuration.chain_source(), inputs.configuration.chain().iter().collect())

@@ -7,7 +7,6 @@ use crate::{
     catalogue::Resources,
     pod::{ContainerView, PodView, Quantities},
     quantity::Quantity,
-    shortage::Shortage,
     warning::Warning,
 };
 
@@ -49,8 +48,7 @@ impl Demand<'_, '_> {
             for (list, room) in lists {
                 let Some(found) = room.and_then(|room| quantity(room, name)) else { continue };
                 let needed = requested.max(largest.filter(|_| list == "limits")).unwrap_or(Quantity::ZERO);
-                let shortage =
-                    |expected| Shortage { list, resource: name.clone(), found: found.to_string(), expected };
+                let shortage = |expected| Shortage { list, resource: name.clone(), found, expected };
                 if found < needed {
                     missing.push(shortage(format!("at least {needed}")));
                 } else if found == used && !auditors.is_empty() {
@@ -64,11 +62,30 @@ impl Demand<'_, '_> {
             }
         }
         if !missing.is_empty() {
-            return Err(ImpossibleReason::PodResources { shortages: missing });
+            let is_of_requests = missing.iter().any(|it| it.list == "requests");
+            return Err(ImpossibleReason::PodResources { shortages: join(&missing), is_of_requests });
         }
         let containers = starved.into_iter().collect();
-        Ok((!used_up.is_empty()).then_some(Warning::NothingLeft { containers, shortages: used_up }))
+        Ok((!used_up.is_empty()).then_some(Warning::NothingLeft { containers, shortages: join(&used_up) }))
     }
+}
+
+/// A resource of which the pod-level `spec.resources` have too little.
+struct Shortage {
+    /// `requests` or `limits`.
+    list: &'static str,
+    resource: String,
+    /// Quantity in the pod.
+    found: Quantity,
+    /// Quantity that the containers of the pod need, as `at least 1` or `more than 1`.
+    expected: String,
+}
+
+fn join(shortages: &[Shortage]) -> String {
+    let texts = shortages.iter().map(|Shortage { list, resource, found, expected }| {
+        format!("{list}.{resource}: expected {expected}, found {found}")
+    });
+    texts.collect::<Vec<_>>().join("; ")
 }
 
 fn sum<'q>(quantities: impl Iterator<Item = &'q Quantity>) -> Quantity {

@@ -44,15 +44,15 @@ impl Settings {
         let intercept = Setting::resolve(overrides.intercept, annotations.intercept, defaults.intercept);
         let outbound_port = Setting::resolve(overrides.outbound_port, None, defaults.outbound_port);
         let upstream = Setting::resolve(None, annotations.upstream.clone(), None)
-            .or_else(|| Some(Setting::new(inputs.upstream?.clone(), SettingSource::Namespace)))
+            .or_else(|| Some(Setting::new(inputs.settings.upstream.clone()?, SettingSource::Namespace)))
             .or_else(|| Setting::resolve(None, None, defaults.upstream.clone()));
         let allowed_hosts =
             Setting::resolve(None, annotations.allowed_hosts.clone(), defaults.allowed_hosts.clone());
-        let intercept = resolve_intercept(intercept, inputs.pod_security, warnings);
+        let intercept = resolve_intercept(intercept, inputs.settings.pod_security, warnings);
         Self {
             other_ports: resolve_other_ports(
                 annotations.other_ports,
-                inputs.other_ports,
+                inputs.settings.other_ports,
                 intercept,
                 warnings,
             ),
@@ -108,13 +108,13 @@ fn resolve_intercept(
     match found {
         Some(chosen) => {
             if chosen.value == Intercept::Redirect && level.refuses_net_admin() {
-                warnings.push(Warning::RedirectRefused { level, source: chosen.source });
+                warnings.push(Warning::RedirectRefused { level: level.as_str(), source: chosen.source });
             }
             chosen
         }
         None if level.refuses_net_admin() => {
-            warnings.push(Warning::NotRedirected { level });
-            Setting::new(Intercept::Env, SettingSource::PodSecurity(level))
+            warnings.push(Warning::NotRedirected { level: level.as_str() });
+            Setting::new(Intercept::Env, SettingSource::PodSecurity(level.as_str()))
         }
         None => Setting::new(Intercept::Redirect, SettingSource::BuiltIn),
     }

@@ -36,7 +36,11 @@ pub(super) fn assign(
         if uids.len() == number {
             return uids;
         }
-        warnings.push(Warning::UidRangeTooSmall { range, expected: number, found: uids.len() });
+        warnings.push(Warning::UidRangeTooSmall {
+            range: range.to_string(),
+            expected: number,
+            found: uids.len(),
+        });
     }
     (FIRST_UID..).map(Some).take(number).collect()
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use lucid_chain::{AuditorImages, Catalogue, NamespaceChain, keys};
+use lucid_chain::{Catalogue, NamespaceChain, NamespaceSettings, keys};
 use serde_json::json;
 
-use crate::common::{builtin, outcome_in, planned_by, pod};
+use crate::common::{builtin, outcome_in, planned_by, pod, settings};
 
 const CLUSTER: &str = r#"
 chain:
@@ -19,11 +19,10 @@ chain:
 
 fn read(yaml: &str, images: &str) -> Result<NamespaceChain, String> {
     let cluster = Catalogue::builtin().overlay(&Catalogue::parse("cluster", CLUSTER).unwrap());
-    let annotations = BTreeMap::from([(keys::AUDITOR_IMAGES.to_owned(), images.to_owned())]);
-    let (images, problem) = AuditorImages::from_annotations(&annotations);
-    assert_eq!(problem, None);
+    let settings = settings([(keys::AUDITOR_IMAGES, images)]);
+    assert!(settings.problems().is_empty());
     let data = BTreeMap::from([(keys::CATALOGUE_KEY.to_owned(), yaml.to_owned())]);
-    NamespaceChain::from_data("team-a", &data, &cluster, &images).map_err(|error| error.to_string())
+    NamespaceChain::from_data("team-a", &data, &cluster, &settings).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -138,10 +137,9 @@ fn a_namespace_controls_order_ports_and_resources() {
 #[test]
 fn an_invalid_image_list_allows_nothing_and_is_reported() {
     for list in ["acme", "ghcr.io/acme:1", "ghcr.io/acme; quay.io/x", "*"] {
-        let annotations = BTreeMap::from([(keys::AUDITOR_IMAGES.to_owned(), list.to_owned())]);
-        let (images, problem) = AuditorImages::from_annotations(&annotations);
-        assert_eq!(images, AuditorImages::default(), "{list}");
-        let problem = problem.unwrap();
+        let settings = settings([(keys::AUDITOR_IMAGES, list)]);
+        assert!(settings.allows_same_images(&NamespaceSettings::default()), "{list}");
+        let problem = &settings.problems()[0];
         assert!(problem.starts_with("lucid.computing/auditor-images: image pattern"), "{problem}");
     }
 }

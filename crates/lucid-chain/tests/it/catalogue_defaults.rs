@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lucid_chain::{
-    AuditMode, AuditorImages, Catalogue, Configuration, Defaults, Direction, Intercept, NamespaceChain,
+    AuditMode, Catalogue, Configuration, Defaults, Direction, Intercept, NamespaceChain, NamespaceSettings,
     SidecarMode, keys,
 };
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ fn the_namespace_takes_precedence_over_resources_of_the_cluster() {
             ("chain".to_owned(), "injection".to_owned()),
         ]);
         let namespace =
-            NamespaceChain::from_data("a", &data, configuration.catalogue(), &AuditorImages::default())
+            NamespaceChain::from_data("a", &data, configuration.catalogue(), &NamespaceSettings::default())
                 .unwrap();
         let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, Some(&namespace)));
         let cpu = |manifest: Value| manifest["resources"]["requests"]["cpu"].clone();

@@ -1,8 +1,8 @@
 //! Test pods, plans and a simulation of the API server's changes after the webhook.
 
 use lucid_chain::{
-    AuditMode, Auditor, AuditorImages, Catalogue, Configuration, Decision, Direction, Inputs, Intercept,
-    NamespaceChain, Outcome, Plan, PlannedContainer, PodPatch, PodView, keys, plan, redirect::Redirect,
+    AuditMode, Auditor, Catalogue, Configuration, Decision, Direction, Inputs, Intercept, NamespaceChain,
+    NamespaceSettings, Outcome, Plan, PlannedContainer, PodPatch, PodView, keys, plan, redirect::Redirect,
 };
 use serde_json::{Value, json};
 
@@ -25,8 +25,24 @@ pub(crate) fn configured(yaml: &str, chain: &[&str]) -> Configuration {
 /// Parses the ConfigMap of the namespace team-a, which may use any image.
 pub(crate) fn namespace(data: &[(&str, &str)]) -> Result<NamespaceChain, String> {
     let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    NamespaceChain::from_data("team-a", &data, &Catalogue::builtin(), &AuditorImages::all())
+    NamespaceChain::from_data("team-a", &data, &Catalogue::builtin(), &any_image())
         .map_err(|error| error.to_string())
+}
+
+/// Returns the settings of a namespace that has these labels and annotations.
+pub(crate) fn settings<'t>(pairs: impl IntoIterator<Item = (&'t str, &'t str)>) -> NamespaceSettings {
+    let pairs = pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    NamespaceSettings::new(&pairs, &pairs)
+}
+
+/// Returns the settings of a namespace that may use any image.
+pub(crate) fn any_image() -> NamespaceSettings {
+    NamespaceSettings::default().with_any_auditor_image()
+}
+
+/// Returns the settings of a namespace with this Pod Security level.
+pub(crate) fn level(level: &str) -> NamespaceSettings {
+    settings([("pod-security.kubernetes.io/enforce", level)])
 }
 
 /// Built-in auditors without network rules, to keep tests focused.
@@ -57,7 +73,7 @@ pub(crate) fn outcome_in(
 ) -> Outcome {
     let json = pod.to_string();
     let view = PodView::from_json(&json).unwrap();
-    plan(&view, &Inputs::new(configuration).with_namespace_chain(namespace))
+    plan(&view, &Inputs { namespace_chain: Ok(namespace), ..Inputs::new(configuration) })
 }
 
 pub(crate) fn outcome(pod: &Value) -> Outcome {

@@ -125,18 +125,18 @@ fn the_defaults_of_a_catalogue_set_upstream_and_allowed_hosts() {
     let upstream = egress_of(&plan_in(&annotated, &configuration)).upstream.clone();
     assert_eq!(upstream.unwrap().to_string(), "http://other.models.svc:81");
     // The namespace's annotation is in between.
-    let of_namespace = [(keys::UPSTREAM.to_owned(), " http://namespace.models.svc ".to_owned())].into();
-    let (of_namespace, None) = Upstream::from_annotations(&of_namespace) else { panic!() };
+    let of_namespace = settings([(keys::UPSTREAM, " http://namespace.models.svc ")]);
+    assert!(of_namespace.problems().is_empty());
     for (pod, expected) in
         [(pod(json!({}), &[8000]), "http://namespace.models.svc"), (annotated, "http://other.models.svc:81")]
     {
         let json = pod.to_string();
-        let inputs = Inputs::new(&configuration).with_upstream(of_namespace.as_ref());
+        let inputs = Inputs { settings: &of_namespace, ..Inputs::new(&configuration) };
         let plan = planned_by(lucid_chain::plan(&PodView::from_json(&json).unwrap(), &inputs));
         assert!(setting(&plan, "upstream").starts_with(&format!("{expected} (")));
     }
-    let invalid = [(keys::UPSTREAM.to_owned(), "namespace".to_owned())].into();
-    assert!(Upstream::from_annotations(&invalid).1.unwrap().contains(Upstream::EXPECTED));
+    let invalid = settings([(keys::UPSTREAM, "namespace")]);
+    assert!(invalid.problems()[0].contains("an http or https URL without user"), "{invalid:?}");
     // An invalid one is ignored.
     let invalid = outcome_in(&pod(json!({keys::UPSTREAM: "llm"}), &[8000]), &configuration, None);
     assert!(warnings(&invalid)[0].contains("expected an http or https URL"), "{:?}", warnings(&invalid));
@@ -191,10 +191,9 @@ fn an_upstream_in_the_pod_is_refused_from_every_source() {
 
     let yaml = "defaults: {direction: outbound, upstream: 'http://localhost:8081'}";
     refused(&pod(json!({}), &[8000]), &configured(yaml, &["injection"]), "http://localhost:8081");
-    let namespace = [(keys::UPSTREAM.to_owned(), "http://localhost:8081".to_owned())].into();
-    let (namespace, _) = Upstream::from_annotations(&namespace);
+    let namespace = settings([(keys::UPSTREAM, "http://localhost:8081")]);
     let (json, configuration) = (outbound(json!({})).to_string(), with_rules());
-    let inputs = Inputs::new(&configuration).with_upstream(namespace.as_ref());
+    let inputs = Inputs { settings: &namespace, ..Inputs::new(&configuration) };
     let outcome = lucid_chain::plan(&PodView::from_json(&json).unwrap(), &inputs);
     assert!(
         matches!(&outcome.decision, Decision::Impossible { reason } if reason.reason() == "UpstreamInPod"),
@@ -295,13 +294,13 @@ fn hosts_are_allowed_by_name_and_by_address() {
 
 #[test]
 fn an_upstream_is_an_http_url() {
-    for (text, origin, path, host) in [
-        ("https://api.example.com", "https://api.example.com", "", ("api.example.com", 443)),
-        ("HTTP://LLM:8000/V1/", "http://llm:8000", "/V1", ("llm", 8000)),
-        ("http://[fd00::1]:81/a/b", "http://[fd00::1]:81", "/a/b", ("fd00::1", 81)),
+    for (text, origin, path) in [
+        ("https://api.example.com", "https://api.example.com", ""),
+        ("HTTP://LLM:8000/V1/", "http://llm:8000", "/V1"),
+        ("http://[fd00::1]:81/a/b", "http://[fd00::1]:81", "/a/b"),
     ] {
         let upstream: Upstream = text.parse().unwrap();
-        assert_eq!((upstream.origin(), upstream.path(), upstream.host_and_port()), (origin, path, host));
+        assert_eq!((upstream.origin(), upstream.path()), (origin, path));
     }
     for invalid in [
         "",

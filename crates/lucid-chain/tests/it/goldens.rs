@@ -7,13 +7,13 @@
 use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 
 use lucid_chain::{
-    Catalogue, Configuration, Decision, Defaults, Inputs, NamespaceChain, Outcome, Overrides, Plan,
-    PodSecurity, PodView, SkipPolicy, plan, uninject,
+    Catalogue, Configuration, Decision, Defaults, Inputs, NamespaceChain, Outcome, Overrides, Plan, PodView,
+    SkipPolicy, keys, plan, uninject,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::common::{apply, parsed};
+use crate::common::{any_image, apply, parsed, settings};
 
 /// Configuration of the cluster; the built-in one by default.
 #[derive(Default, Deserialize)]
@@ -65,11 +65,11 @@ impl Cluster {
 #[test]
 fn plans_and_patches_match_the_goldens() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/goldens");
-    let mut settings = insta::Settings::new();
-    settings.set_snapshot_path(&folder);
-    settings.set_prepend_module_to_snapshot(false);
-    settings.set_omit_expression(true);
-    let _settings = settings.bind_to_scope();
+    let mut snapshots = insta::Settings::new();
+    snapshots.set_snapshot_path(&folder);
+    snapshots.set_prepend_module_to_snapshot(false);
+    snapshots.set_omit_expression(true);
+    let _snapshots = snapshots.bind_to_scope();
 
     let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let (pods, others): (BTreeSet<_>, BTreeSet<_>) =
@@ -95,25 +95,20 @@ fn document(input: &str) -> String {
     let cluster = documents.next().map(|cluster| Cluster::deserialize(cluster).unwrap()).unwrap_or_default();
     let configuration = cluster.configuration();
     let namespace = cluster.namespace.as_ref().map(|data| {
-        NamespaceChain::from_data(
-            "team-a",
-            data,
-            configuration.catalogue(),
-            &lucid_chain::AuditorImages::all(),
-        )
-        .unwrap()
+        NamespaceChain::from_data("team-a", data, configuration.catalogue(), &any_image()).unwrap()
     });
-    let label = Some(&cluster.pod_security).filter(|level| !level.is_empty());
-    let labels = label.map(|level| ("pod-security.kubernetes.io/enforce".to_owned(), level.clone()));
-    let level = PodSecurity::from_labels(&labels.into_iter().collect());
-    let mut inputs =
-        Inputs::new(&configuration).with_namespace_chain(namespace.as_ref()).with_pod_security(level);
-    if let Some(range) = &cluster.uid_range {
-        inputs = inputs.with_uid_range(Some(range.parse().unwrap()));
-    }
-    if cluster.forced {
-        inputs = inputs.with_forced_injection();
-    }
+    let level = Some(cluster.pod_security.as_str()).filter(|level| !level.is_empty());
+    let written = [
+        level.map(|level| ("pod-security.kubernetes.io/enforce", level)),
+        cluster.uid_range.as_deref().map(|range| (keys::SCC_UID_RANGE, range)),
+    ];
+    let settings = settings(written.into_iter().flatten());
+    let inputs = Inputs {
+        settings: &settings,
+        namespace_chain: Ok(namespace.as_ref()),
+        forced: cluster.forced,
+        ..Inputs::new(&configuration)
+    };
 
     let json = pod.to_string();
     let view = PodView::from_json(&json).unwrap();

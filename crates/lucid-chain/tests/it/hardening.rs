@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lucid_chain::{Configuration, Inputs, PodChoices, PodView, keys, plan, uninject};
+use lucid_chain::{Configuration, Inputs, NamespaceSettings, PodChoices, PodView, keys, plan, uninject};
 use serde_json::{Value, json};
 
 use crate::common::*;
@@ -109,7 +109,9 @@ fn hardening_needs_network_rules_and_no_annotation() {
     let (json, configuration) = (kept.to_string(), with_rules());
     let view = PodView::from_json(&json).unwrap();
     for (choices, hardened) in [(PodChoices::All, 0), (PodChoices::Unset, 1), (PodChoices::None, 1)] {
-        let plan = planned_by(plan(&view, &Inputs::new(&configuration).with_pod_choices(choices)));
+        let mut settings = NamespaceSettings::default();
+        settings.pod_choices = choices;
+        let plan = planned_by(plan(&view, &Inputs { settings: &settings, ..Inputs::new(&configuration) }));
         assert_eq!(
             setting(&plan, "hardened").is_empty(),
             hardened == 0,
@@ -128,7 +130,8 @@ fn containers_with_an_exempt_image_keep_their_privileges() {
     let (json, configuration) = (pod.to_string(), with_rules());
     let view = PodView::from_json(&json).unwrap();
     let exempt = BTreeSet::from(["mesh:1".to_owned()]);
-    let plan = planned_by(plan(&view, &Inputs::new(&configuration).with_exempt_images(&exempt)));
+    let plan =
+        planned_by(plan(&view, &Inputs { exempt_images: Some(&exempt), ..Inputs::new(&configuration) }));
     assert_eq!(setting(&plan, "hardened"), "web (intercept)");
     let patched = apply(&pod, &plan.patch(&view));
     assert_eq!(patched["spec"]["containers"][1], pod["spec"]["containers"][1]);

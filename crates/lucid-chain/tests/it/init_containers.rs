@@ -1,7 +1,7 @@
 //! Network rules and native sidecars among the init containers.
 
 use crate::common::*;
-use lucid_chain::{Configuration, Decision, ImpossibleReason, Inputs, PodSecurity, PodView, keys, plan};
+use lucid_chain::{Configuration, Decision, ImpossibleReason, Inputs, PodView, keys, plan};
 use serde_json::{Value, json};
 
 fn names(list: &Value) -> Vec<&str> {
@@ -284,10 +284,11 @@ fn rules_of_an_earlier_chain_are_replanned() {
 #[test]
 fn pod_security_decides_if_intercept_is_not_set() {
     let configuration = with_rules();
-    let chosen = |annotations: Value, level| {
+    let chosen = |annotations: Value, name| {
         let json = pod(annotations, &[5000]).to_string();
         let view = PodView::from_json(&json).unwrap();
-        let outcome = plan(&view, &Inputs::new(&configuration).with_pod_security(level));
+        let settings = level(name);
+        let outcome = plan(&view, &Inputs { settings: &settings, ..Inputs::new(&configuration) });
         let said = warnings(&outcome);
         let plan = planned_by(outcome);
         let intercept = setting(&plan, "intercept");
@@ -295,8 +296,8 @@ fn pod_security_decides_if_intercept_is_not_set() {
         (intercept, said)
     };
     let built_in = "redirect (built-in default)".to_owned();
-    assert_eq!(chosen(json!({}), PodSecurity::Privileged), (built_in, vec![]));
-    for level in [PodSecurity::Baseline, PodSecurity::Restricted] {
+    assert_eq!(chosen(json!({}), "privileged"), (built_in, vec![]));
+    for level in ["baseline", "restricted"] {
         let (intercept, said) = chosen(json!({}), level);
         assert_eq!(intercept, format!("env (Pod Security level {level} of the namespace)"));
         assert!(
@@ -312,17 +313,11 @@ fn pod_security_decides_if_intercept_is_not_set() {
 
 #[test]
 fn an_unknown_level_counts_as_restricted() {
-    let cases = [
-        (None, PodSecurity::Privileged),
-        (Some("privileged"), PodSecurity::Privileged),
-        (Some("baseline"), PodSecurity::Baseline),
-        (Some("restricted"), PodSecurity::Restricted),
-        (Some("Privileged"), PodSecurity::Restricted),
-        (Some(""), PodSecurity::Restricted),
-    ];
-    for (value, level) in cases {
-        let labels = value.map(|value| ("pod-security.kubernetes.io/enforce".to_owned(), value.to_owned()));
-        assert_eq!(PodSecurity::from_labels(&labels.into_iter().collect()), level, "{value:?}");
+    let expected = level("restricted");
+    assert!([level("privileged"), level("baseline")].iter().all(|other| *other != expected));
+    assert_eq!(level("privileged"), settings([]));
+    for value in ["Privileged", ""] {
+        assert_eq!(level(value), expected, "{value:?}");
     }
 }
 

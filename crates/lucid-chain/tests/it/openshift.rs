@@ -1,19 +1,17 @@
 //! Auditors in namespaces of OpenShift, whose SecurityContextConstraints set and check user IDs.
 
-use std::collections::BTreeMap;
-
 use crate::common::*;
-use lucid_chain::{Configuration, Inputs, Intercept, Outcome, PodView, UidRange, keys, plan};
+use lucid_chain::{Configuration, Inputs, Intercept, NamespaceSettings, Outcome, PodView, keys, plan};
 use serde_json::{Value, json};
 
-fn range(text: &str) -> (Option<UidRange>, Option<String>) {
-    UidRange::from_annotations(&BTreeMap::from([(keys::SCC_UID_RANGE.to_owned(), text.to_owned())]))
+fn range(text: &str) -> NamespaceSettings {
+    settings([(keys::SCC_UID_RANGE, text)])
 }
 
 fn outcome_within(pod: &Value, configuration: &Configuration, text: &str) -> Outcome {
     let json = pod.to_string();
     let view = PodView::from_json(&json).unwrap();
-    plan(&view, &Inputs::new(configuration).with_uid_range(range(text).0))
+    plan(&view, &Inputs { settings: &range(text), ..Inputs::new(configuration) })
 }
 
 fn patched_within(pod: &Value, configuration: &Configuration, text: &str) -> Value {
@@ -76,11 +74,16 @@ fn ranges_are_parsed_as_openshift_parses_them() {
         ("-1/5", Err(())),
         ("a/b", Err(())),
     ] {
-        let (found, problem) = range(text);
-        assert_eq!(found.map(|range| range.to_string()), expected.ok().map(str::to_owned), "{text:?}");
-        let says = problem
-            .is_some_and(|it| it.contains(keys::SCC_UID_RANGE) && it.contains(&format!("found {text:?}")));
-        assert_eq!(says, expected.is_err(), "{text:?}");
+        let found = range(text);
+        assert_eq!(found.sets_uids(), expected.is_ok(), "{text:?}");
+        match expected {
+            Ok(same) => assert_eq!(found, range(same), "{text:?}"),
+            Err(()) => {
+                let problem = &found.problems()[0];
+                assert!(problem.contains(keys::SCC_UID_RANGE), "{problem}");
+                assert!(problem.contains(&format!("found {text:?}")), "{problem}");
+            }
+        }
     }
 }
 
@@ -111,18 +114,17 @@ fn auditors_run_as_unused_uids_of_the_range() {
 
 #[test]
 fn a_range_that_is_too_small_is_named() {
-    for (text, users, found) in [
-        ("1000740000/1", [None; 3], 0),
-        ("1000740000/2", [None; 3], 1),
-        ("1000740000/3", [None, Some(1_000_740_002), None], 1),
-        ("2147483647-2147483650", [None; 3], 0),
-        ("0/900", [None; 3], 0),
+    for (text, shown, users, found) in [
+        ("1000740000/1", "1000740000-1000740000", [None; 3], 0),
+        ("1000740000/2", "1000740000-1000740001", [None; 3], 1),
+        ("1000740000/3", "1000740000-1000740002", [None, Some(1_000_740_002), None], 1),
+        ("2147483647-2147483650", "2147483647-2147483650", [None; 3], 0),
+        ("0/900", "0-899", [None; 3], 0),
     ] {
         let outcome = outcome_within(&pod_as(users), &with_rules(), text);
-        let shown = range(text).0.unwrap().to_string();
         let [warning] = &warnings(&outcome)[..] else { panic!("{:?}", warnings(&outcome)) };
         for part in
-            [&*shown, keys::SCC_UID_RANGE, "expected 2 uids", &format!("found {found};"), keys::INTERCEPT]
+            [shown, keys::SCC_UID_RANGE, "expected 2 uids", &format!("found {found};"), keys::INTERCEPT]
         {
             assert!(warning.contains(part), "{text}: {warning}");
         }

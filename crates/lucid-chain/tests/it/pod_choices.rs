@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::common::*;
-use lucid_chain::{Configuration, Decision, Inputs, Outcome, PodChoices, PodView, SkipPolicy, keys, plan};
+use lucid_chain::{
+    Configuration, Decision, Inputs, NamespaceSettings, Outcome, PodChoices, PodView, SkipPolicy, keys, plan,
+};
 use serde_json::{Value, json};
 
 const CHAIN: [(&str, &str); 2] = [(keys::AUDITOR_CHAIN, "toxicity"), (keys::AUDITORS, "toxicity")];
@@ -21,7 +23,9 @@ fn outcome_with(annotations: Value, choices: PodChoices) -> Outcome {
     let mut configuration = Configuration::new(lucid_chain::Catalogue::builtin(), None).unwrap();
     configuration.skip = SkipPolicy::Always;
     let view = PodView::from_json(&json).unwrap();
-    plan(&view, &Inputs::new(&configuration).with_pod_choices(choices))
+    let mut settings = NamespaceSettings::default();
+    settings.pod_choices = choices;
+    plan(&view, &Inputs { settings: &settings, ..Inputs::new(&configuration) })
 }
 
 #[test]
@@ -47,7 +51,8 @@ fn a_disallowed_annotation_still_triggers_injection() {
     unlabelled["metadata"]["labels"] = json!({});
     let json = unlabelled.to_string();
     let configuration = builtin();
-    let inputs = Inputs::new(&configuration).with_pod_choices(PodChoices::None);
+    let settings = settings([(keys::POD_CHOICES, "none")]);
+    let inputs = Inputs { settings: &settings, ..Inputs::new(&configuration) };
     let outcome = plan(&PodView::from_json(&json).unwrap(), &inputs);
     let Decision::Planned(plan) = outcome.decision else { panic!("{outcome:?}") };
     assert_eq!(plan.containers.len(), 2, "the configured chain has two auditors");
@@ -73,14 +78,15 @@ fn namespaces_that_require_a_chain_allow_no_choices() {
         (map(&[choices("none")]), map(&[]), PodChoices::None),
         (map(&[choices("all")]), map(&[choices("chain")]), PodChoices::Chain),
     ] {
-        assert_eq!(PodChoices::from_namespace(&labels, &annotations), (expected, None));
+        let found = NamespaceSettings::new(&labels, &annotations);
+        assert_eq!((found.pod_choices, found.problems().len()), (expected, 0));
     }
     for value in ["", "None", "everything"] {
-        let (found, problem) = PodChoices::from_namespace(&map(&[choices(value)]), &map(&[]));
-        assert_eq!(found, PodChoices::None, "{value}");
+        let found = NamespaceSettings::new(&map(&[choices(value)]), &map(&[]));
+        assert_eq!(found.pod_choices, PodChoices::None, "{value}");
         let expected = format!(
             r#"lucid.computing/pod-choices: expected "none", "chain" or "all", found "{value}"; "none" applies"#
         );
-        assert_eq!(problem, Some(expected));
+        assert_eq!(found.problems(), [expected]);
     }
 }

@@ -1,10 +1,10 @@
 //! Pods that satisfy the Pod Security level `restricted` still do with their auditors.
 
-use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodSecurity, PodView, keys, plan};
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, keys, plan};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use crate::common::{apply, parsed};
+use crate::common::{apply, level, parsed};
 
 /// Returns the fields of `pod` that violate the levels baseline or restricted of the [Pod Security
 /// Standards](https://kubernetes.io/docs/concepts/security/pod-security-standards/).
@@ -261,7 +261,8 @@ proptest! {
         let configuration = configuration();
         let json = pod.to_string();
         let view = PodView::from_json(&json).unwrap();
-        let outcome = plan(&view, &Inputs::new(&configuration).with_pod_security(PodSecurity::Restricted));
+        let settings = level("restricted");
+        let outcome = plan(&view, &Inputs { settings: &settings, ..Inputs::new(&configuration) });
         let Decision::Planned(plan) = outcome.decision else { panic!("{pod}") };
         prop_assert!(plan.init.is_none());
         let patched = apply(&pod, &plan.patch(&view));

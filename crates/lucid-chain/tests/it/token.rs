@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lucid_chain::{
-    AuditorImages, Catalogue, Configuration, Inputs, NamespaceChain, PodView, keys, plan, uninject,
-};
+use lucid_chain::{Catalogue, Configuration, Inputs, NamespaceChain, PodView, keys, plan, uninject};
 use serde_json::{Value, json};
 
 use crate::common::*;
@@ -54,17 +52,15 @@ fn the_token_requires_a_grant_in_the_cluster_catalogue() {
 fn a_namespace_cannot_grant_the_token() {
     let yaml = "chain: [{name: own, image: own, serviceAccountToken: true}]".to_owned();
     let data = BTreeMap::from([(keys::CATALOGUE_KEY.to_owned(), yaml)]);
-    let error = NamespaceChain::from_data("a", &data, &Catalogue::builtin(), &AuditorImages::all())
-        .unwrap_err()
-        .to_string();
+    let error =
+        NamespaceChain::from_data("a", &data, &Catalogue::builtin(), &any_image()).unwrap_err().to_string();
     assert!(error.contains("auditor own: expected serviceAccountToken: false, found true"), "{error}");
 
     // Nor can it keep the token for an auditor whose image it replaces.
     let yaml = "chain: [{name: own, image: other}]".to_owned();
     let data = BTreeMap::from([(keys::CATALOGUE_KEY.to_owned(), yaml)]);
     let configuration = configuration("serviceAccountToken: true");
-    let chain =
-        NamespaceChain::from_data("a", &data, configuration.catalogue(), &AuditorImages::all()).unwrap();
+    let chain = NamespaceChain::from_data("a", &data, configuration.catalogue(), &any_image()).unwrap();
     let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &configuration, Some(&chain)));
     let mounts = &plan.containers[0].manifest()["volumeMounts"];
     assert_eq!(mounts[0]["name"], keys::NO_TOKEN_VOLUME, "{mounts}");
@@ -146,7 +142,7 @@ fn an_auditor_that_gets_no_token_is_reported() {
             let json = pod.to_string();
             let view = PodView::from_json(&json).unwrap();
             let configuration = configuration(members);
-            let inputs = Inputs::new(&configuration).with_token_automount(of_account);
+            let inputs = Inputs { automounts_token: of_account, ..Inputs::new(&configuration) };
             let outcome = plan(&view, &inputs);
             assert_eq!(outcome.warnings.len(), usize::from(expected.is_some()), "{of_pod:?} {of_account:?}");
             for (warning, expected) in warnings(&outcome).iter().zip(expected) {

@@ -5,7 +5,7 @@ pub(crate) mod host_path;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{ContainerView, Intercept, MountView, OtherPorts, Plan, SettingSource, Warning, keys};
+use lucid_chain::{ContainerView, Intercept, MountView, Plan, SettingSource, Warning, keys};
 use lucid_text::{Excerpt, names::is_loopback_name};
 
 use crate::case::Case;
@@ -63,14 +63,12 @@ fn choice_problem(warning: &Warning) -> Option<Problem> {
         Warning::PortsNotClosed { source: SettingSource::Namespace, intercept } => Some(Problem::bypass(
             "PortsNotClosed",
             format!(
-                "{key} of the namespace is \"{closed}\", which needs network rules: expected {} \"{}\", found \"{}\" \
-                 ({intercept}); change it, or set {key}: \"{}\" on the namespace",
+                "{key} of the namespace is \"closed\", which needs network rules: expected {} \"{}\", found \"{}\" \
+                 ({intercept}); change it, or set {key}: \"open\" on the namespace",
                 keys::INTERCEPT,
                 Intercept::Redirect,
                 Intercept::Env,
-                OtherPorts::Open,
                 key = keys::OTHER_PORTS,
-                closed = OtherPorts::Closed,
             ),
         )),
         _ => None,
@@ -327,7 +325,7 @@ impl Case<'_> {
         let planned = self.plan().into_iter().flat_map(|plan| &plan.containers);
         let planned = planned.filter_map(|planned| Some((i64::from(planned.uid?), planned.name.as_str())));
         // Without network rules, OpenShift gives auditors and applications the same user.
-        let is_assigned = self.has_uid_range && !redirects;
+        let is_assigned = self.settings.sets_uids() && !redirects;
         let running = ContainerList::chain_containers(self.pod())
             .filter(|(_, found)| !is_assigned && self.runs_as_auditor(found));
         let running = running.filter_map(|(_, found)| {

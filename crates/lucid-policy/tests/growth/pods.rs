@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
+use lucid_chain::{Catalogue, Configuration, Decision, Inputs, NamespaceSettings, PodView, plan};
 use lucid_policy::{Case, DEFAULT_TICKET_PATTERN, Mode, Permission, Policy, Request, Tickets, Workload};
 
 /// Maximum number of containers, and of volumes, of a pod.
@@ -257,7 +257,10 @@ pub(crate) fn validate(pod: &str, old: Option<&str>) -> usize {
     let request = request.with_object(Some(pod.as_bytes())).with_old_object(old.map(str::as_bytes));
     let Ok(Some(subject)) = request.subject() else { return 0 };
     let catalogues = [Catalogue::builtin()];
-    let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, true);
+    let mut settings = NamespaceSettings::default();
+    settings.requires_chain = true;
+    let inputs = Inputs { settings: &settings, ..Inputs::new(&configuration) };
+    let case = Case::new(&subject, &inputs, &catalogues);
     let evaluation = policy.evaluate(&case, &case.auditors(), &BTreeMap::new(), &Permission::NotRequired);
     let exempted = evaluation.exempted.iter().map(|exempted| exempted.to_string().len());
     let length = evaluation.denial().map_or(0, |denial| denial.len()) + exempted.sum::<usize>();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use lucid_chain::{
-    Catalogue, Configuration, Decision, Inputs, OtherPorts, PodChoices, PodView, SkipPolicy, UidRange, plan,
+    Catalogue, Configuration, Decision, Inputs, NamespaceSettings, PodChoices, PodView, SkipPolicy, keys,
+    plan,
 };
 use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
 use lucid_policy::{
@@ -77,18 +78,23 @@ pub(crate) fn injected_by(pod: &Value, configuration: &Configuration) -> Value {
 }
 
 /// Applies the patch of the mutating webhook in a namespace with this range.
-pub(crate) fn injected_within(
-    pod: &Value,
-    configuration: &Configuration,
-    uid_range: Option<UidRange>,
-) -> Value {
+pub(crate) fn injected_within(pod: &Value, configuration: &Configuration, uid_range: Option<&str>) -> Value {
     let json = pod.to_string();
     let view = PodView::from_json(&json).unwrap();
-    let inputs = Inputs::new(configuration).with_uid_range(uid_range);
+    let settings = settings(uid_range, None);
+    let inputs = Inputs { settings: &settings, ..Inputs::new(configuration) };
     let Decision::Planned(plan) = plan(&view, &inputs).decision else { panic!("no chain for {pod}") };
     let mut pod = pod.clone();
     json_patch::patch(&mut pod, &plan.patch(&view).operations()).unwrap();
     hardened(&pod)
+}
+
+/// Returns the settings of a namespace with these annotations.
+fn settings(uid_range: Option<&str>, other_ports: Option<&str>) -> NamespaceSettings {
+    let annotations = [(keys::SCC_UID_RANGE, uid_range), (keys::OTHER_PORTS, other_ports)];
+    let annotations =
+        annotations.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+    NamespaceSettings::new(&BTreeMap::new(), &annotations.collect())
 }
 
 /// Drops NET_RAW and privilege escalation in each container that does not configure them, as injection does.
@@ -136,8 +142,8 @@ pub(crate) struct Ask {
     pub(crate) namespace: &'static str,
     pub(crate) requires_chain: bool,
     pub(crate) pod_choices: PodChoices,
-    pub(crate) other_ports: OtherPorts,
-    pub(crate) uid_range: Option<UidRange>,
+    pub(crate) other_ports: Option<&'static str>,
+    pub(crate) uid_range: Option<&'static str>,
     pub(crate) permission: Permission,
 }
 
@@ -154,7 +160,7 @@ impl Ask {
             namespace: "shop",
             requires_chain: false,
             pod_choices: PodChoices::All,
-            other_ports: OtherPorts::Open,
+            other_ports: None,
             uid_range: None,
             permission: Permission::NotRequired,
         }
@@ -184,11 +190,11 @@ impl Ask {
         let keys = EvaluatedKeys::default();
         let request = request.with_evaluated_keys(&keys);
         let subject = request.subject().unwrap()?;
-        let inputs = Inputs::new(&self.configuration)
-            .with_pod_choices(self.pod_choices)
-            .with_other_ports(self.other_ports)
-            .with_uid_range(self.uid_range);
-        let case = Case::new(&subject, &inputs, &*CATALOGUES, self.requires_chain);
+        let mut settings = settings(self.uid_range, self.other_ports);
+        settings.pod_choices = self.pod_choices;
+        settings.requires_chain = self.requires_chain;
+        let inputs = Inputs { settings: &settings, ..Inputs::new(&self.configuration) };
+        let case = Case::new(&subject, &inputs, &*CATALOGUES);
         let auditors = case.auditors();
         Some(self.policy.evaluate(&case, &auditors, &verdicts(), &self.permission))
     }

@@ -16,7 +16,7 @@ fn found(spec: &Value) -> Vec<(ContainerList, String)> {
     let request = Request::new(Workload::Pod, "shop", now).with_object(Some(object.as_bytes()));
     let subject = request.subject().unwrap().unwrap();
     let catalogues = [Catalogue::builtin()];
-    let case = Case::new(&subject, &Inputs::new(&ask.configuration), &catalogues, false);
+    let case = Case::new(&subject, &Inputs::new(&ask.configuration), &catalogues);
     case.auditors().iter().map(|auditor| (auditor.list, auditor.name.to_string())).collect()
 }
 
@@ -240,7 +240,7 @@ fn exempt_and_unpinned_images_need_no_verdict() {
         .with_object(Some(object.as_bytes()));
     let subject = request.subject().unwrap().unwrap();
     let (configuration, catalogues) = (crate::common::configuration(), [Catalogue::builtin()]);
-    let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues, false);
+    let case = Case::new(&subject, &Inputs::new(&configuration), &catalogues);
     let auditors = case.auditors();
     let asked: Vec<_> = auditors.iter().filter(|auditor| policy.needs_verdict(&case, auditor)).collect();
     assert_eq!(asked.iter().map(|auditor| auditor.name).collect::<Vec<_>>(), ["lucid-toxicity-auditor-3"]);

@@ -1,6 +1,6 @@
 //! Pods in namespaces of OpenShift, whose SecurityContextConstraints set user IDs.
 
-use lucid_chain::{Intercept, UidRange};
+use lucid_chain::Intercept;
 use lucid_policy::Mode;
 use serde_json::{Value, json};
 
@@ -8,9 +8,7 @@ use crate::common::{Ask, configuration, injected_within, secured};
 
 const FIRST: u32 = 1_000_740_000;
 
-fn range() -> Option<UidRange> {
-    Some("1000740000/10000".parse().unwrap())
-}
+const RANGE: Option<&str> = Some("1000740000/10000");
 
 fn with_first_uid(mut pod: Value) -> Value {
     for list in ["containers", "initContainers"] {
@@ -44,10 +42,10 @@ fn uids_count_only_where_rules_know_auditors_by_them() {
     ] {
         let mut configuration = configuration();
         configuration.overrides.intercept = Some(intercept);
-        let injected = injected_within(&secured(), &configuration, range());
+        let injected = injected_within(&secured(), &configuration, RANGE);
         let stored = with_first_uid(injected);
         let in_range =
-            |ask: Ask| ask.with(|ask| (ask.configuration, ask.uid_range) = (configuration.clone(), range()));
+            |ask: Ask| ask.with(|ask| (ask.configuration, ask.uid_range) = (configuration.clone(), RANGE));
         assert_eq!(in_range(Ask::create(&stored)).denial(), "", "{intercept}");
         let mut debugged = stored.clone();
         debugged["spec"]["ephemeralContainers"] = json!([{"name": "debug", "image": "busybox",

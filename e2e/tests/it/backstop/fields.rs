@@ -158,7 +158,7 @@ fn judged(pod: &Value) -> String {
     let request = lucid_policy::Request::new(Workload::Pod, "shop", now).with_object(Some(object.as_bytes()));
     let subject = request.subject().unwrap().unwrap();
     let catalogues = [BUILTIN.catalogue().clone()];
-    let case = Case::new(&subject, &Inputs::new(&BUILTIN), &catalogues, false);
+    let case = Case::new(&subject, &Inputs::new(&BUILTIN), &catalogues);
     let evaluation = policy.evaluate(&case, &case.auditors(), &BTreeMap::new(), &Permission::NotRequired);
     evaluation.denial().unwrap_or_default()
 }

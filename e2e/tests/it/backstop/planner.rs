@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use lucid_chain::{
-    AuditorImages, Catalogue, Configuration, Inputs, NamespaceChain, Overrides, PodSecurity, SkipPolicy,
-    UidRange, keys,
+    Catalogue, Configuration, Inputs, NamespaceChain, NamespaceSettings, Overrides, SkipPolicy, keys,
 };
 use lucid_e2e::Answer;
 use lucid_testbed::Cluster;
@@ -63,9 +62,12 @@ async fn planned_pods_pass_and_unplanned_pods_do_not() {
     for (name, pod, case) in &cases {
         in_force(&cluster, name).await;
         let before = dry_run(&cluster, name, pod).await;
-        let inputs = Inputs::new(&case.configuration).with_namespace(name);
-        let inputs = inputs.with_namespace_chain(case.chain.as_ref()).with_pod_security(case.level);
-        let inputs = inputs.with_uid_range(case.uid_range);
+        let inputs = Inputs {
+            namespace: Some(name),
+            settings: &case.settings,
+            namespace_chain: Ok(case.chain.as_ref()),
+            ..Inputs::new(&case.configuration)
+        };
         let stopped = |answer: &Answer| answer.refusal().contains("lucid-backstop");
         match planned(pod, &inputs) {
             Ok(after) => {
@@ -87,8 +89,7 @@ async fn planned_pods_pass_and_unplanned_pods_do_not() {
 struct Case {
     configuration: Configuration,
     chain: Option<NamespaceChain>,
-    level: PodSecurity,
-    uid_range: Option<UidRange>,
+    settings: NamespaceSettings,
     arguments: Vec<String>,
 }
 
@@ -136,21 +137,22 @@ impl Case {
             add("allow-skip", &listed.join(","));
             configuration.skip = SkipPolicy::ServiceAccounts(listed.into_iter().collect());
         }
+        let settings =
+            [("pod-security.kubernetes.io/enforce", "podSecurity"), (keys::SCC_UID_RANGE, "uidRange")];
+        let settings = settings.map(|(key, name)| {
+            said[name].as_str().map(|value| (key.to_owned(), value.to_owned())).into_iter().collect()
+        });
+        let settings = NamespaceSettings::new(&settings[0], &settings[1]).with_any_auditor_image();
         let chain = said.get("namespace").map(|data| {
             let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data,
                 "metadata": {"name": "lucid-auditor-chain", "namespace": name}});
             add("namespace-config", &write("chain", &map.to_string()));
             let data: BTreeMap<String, String> = serde_json::from_value(data.clone()).unwrap();
-            NamespaceChain::from_data(name, &data, configuration.catalogue(), &AuditorImages::all()).unwrap()
+            NamespaceChain::from_data(name, &data, configuration.catalogue(), &settings).unwrap()
         });
         // The policy was given the chains of all namespaces.
         add("exact-chain", "");
         arguments.last_mut().unwrap().truncate("--exact-chain".len());
-        let level = said["podSecurity"]
-            .as_str()
-            .map(|level| ("pod-security.kubernetes.io/enforce".to_owned(), level.to_owned()));
-        let level = PodSecurity::from_labels(&level.into_iter().collect());
-        let uid_range = said["uidRange"].as_str().map(|range| range.parse().unwrap());
-        Self { configuration, chain, level, uid_range, arguments }
+        Self { configuration, chain, settings, arguments }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::core::SelectorExt;
 use lucid_admission::NamespaceView;
-use lucid_chain::{ContainerView, Decision, Plan, PodView, Warning, keys, plan};
+use lucid_chain::{ContainerView, Decision, Inputs, Plan, PodView, Warning, keys, plan};
 use serde_json::Value;
 
 use super::pod::PodMeta;
@@ -50,7 +50,7 @@ pub(in super::super) fn evaluate(
         Ok(pod) => pod,
         Err(error) => return (ChainState::Unknown, error.to_string()),
     };
-    let outcome = plan(&pod, &view.inputs().with_namespace(namespace));
+    let outcome = plan(&pod, &Inputs { namespace: Some(namespace), ..view.inputs() });
     let has_auditors = all(&pod).any(|found| found.env(keys::AUDITOR_ID_ENV).is_some());
     match outcome.decision {
         Decision::NotRequested => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use lucid_admission::Scope;
-use lucid_chain::{AuditorImages, NamespaceChain};
+use lucid_chain::{NamespaceChain, NamespaceSettings};
 use lucid_shared::options::{BreakGlassArgs, InjectionArgs, SelectorArgs};
 
 use super::Backstop;
@@ -57,15 +57,16 @@ pub(in crate::manifests) struct BackstopArgs {
 
 impl BackstopArgs {
     pub(in crate::manifests) fn read(&self, namespace: &str) -> Result<Backstop> {
-        let settings = self.injection.settings();
-        let catalogue = settings.configuration(files::catalogue(self.catalogue.as_deref())?).usage()?;
+        let injection = self.injection.settings();
+        let catalogue = injection.configuration(files::catalogue(self.catalogue.as_deref())?).usage()?;
         let catalogue = catalogue.catalogue().clone();
         let mut namespaces = BTreeMap::new();
+        let settings = NamespaceSettings::default().with_any_auditor_image();
         for path in &self.namespace_config {
             for (namespace, data) in files::namespace_configs(path)? {
                 let problem = "found no metadata.namespace";
                 let namespace = namespace.ok_or_else(|| files::namespace_config_error(path, problem))?;
-                let chain = NamespaceChain::from_data(&namespace, &data, &catalogue, &AuditorImages::all());
+                let chain = NamespaceChain::from_data(&namespace, &data, &catalogue, &settings);
                 let chain = chain.failed_to("read --namespace-config").usage()?;
                 namespaces.insert(namespace, chain);
             }
@@ -73,7 +74,7 @@ impl BackstopArgs {
         Ok(Backstop {
             scope: Scope::new(namespace),
             selectors: self.selectors.clone(),
-            settings,
+            settings: injection,
             catalogue,
             namespaces,
             strict: self.strict_notarization,

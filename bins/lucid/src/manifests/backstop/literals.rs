@@ -130,7 +130,7 @@ fn plan_of(catalogue: &Catalogue, auditors: &[Auditor]) -> Option<Plan> {
     configuration.overrides.intercept = Some(Intercept::Redirect);
     configuration.overrides.direction = Some(Direction::Both);
     let pod = PodView::from_json(r#"{"spec":{"containers":[{"name":"model"}]}}"#).ok()?;
-    match lucid_chain::plan(&pod, &Inputs::new(&configuration).with_forced_injection()).decision {
+    match lucid_chain::plan(&pod, &Inputs { forced: true, ..Inputs::new(&configuration) }).decision {
         Decision::Planned(plan) => Some(*plan),
         _ => None,
     }

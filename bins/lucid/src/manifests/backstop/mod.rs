@@ -320,7 +320,7 @@ mod tests {
             "a",
             &data.into(),
             &Catalogue::builtin(),
-            &lucid_chain::AuditorImages::all(),
+            &lucid_chain::NamespaceSettings::default().with_any_auditor_image(),
         )
         .unwrap();
         let told = backstop([("a".to_owned(), own)].into(), true);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kube::api::DynamicObject;
-use lucid_chain::{PodChoices, PodSecurity};
+use lucid_chain::PodChoices;
 use lucid_policy::Mode;
 use serde_json::json;
 
@@ -102,12 +102,13 @@ fn labels_determine_enforcement_and_enablement() {
     let annotations = BTreeMap::new();
     state.set_labels("a", Labels::of(&labels, &annotations));
     let [a, b] = ["a", "b"].map(|name| state.view(name).unwrap());
-    assert_eq!((a.pod_security, a.enabled, a.requires_chain), (PodSecurity::Baseline, true, false));
-    assert_eq!((b.pod_security, b.enabled, b.requires_chain), (PodSecurity::Privileged, false, false));
+    assert_eq!((a.enabled, a.settings.requires_chain), (true, false));
+    assert_eq!((b.enabled, b.settings.requires_chain), (false, false));
+    assert_ne!(a.settings, b.settings, "only one enforces a Pod Security level");
     let required: BTreeMap<_, _> = [("lucid.computing/require-chain".to_owned(), "true".to_owned())].into();
     for (labels, annotations) in [(&required, &annotations), (&annotations, &required)] {
         state.set_labels("b", Labels::of(labels, annotations));
-        assert!(state.view("b").unwrap().requires_chain);
+        assert!(state.view("b").unwrap().settings.requires_chain);
     }
     state.change_labels(Change::Removed(("a".to_owned(), Labels::default())));
     assert!(state.view("a").unwrap_err().is_unknown_namespace);
@@ -120,11 +121,11 @@ fn the_uid_range_of_the_namespace_applies() {
         let annotations = BTreeMap::from([("openshift.io/sa.scc.uid-range".to_owned(), text.to_owned())]);
         state.set_labels("a", Labels::of(&BTreeMap::new(), &annotations));
         let view = state.view("a").unwrap();
-        (view.inputs().uid_range.map(|range| range.to_string()), view.problems)
+        (view.inputs().settings.sets_uids(), view.problems)
     };
-    assert_eq!(range("1000740000/10000"), (Some("1000740000-1000749999".to_owned()), vec![]));
+    assert_eq!(range("1000740000/10000"), (true, vec![]));
     let (found, problems) = range("many");
-    assert_eq!(found, None);
+    assert!(!found);
     let expected = "namespace a, openshift.io/sa.scc.uid-range: expected <first>/<size>";
     assert!(problems[0].starts_with(expected), "{problems:?}");
 }
@@ -132,17 +133,17 @@ fn the_uid_range_of_the_namespace_applies() {
 #[test]
 fn invalid_pod_choices_are_reported() {
     let state = synced();
-    assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::Unset);
+    assert_eq!(state.view("a").unwrap().settings.pod_choices, PodChoices::Unset);
     let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
     let (none, required) = (BTreeMap::new(), map("lucid.computing/require-chain", "true"));
     state.set_labels("a", Labels::of(&required, &none));
-    assert_eq!(state.view("a").unwrap().pod_choices, PodChoices::None);
+    assert_eq!(state.view("a").unwrap().settings.pod_choices, PodChoices::None);
     state.set_labels("a", Labels::of(&required, &map("lucid.computing/pod-choices", "chain")));
     let view = state.view("a").unwrap();
-    assert_eq!((view.pod_choices, view.problems), (PodChoices::Chain, vec![]));
+    assert_eq!((view.settings.pod_choices, view.problems), (PodChoices::Chain, vec![]));
     state.set_labels("a", Labels::of(&none, &map("lucid.computing/pod-choices", "some")));
     let view = state.view("a").unwrap();
-    assert_eq!(view.pod_choices, PodChoices::None);
+    assert_eq!(view.settings.pod_choices, PodChoices::None);
     assert!(
         view.problems[0].starts_with(r#"namespace a, lucid.computing/pod-choices: expected "none", "chain" or "all", found "some""#),
         "{:?}",
