@@ -4,7 +4,10 @@
 //! client behind source NAT on the node.
 
 use super::model_port::ModelPort;
-use crate::{pod::ContainerView, warning::Warning};
+use crate::{
+    pod::{ContainerView, Protocol},
+    warning::Warning,
+};
 
 /// Maximum size of the list in bytes; further paths are left out.
 const LONGEST: usize = 1024;
@@ -25,11 +28,13 @@ pub(super) fn paths<'v, 'a: 'v>(
             };
             let container = || container.name().to_owned();
             match probe.action() {
-                Some(("httpGet", action)) if action.is_https() => {
+                Some((Protocol::Http, action)) if action.is_https() => {
                     warnings.push(Warning::ProbeByHttps { container: container(), port });
                 }
-                Some(("httpGet", action)) => paths.extend(Some(action.path()).filter(|path| is_plain(path))),
-                Some(("grpc", _)) => {
+                Some((Protocol::Http, action)) => {
+                    paths.extend(Some(action.path()).filter(|path| is_plain(path)))
+                }
+                Some((Protocol::Grpc, _)) => {
                     warnings.push(Warning::ProbeByGrpc { container: container(), port });
                 }
                 _ => {}

@@ -10,6 +10,7 @@ use lucid_text::json::{Error, LONGEST_LIST, Reader, Text};
 
 pub use container::{ContainerView, PortView};
 pub use error::PodError;
+pub(crate) use probe::Protocol;
 
 use crate::{
     privileges::Privileges,

@@ -5,7 +5,14 @@ use super::{ContainerView, Error, Reader, Text};
 /// A probe or hook. Of several actions, which the API server rejects, the first of `httpGet`, `tcpSocket` and `grpc` counts.
 #[derive(Debug, Clone)]
 pub(crate) struct RawProbe<'a> {
-    action: Option<(&'static str, Action<'a>)>,
+    action: Option<(Protocol, Action<'a>)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http,
+    Tcp,
+    Grpc,
 }
 
 impl<'a> RawProbe<'a> {
@@ -17,13 +24,13 @@ impl<'a> RawProbe<'a> {
             "grpc" => reader.member(&mut grpc, Action::read),
             _ => reader.skip(),
         })?;
-        let actions = [("httpGet", http_get), ("tcpSocket", tcp_socket), ("grpc", grpc)];
-        Ok(Self { action: actions.into_iter().find_map(|(name, action)| Some((name, action?))) })
+        let actions = [(Protocol::Http, http_get), (Protocol::Tcp, tcp_socket), (Protocol::Grpc, grpc)];
+        Ok(Self { action: actions.into_iter().find_map(|(protocol, action)| Some((protocol, action?))) })
     }
 
-    /// Returns the name and the content of the action; `None` for commands.
-    pub(crate) fn action(&self) -> Option<(&'static str, &Action<'a>)> {
-        self.action.as_ref().map(|(name, action)| (*name, action))
+    /// Returns the protocol and the content of the action; `None` for commands.
+    pub(crate) fn action(&self) -> Option<(Protocol, &Action<'a>)> {
+        self.action.as_ref().map(|(protocol, action)| (*protocol, action))
     }
 
     /// Returns the port of the pod that the probe targets; `None` for another host and for commands.
@@ -34,7 +41,7 @@ impl<'a> RawProbe<'a> {
     /// Returns the path of an HTTP probe, and an empty text for others.
     pub(crate) fn path(&self) -> &str {
         match self.action() {
-            Some(("httpGet", action)) => action.path(),
+            Some((Protocol::Http, action)) => action.path(),
             _ => "",
         }
     }
