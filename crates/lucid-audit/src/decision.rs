@@ -291,9 +291,9 @@ mod tests {
     /// Returns a decision with `text` in each field and `items` copies of it in each list.
     fn decision(text: &str, items: usize) -> Decision {
         let mut decision = Decision::new(text, text);
-        let Decision { operation, kind, namespace, name, user, mode, ticket, generation, message, .. } =
+        let Decision { operation, kind, namespace, name, user, mode, tier, ticket, generation, message, .. } =
             &mut decision;
-        for field in [operation, kind, namespace, name, user, mode, ticket, generation, message] {
+        for field in [operation, kind, namespace, name, user, mode, tier, ticket, generation, message] {
             text.clone_into(field);
         }
         let Decision { warnings, findings, exemptions, chain, .. } = &mut decision;
