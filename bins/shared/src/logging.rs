@@ -80,7 +80,7 @@ pub(crate) fn start(args: &LogArgs, traces: Option<Traces>) -> Result<(), Error>
 pub(crate) type Traces = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// Directive for request spans, of which traces consist, at any log level. No event has this target.
-const SPANS: &str = "lucid_webhook::answer=info";
+const SPANS: &str = "lucid_webhook::respond=info";
 
 fn subscriber<W>(args: &LogArgs, writer: W, traces: Option<Traces>) -> Result<Dispatch, Error>
 where

@@ -63,7 +63,7 @@ impl BreakGlassReview {
             return Permission::Denied { reason };
         }
         let question = question(user, namespace);
-        let answer = timeout_at(deadline, async {
+        let review = timeout_at(deadline, async {
             if !is_authenticated {
                 self.wait_for_turn().await;
             }
@@ -71,7 +71,7 @@ impl BreakGlassReview {
         })
         .await;
         let name = user.username.escape_debug();
-        let reason = match answer {
+        let reason = match review {
             Ok(Ok(review)) if review.status.as_ref().is_some_and(|status| status.allowed) => {
                 return Permission::Granted;
             }

@@ -23,7 +23,7 @@ use crate::metadata::Metadata;
 use crate::names::{MUTATE_NAME, MUTATE_PATH};
 use crate::notice::{FailureReason, Notice};
 use crate::record::{decision, record_response};
-use crate::registration::{Registrations, answer_failure};
+use crate::registration::{Registrations, respond_to_failure};
 
 /// Fields that injection writes.
 const WRITTEN: [&str; 6] = [
@@ -78,7 +78,7 @@ impl Injector {
             .with_allowed_paths(AllowedPaths::parse(WRITTEN).unwrap_or_default())
             .with_overload_denied()
             .with_failure_action(FailureAction::call(move |request, failure| {
-                answer_failure(policy, request, failure, "no auditors")
+                respond_to_failure(policy, request, failure, "no auditors")
             }))
             .with_on_response(move |request, response, failure| this.record(request, response, failure))
             .with_registration(|_| registration)
@@ -87,7 +87,7 @@ impl Injector {
         router.webhook(MUTATE_PATH, webhook)
     }
 
-    /// Answers one request.
+    /// Responds to one request.
     ///
     /// # Errors
     ///
@@ -114,9 +114,9 @@ impl Injector {
             exempt_images: Some(&exempt),
             ..view.inputs()
         };
-        let answer = answer(&pod, plan(&pod, &inputs), &view.problems);
+        let injection = Injection::of(&pod, plan(&pod, &inputs), &view.problems);
         self.metrics.planned(begin.elapsed());
-        let Answer { mut response, result, chain } = answer;
+        let Injection { mut response, result, chain } = injection;
         let metadata = Metadata::of(&request, Some(&pod));
         if !result.notices.is_empty() {
             response.extensions.insert(Subject::of(&request, &metadata));
@@ -204,7 +204,7 @@ impl PodResult {
 }
 
 /// A response, with its result.
-struct Answer {
+struct Injection {
     response: AdmissionResponse,
     result: PodResult,
     /// Names of the auditors' containers.
@@ -213,40 +213,43 @@ struct Answer {
 
 /// Returns the response of `/mutate` for `pod`, whose plan is `planned`. `problems` are those of the configuration.
 pub fn respond(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String]) -> AdmissionResponse {
-    answer(pod, planned, problems).response
+    Injection::of(pod, planned, problems).response
 }
 
-/// Answers for `pod`, whose plan is `planned`. `problems` are those of the configuration.
-fn answer(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String]) -> Answer {
-    // Most important first, because the author of a pod controls how many warnings the planner has.
-    let mut notices: Vec<Notice> = Vec::new();
-    let mut chain = Vec::new();
-    let (response, outcome) = match planned.decision {
-        Decision::NotRequested => (AdmissionResponse::allow(), Outcome::NotRequested),
-        Decision::Skipped { reason } => {
-            notices.push(Notice::of_skip(reason));
-            (AdmissionResponse::allow(), Outcome::Skipped(reason.reason()))
-        }
-        Decision::Planned(plan) => {
-            let patch = plan.patch(pod);
-            notices.extend(problems.iter().map(|problem| Notice::of_configuration(problem)));
-            notices.extend(patch.warnings.iter().map(Notice::from));
-            chain.extend(plan.containers.into_iter().map(|container| container.name));
-            let outcome = if patch.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
-            (AdmissionResponse::patch(JsonPatch::from_text_unchecked(patch.text)), outcome)
-        }
-        // In mode `enforce`, `/validate` denies the pod.
-        Decision::Impossible { reason } => {
-            notices.push(Notice::of_impossible(&reason));
-            (AdmissionResponse::allow(), Outcome::Skipped(reason.reason()))
-        }
-    };
-    notices.extend(planned.warnings.iter().map(Notice::from));
-    let dropped = notices.len().saturating_sub(MOST_NOTICES);
-    notices.truncate(MOST_NOTICES);
-    let response = response.with_warnings(notices.iter().map(|notice| &notice.text));
-    let response = if dropped > 0 { response.with_warning(format!("and {dropped} more")) } else { response };
-    Answer { response, result: PodResult { outcome, notices }, chain }
+impl Injection {
+    /// Responds for `pod`, whose plan is `planned`. `problems` are those of the configuration.
+    fn of(pod: &PodView<'_>, planned: lucid_chain::Outcome, problems: &[String]) -> Self {
+        // Most important first, because the author of a pod controls how many warnings the planner has.
+        let mut notices: Vec<Notice> = Vec::new();
+        let mut chain = Vec::new();
+        let (response, outcome) = match planned.decision {
+            Decision::NotRequested => (AdmissionResponse::allow(), Outcome::NotRequested),
+            Decision::Skipped { reason } => {
+                notices.push(Notice::of_skip(reason));
+                (AdmissionResponse::allow(), Outcome::Skipped(reason.reason()))
+            }
+            Decision::Planned(plan) => {
+                let patch = plan.patch(pod);
+                notices.extend(problems.iter().map(|problem| Notice::of_configuration(problem)));
+                notices.extend(patch.warnings.iter().map(Notice::from));
+                chain.extend(plan.containers.into_iter().map(|container| container.name));
+                let outcome = if patch.is_empty() { Outcome::Unchanged } else { Outcome::Injected };
+                (AdmissionResponse::patch(JsonPatch::from_text_unchecked(patch.text)), outcome)
+            }
+            // In mode `enforce`, `/validate` denies the pod.
+            Decision::Impossible { reason } => {
+                notices.push(Notice::of_impossible(&reason));
+                (AdmissionResponse::allow(), Outcome::Skipped(reason.reason()))
+            }
+        };
+        notices.extend(planned.warnings.iter().map(Notice::from));
+        let dropped = notices.len().saturating_sub(MOST_NOTICES);
+        notices.truncate(MOST_NOTICES);
+        let response = response.with_warnings(notices.iter().map(|notice| &notice.text));
+        let response =
+            if dropped > 0 { response.with_warning(format!("and {dropped} more")) } else { response };
+        Self { response, result: PodResult { outcome, notices }, chain }
+    }
 }
 
 #[cfg(test)]
@@ -273,11 +276,11 @@ mod tests {
         let configuration = Configuration::new(Catalogue::builtin(), None).unwrap();
         let mut planned = plan(&pod, &Inputs::new(&configuration));
         planned.warnings = vec![planned.warnings[0].clone(); 100];
-        let answer = answer(&pod, planned, &["no such chain".to_owned()]);
-        let reasons: Vec<_> = answer.result.notices.iter().map(|notice| notice.reason).collect();
+        let injection = Injection::of(&pod, planned, &["no such chain".to_owned()]);
+        let reasons: Vec<_> = injection.result.notices.iter().map(|notice| notice.reason).collect();
         assert_eq!((reasons.len(), reasons[0]), (MOST_NOTICES, "InvalidConfiguration"));
         assert!(reasons[1].starts_with("Privilege"), "{reasons:?}");
-        let warnings = answer.response.warnings();
+        let warnings = injection.response.warnings();
         let said: Vec<_> = warnings.iter().filter(|it| it.starts_with("and ")).collect();
         let of_patch = reasons.iter().filter(|it| it.starts_with("Privilege")).count();
         assert_eq!(said, [&format!("and {} more", 100 + 1 + of_patch - MOST_NOTICES)]);

@@ -274,15 +274,15 @@ mod tests {
                 made.authenticated = authenticated;
                 record(&recorder, made, AdmissionResponse::allow(), deadline).await
             };
-            let answer = ask(false).await;
-            assert_eq!((answer.is_allowed(), recorder.latest()[0].decision().allowed), (allowed, allowed));
-            if let Some(denial) = answer.denial() {
+            let response = ask(false).await;
+            assert_eq!((response.is_allowed(), recorder.latest()[0].decision().allowed), (allowed, allowed));
+            if let Some(denial) = response.denial() {
                 let retry_after = denial.details.as_ref().map(|details| details.retry_after_seconds);
                 assert_eq!((denial.code, retry_after), (429, Some(1)));
                 assert!(denial.message.contains("client certificate"), "{}", denial.message);
             }
-            let answer = ask(true).await;
-            assert!(answer.is_allowed() && answer.audit_annotations().contains_key("anchor"));
+            let response = ask(true).await;
+            assert!(response.is_allowed() && response.audit_annotations().contains_key("anchor"));
         }
     }
 
@@ -295,10 +295,10 @@ mod tests {
             recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
             let response = AdmissionResponse::allow();
             let made = decision("validate", &request, &response, || Metadata::of(&request, None));
-            let answer = record(&recorder, made, response, deadline).await;
-            assert_eq!((answer.is_allowed(), recorder.latest()[0].decision().allowed), (allowed, allowed));
+            let response = record(&recorder, made, response, deadline).await;
+            assert_eq!((response.is_allowed(), recorder.latest()[0].decision().allowed), (allowed, allowed));
             assert_eq!(recorder.latest().len(), 1);
-            if let Some(denial) = answer.denial() {
+            if let Some(denial) = response.denial() {
                 assert_eq!((denial.code, &denial.reason[..]), (503, "ServiceUnavailable"));
                 assert!(denial.message.contains("/dev/null/log"), "{}", denial.message);
             }
@@ -308,8 +308,8 @@ mod tests {
         recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
         let response = AdmissionResponse::deny(403, "Forbidden", "missing digest");
         let made = decision("validate", &request, &response, || Metadata::of(&request, None));
-        let answer = record(&recorder, made, response, deadline).await;
-        assert_eq!(answer.denial().unwrap().message, "missing digest");
+        let response = record(&recorder, made, response, deadline).await;
+        assert_eq!(response.denial().unwrap().message, "missing digest");
     }
 
     #[tokio::test]
@@ -322,8 +322,8 @@ mod tests {
         let response = AdmissionResponse::allow();
         let made = decision("validate", &request, &response, || Metadata::of(&request, None));
         // Even when there is hardly any time left.
-        let answer = record(&recorder, made, response, Instant::now()).await;
-        let anchor: Value = serde_json::from_str(&answer.audit_annotations()["anchor"]).unwrap();
+        let response = record(&recorder, made, response, Instant::now()).await;
+        let anchor: Value = serde_json::from_str(&response.audit_annotations()["anchor"]).unwrap();
         let mut expected = json!(recorder.latest()[0].anchor);
         expected["log"] = "lucid.computing/test/0".into();
         assert_eq!(anchor, expected);

@@ -69,7 +69,7 @@ impl Selectors {
 /// Returns the response to a request that a webhook could not process: a rejection, or under `Ignore` a warning with the
 /// `consequence`, such as `not validated`. Both policies reject a pod that cannot be read and a large pod that exceeds
 /// the deadline: otherwise its author could bypass the webhook.
-pub(crate) fn answer_failure(
+pub(crate) fn respond_to_failure(
     policy: FailurePolicy,
     request: &AdmissionRequest,
     failure: &Failure,
@@ -335,10 +335,11 @@ mod tests {
         let workload =
             json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x".repeat(70_000)}});
         for (object, denied) in [(pod(10), false), (pod(70_000), true), (workload, false)] {
-            let answer =
-                |failure| answer_failure(FailurePolicy::Ignore, &review(&object), &failure, "not validated");
-            assert_eq!(answer(Failure::Deadline).denial().is_some(), denied);
-            assert!(answer(Failure::Panic).denial().is_none());
+            let response = |failure| {
+                respond_to_failure(FailurePolicy::Ignore, &review(&object), &failure, "not validated")
+            };
+            assert_eq!(response(Failure::Deadline).denial().is_some(), denied);
+            assert!(response(Failure::Panic).denial().is_none());
         }
     }
 
@@ -356,7 +357,7 @@ mod tests {
             (FailurePolicy::Ignore, &error, None, "not validated: the webhook failed: no list of pods"),
             (FailurePolicy::Ignore, &unsynced, None, &*warning),
         ] {
-            let response = answer_failure(policy, &review(&pod(10)), failure, "not validated");
+            let response = respond_to_failure(policy, &review(&pod(10)), failure, "not validated");
             let said = response.denial().map(|it| &it.message).or(response.warnings().first());
             let denied = response.denial().map(|denial| i32::from(denial.code));
             assert_eq!((denied, said.map(String::as_str)), (code, Some(text)), "{policy:?}");

@@ -30,7 +30,7 @@ use crate::error::{UnknownKindSnafu, ValidateError};
 use crate::metadata::Metadata;
 use crate::names::{VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 use crate::record::{decision, record_response};
-use crate::registration::{Registrations, answer_failure};
+use crate::registration::{Registrations, respond_to_failure};
 use crate::validation_metrics::ValidationMetrics;
 
 /// Checks pods and workloads against the policy.
@@ -223,7 +223,7 @@ impl Validator {
 
 /// Applies `policy` to requests that could not be evaluated.
 fn failure_action(policy: FailurePolicy) -> FailureAction {
-    FailureAction::call(move |request, failure| answer_failure(policy, request, failure, "not validated"))
+    FailureAction::call(move |request, failure| respond_to_failure(policy, request, failure, "not validated"))
 }
 
 /// Returns the pod or template that has to be evaluated.

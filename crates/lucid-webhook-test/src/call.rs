@@ -38,7 +38,7 @@ pub(super) struct Endpoint {
 #[derive(Debug)]
 pub(super) struct Called {
     /// The JSON of the response, or the cause of the failure.
-    pub(super) answer: Result<Value, String>,
+    pub(super) response: Result<Value, String>,
     pub(super) attempts: u32,
 }
 
@@ -60,7 +60,7 @@ impl Endpoint {
         let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
         let url = format!("{}{}?timeout={seconds}s", self.origin, self.path);
         let mut attempts = 0;
-        let answer = timeout_at(deadline, async {
+        let response = timeout_at(deadline, async {
             loop {
                 attempts += 1;
                 // A request that may have been sent is not retried.
@@ -73,10 +73,10 @@ impl Endpoint {
                 }
             }
         });
-        let answer = answer.await;
-        let answer =
-            answer.unwrap_or_else(|_elapsed| Err(format!("Post {url:?}: context deadline exceeded")));
-        Called { answer, attempts }
+        let response = response.await;
+        let response =
+            response.unwrap_or_else(|_elapsed| Err(format!("Post {url:?}: context deadline exceeded")));
+        Called { response, attempts }
     }
 
     async fn attempt(&self, url: &str, body: Bytes) -> Result<Response<Bytes>, BoxError> {

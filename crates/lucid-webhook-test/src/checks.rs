@@ -12,7 +12,7 @@ use serde_json::Value;
 /// A response (`AdmissionResponse` of `admission.k8s.io/v1`). Go reads null as an absent value.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Answer {
+pub(super) struct WireResponse {
     uid: Option<String>,
     allowed: Option<bool>,
     pub(super) status: Option<Status>,
@@ -23,7 +23,7 @@ pub(super) struct Answer {
     pub(super) warnings: Option<Vec<Option<String>>>,
 }
 
-impl Answer {
+impl WireResponse {
     pub(super) fn is_allowed(&self) -> bool {
         self.allowed == Some(true)
     }
@@ -32,11 +32,11 @@ impl Answer {
 /// Validates the response to the call `uid`. The error states why the call failed.
 ///
 /// `allowed` is evaluated afterwards: a denial that violates a rule is a failed call.
-pub(super) fn verify(review: &Value, uid: &str, mutating: bool) -> Result<Answer, String> {
+pub(super) fn verify(review: &Value, uid: &str, mutating: bool) -> Result<WireResponse, String> {
     let undecodable = |error| format!("failed to call webhook: {error}");
     let (api_version, kind) =
         expect_type(review, "admission.k8s.io/v1", "AdmissionReview").map_err(undecodable)?;
-    let response: Option<Answer> = field(review, "response").map_err(undecodable)?;
+    let response: Option<WireResponse> = field(review, "response").map_err(undecodable)?;
     let invalid = |what: String| Err(format!("received invalid webhook response: {what}"));
     let Some(response) = response else {
         return invalid("webhook response was absent".to_owned());

@@ -91,7 +91,7 @@ impl ConversionWebhook {
             "response": {"uid": "", "convertedObjects": null, "result": {"metadata": {}}},
         });
         let called = self.endpoint.call(TIMEOUT, Bytes::from(review.to_string())).await;
-        let review = called.answer?;
+        let review = called.response?;
         let (api_version, kind) = checks::expect_type(&review, API_VERSION, KIND)?;
         if let Some(wrong) = checks::wrong_type(&api_version, &kind, API_VERSION, KIND) {
             return Err(wrong);

@@ -8,7 +8,7 @@ use lucid_webhook::WebhookKind;
 use serde_json::Value;
 
 use crate::call::{Endpoint, Target};
-use crate::checks::{self, Answer};
+use crate::checks::{self, WireResponse};
 use crate::decode::decode_patched;
 use crate::matching::Scope;
 use crate::outcome::{Call, Dropped, Outcome, RejectedBy, Rejection};
@@ -62,44 +62,44 @@ impl RegisteredWebhook {
             failed_open: None,
             assumed_conditions: self.match_conditions.clone(),
         });
-        let answer = called.answer.map_err(|error| format!("failed to call webhook: {error}"));
+        let response = called.response.map_err(|error| format!("failed to call webhook: {error}"));
         let mutating = self.kind == WebhookKind::Mutating;
-        match answer.and_then(|answer| checks::verify(&answer, &uid, mutating)) {
+        match response.and_then(|review| checks::verify(&review, &uid, mutating)) {
             Err(failure) => self.call_failed(failure, outcome),
-            Ok(answer) => {
-                self.record(&answer, outcome, warnings);
-                if answer.is_allowed() {
-                    self.apply(&answer, review, outcome);
+            Ok(response) => {
+                self.record(&response, outcome, warnings);
+                if response.is_allowed() {
+                    self.apply(&response, review, outcome);
                 } else {
-                    outcome.reject(self.denial(answer.status));
+                    outcome.reject(self.denial(response.status));
                 }
             }
         }
     }
 
     /// Records warnings and audit annotations, also of a denied request.
-    fn record(&self, answer: &Answer, outcome: &mut Outcome, warnings: &mut Warnings) {
-        let annotations = answer.audit_annotations.iter().flatten();
+    fn record(&self, response: &WireResponse, outcome: &mut Outcome, warnings: &mut Warnings) {
+        let annotations = response.audit_annotations.iter().flatten();
         let annotations = annotations.map(|(key, value)| (&**key, value.as_deref().unwrap_or_default()));
         let (annotations, dropped) = recorded::audit_annotations(&self.name, annotations);
         outcome.audit_annotations.extend(annotations);
         outcome.dropped.extend(dropped);
-        answer.warnings.iter().flatten().flatten().for_each(|warning| warnings.add(warning));
+        response.warnings.iter().flatten().flatten().for_each(|warning| warnings.add(warning));
         let mut unused = |part: &str, why| outcome.dropped.push(Dropped { part: part.to_owned(), why });
-        if !answer.is_allowed() && !answer.patch.is_empty() {
+        if !response.is_allowed() && !response.patch.is_empty() {
             unused("patch", "the request is denied");
         }
-        let message = answer.status.as_ref().and_then(|status| status.message.as_deref());
-        if answer.is_allowed() && message.is_some_and(|message| !message.is_empty()) {
+        let message = response.status.as_ref().and_then(|status| status.message.as_deref());
+        if response.is_allowed() && message.is_some_and(|message| !message.is_empty()) {
             unused("status.message", "the request is allowed");
         }
     }
 
-    fn apply(&self, answer: &Answer, review: &Review, outcome: &mut Outcome) {
-        if answer.patch.is_empty() {
+    fn apply(&self, response: &WireResponse, review: &Review, outcome: &mut Outcome) {
+        if response.patch.is_empty() {
             return;
         }
-        let operations = match patch::decode(&answer.patch) {
+        let operations = match patch::decode(&response.patch) {
             Ok(operations) if operations.is_empty() => return,
             Ok(operations) => operations,
             Err(error) => {
@@ -116,7 +116,7 @@ impl RegisteredWebhook {
                 ),
             ));
         };
-        let patch_type = answer.patch_type.as_deref().unwrap_or_default();
+        let patch_type = response.patch_type.as_deref().unwrap_or_default();
         if patch_type != "JSONPatch" {
             return self.call_failed(format!("unsupported patch type {patch_type:?}"), outcome);
         }

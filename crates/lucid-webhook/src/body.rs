@@ -45,7 +45,7 @@ const STALL: Duration = Duration::from_secs(5);
 pub(crate) struct Reader {
     limit: usize,
     /// `true` if a response is about as long as its request, and needs room from the start.
-    answers_alike: bool,
+    responds_alike: bool,
     stall: Duration,
     timeout: Duration,
     budget: Budget,
@@ -59,10 +59,10 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Transfers the share of the budget from the body to `answer`. It is held until the last byte is sent, since a
+    /// Transfers the share of the budget from the body to `response`. It is held until the last byte is sent, since a
     /// peer may read slowly.
-    pub(crate) fn attach(self, answer: impl Into<Bytes>) -> Bytes {
-        let (bytes, share) = (answer.into(), self.share);
+    pub(crate) fn attach(self, response: impl Into<Bytes>) -> Bytes {
+        let (bytes, share) = (response.into(), self.share);
         share.settle(bytes.len());
         Bytes::from_owner(Charged { bytes, _share: share })
     }
@@ -99,18 +99,18 @@ impl Default for Reader {
 impl Reader {
     /// Reader for conversion reviews, with a separate budget.
     pub(crate) fn conversion() -> Self {
-        Self { answers_alike: true, ..Self::new(CONVERSION_LIMIT, CONVERSION_TIMEOUT, CONVERSION_BUDGET) }
+        Self { responds_alike: true, ..Self::new(CONVERSION_LIMIT, CONVERSION_TIMEOUT, CONVERSION_BUDGET) }
     }
 
     fn new(limit: usize, timeout: Duration, budget: usize) -> Self {
-        Self { limit, answers_alike: false, timeout, stall: STALL, budget: Budget::new(budget) }
+        Self { limit, responds_alike: false, timeout, stall: STALL, budget: Budget::new(budget) }
     }
 
     /// Sets the maximum size of a body. Existing clones keep their limit. The budget grows with it, so that any caller
     /// has room for two such bodies, including responses if these are as long.
     pub(crate) fn set_limit(&mut self, bytes: usize) {
         self.limit = bytes;
-        let each = bytes.saturating_mul(if self.answers_alike { 2 } else { 1 });
+        let each = bytes.saturating_mul(if self.responds_alike { 2 } else { 1 });
         let wanted = each.saturating_add(HEAD).saturating_mul(4);
         if wanted > self.budget.size() {
             self.budget = Budget::new(wanted);
@@ -214,7 +214,7 @@ impl Reader {
             }
         }
         let bytes = kept?.into_bytes();
-        if self.answers_alike {
+        if self.responds_alike {
             share.raise(bytes.len().saturating_mul(2)).ok_or(BodyError::Busy)?;
         }
         share.complete().ok_or(BodyError::Busy)?;
@@ -380,17 +380,17 @@ mod tests {
         for length in [0, 30, 100, 200, 240, 250, 1000] {
             let received = reader.read(&headers, true, body()).await.unwrap();
             assert_eq!(reader.budget.used(), 200 + HEAD, "a head, a body, and an answer as long");
-            let mut answer = received.attach(vec![b'y'; length]);
-            assert_eq!((answer.len(), reader.budget.used()), (length, length));
-            let last = answer.split_off(length / 2);
-            drop(answer);
+            let mut response = received.attach(vec![b'y'; length]);
+            assert_eq!((response.len(), reader.budget.used()), (length, length));
+            let last = response.split_off(length / 2);
+            drop(response);
             assert_eq!(reader.budget.used(), length);
             drop(last);
             assert_eq!(reader.budget.used(), 0);
         }
         reader.budget = Budget::new(199 + HEAD);
         assert!(matches!(reader.read(&headers, true, body()).await, Err(BodyError::Busy)));
-        reader.answers_alike = false;
+        reader.responds_alike = false;
         assert!(reader.read(&headers, true, body()).await.is_ok());
     }
 

@@ -20,7 +20,7 @@ const SUMMARY: usize = 40;
 
 /// A response that cannot be sent.
 #[derive(Debug, Snafu)]
-pub(crate) enum AnswerError {
+pub(crate) enum ResponseError {
     #[snafu(display("a validating webhook answered with a patch"))]
     PatchFromValidation,
     #[snafu(display("the answer is a patch, and the request carries no object"))]
@@ -41,7 +41,7 @@ pub(crate) fn check(
     allowed: &[AllowedPaths],
     permitted: Option<&AllowedPaths>,
     mut response: AdmissionResponse,
-) -> Result<AdmissionResponse, AnswerError> {
+) -> Result<AdmissionResponse, ResponseError> {
     if response.denial.is_some() {
         response.patch = None;
     }
@@ -88,7 +88,7 @@ fn check_patch<'a>(
     object: &RawObject,
     mut allowed: impl Iterator<Item = &'a AllowedPaths> + Clone,
     patch: &JsonPatch,
-) -> Result<(), AnswerError> {
+) -> Result<(), ResponseError> {
     patch.check_text().context(PatchDoesNotApplySnafu)?;
     let part = touched::read(object, patch).context(ObjectSnafu)?;
     if allowed.clone().all(|paths| paths.cover(patch, &part)) {

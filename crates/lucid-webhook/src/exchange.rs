@@ -28,7 +28,7 @@ use crate::webhook::Webhook;
 
 /// Handles one request. Never fails: errors become responses. `is_unauthenticated` is `true` for clients without a
 /// required certificate, which may not call admission webhooks.
-pub(crate) async fn answer<B>(
+pub(crate) async fn respond<B>(
     route: Option<&Route>,
     bodies: &Bodies,
     request: Request<B>,
@@ -39,30 +39,25 @@ where
     B::Error: Into<BoxError>,
 {
     let arrival = Instant::now();
-    // Read unwanted bodies too, so that the connection can be reused.
     let Some(route) = route else {
-        let (head, body) = split_request(request);
-        bodies.admission.discard(&head.headers, body).await;
-        return refuse(StatusCode::NOT_FOUND, &format!("no webhook at {}", head.uri.path()));
+        let message = format!("no webhook at {}", request.uri().path());
+        return reject(bodies, request, StatusCode::NOT_FOUND, &message).await.response;
     };
-    let answer = match &route.target {
+    let handled = match &route.target {
         Target::Admission(_) if is_unauthenticated => {
-            let (head, body) = split_request(request);
-            bodies.admission.discard(&head.headers, body).await;
-            Err(Refusal::bad(StatusCode::FORBIDDEN, "only clients with a certificate may call webhooks"))
+            let message = "only clients with a certificate may call webhooks";
+            Err(reject(bodies, request, StatusCode::FORBIDDEN, message).await)
         }
         Target::Other(service) => other(service.clone(), &bodies.other, request).await,
         Target::Admission(webhook) => admit(webhook, route, arrival, bodies, request).await,
         Target::Conversion(converter) => convert(converter, route, arrival, bodies, request).await,
         Target::Conflict => {
-            let (head, body) = split_request(request);
-            bodies.admission.discard(&head.headers, body).await;
             let message = format!("several webhooks are registered at {}", route.path);
-            return refuse(StatusCode::INTERNAL_SERVER_ERROR, &message);
+            return reject(bodies, request, StatusCode::INTERNAL_SERVER_ERROR, &message).await.response;
         }
     };
-    match answer {
-        Ok(answer) => answer,
+    match handled {
+        Ok(response) => response,
         Err(Refusal { response, outcome }) => {
             if let Some(metrics) = &route.metrics {
                 metrics.observe("", outcome, arrival.elapsed());
@@ -70,6 +65,17 @@ where
             response
         }
     }
+}
+
+/// Rejects a request. Reads its body, so that the connection can be reused.
+async fn reject<B>(bodies: &Bodies, request: Request<B>, status: StatusCode, message: &str) -> Refusal
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (head, body) = split_request(request);
+    bodies.admission.discard(&head.headers, body).await;
+    Refusal::bad(status, message)
 }
 
 /// Response for a panic in this crate.
@@ -85,8 +91,11 @@ struct Refusal {
 
 impl Refusal {
     fn shed() -> Self {
-        let response = reply::too_many_requests("too many concurrent requests for this webhook");
-        Self { response, outcome: Outcome::Shed }
+        Self::busy("too many concurrent requests for this webhook")
+    }
+
+    fn busy(message: &str) -> Self {
+        Self { response: reply::retry(StatusCode::TOO_MANY_REQUESTS, message), outcome: Outcome::Shed }
     }
 
     /// Turns the refusal into a review that denies the object regardless of the `failurePolicy`. `beginning` is the
@@ -100,8 +109,8 @@ impl Refusal {
             }
             _ => deny(format!("the request is too large for this webhook: {status}")),
         };
-        if let Some(answer) = uid(beginning).and_then(|uid| reply::write(uid, &denial).ok()) {
-            self.response = reply::json(StatusCode::OK, answer);
+        if let Some(review) = uid(beginning).and_then(|uid| reply::write(uid, &denial).ok()) {
+            self.response = reply::json(StatusCode::OK, review);
         }
         self
     }
@@ -166,7 +175,7 @@ where
     request.trace_parent = TraceParent::of(&head.headers);
     request.extensions = head.extensions;
     let uid = request.uid.clone();
-    let response = webhook.answer(request, slot.clone(), route.metrics.as_ref()).await;
+    let response = webhook.respond(request, slot.clone(), route.metrics.as_ref()).await;
     Ok(offload::run(slot, async move { review(&uid, &response, body) }).await)
 }
 
@@ -286,10 +295,7 @@ where
             );
             Refusal::bad(StatusCode::REQUEST_TIMEOUT, &message)
         }
-        BodyError::Busy => Refusal {
-            response: reply::too_many_requests("request bodies exceed the memory limit"),
-            outcome: Outcome::Shed,
-        },
+        BodyError::Busy => Refusal::busy("request bodies exceed the memory limit"),
         BodyError::Broken(error) => {
             Refusal::bad(StatusCode::BAD_REQUEST, &format!("failed to read the body: {error}"))
         }
@@ -311,7 +317,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// Builds the response to a review, which takes over the share of `request`.
 fn review(uid: &str, response: &AdmissionResponse, request: Received) -> Response<Full<Bytes>> {
     match reply::write(uid, response) {
-        Ok(answer) => reply::json(StatusCode::OK, request.attach(answer)),
+        Ok(review) => reply::json(StatusCode::OK, request.attach(review)),
         Err(error) => {
             refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("failed to serialize the response: {error}"))
         }

@@ -248,7 +248,7 @@
 //!   `terminationGracePeriodSeconds` of 30 is sufficient. [`operator`] lists all steps of start and shutdown.
 //! - Set `timeoutSeconds` to 5 to 10: it bounds the delay of every matching user request.
 //! - [`Router::with_metrics`] counts requests by outcome. Alert on `errored`, `panicked`, `timed_out` and `shed`.
-//! - Each request to a webhook runs in a span `admission` of level INFO and target `lucid_webhook::answer`, with
+//! - Each request to a webhook runs in a span `admission` of level INFO and target `lucid_webhook::respond`, with
 //!   fields `webhook`, `uid`, `group`, `version`, `kind`, `namespace`, `name`, `operation`, `dry_run` and `outcome`, and
 //!   `trace_id` and `parent_id` if the API server sent a `traceparent`.
 //!
@@ -278,11 +278,10 @@
 //!
 //! Responses other than 200 and 431 are a `v1` `Status`, whose message kube-apiserver shows to the user.
 //!
-//! A request passes through `server` → `router` → `exchange` (→ `body`, `review`) → `answer` (→ `guard`, the handler,
+//! A request passes through `server` → `router` → `exchange` (→ `body`, `review`) → `respond` (→ `guard`, the handler,
 //! `check`) → `reply`.
 
 mod admin;
-mod answer;
 mod bearer;
 mod body;
 mod budget;
@@ -308,6 +307,7 @@ mod raw_object;
 mod readiness;
 pub mod registration;
 mod reply;
+mod respond;
 mod response;
 mod review;
 mod route;

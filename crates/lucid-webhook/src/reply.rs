@@ -38,17 +38,10 @@ pub(crate) fn refusal(status: StatusCode, message: &str) -> Response<Full<Bytes>
     json(status, body.to_string())
 }
 
-/// Builds a 429. The API server honors `Retry-After` within the timeout of the webhook.
-pub(crate) fn too_many_requests(message: &str) -> Response<Full<Bytes>> {
-    let mut response = refusal(StatusCode::TOO_MANY_REQUESTS, message);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
-}
-
-/// Builds a 503 for requests that another replica can answer. The API server honors `Retry-After` within the timeout of
-/// the webhook.
-pub(crate) fn unready() -> Response<Full<Bytes>> {
-    let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "this replica is not ready");
+/// Builds a refusal of a request that may be sent again. The API server honors `Retry-After` within the timeout of the
+/// webhook.
+pub(crate) fn retry(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
+    let mut response = refusal(status, message);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }

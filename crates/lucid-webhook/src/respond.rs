@@ -26,9 +26,9 @@ const LONGEST_NAME: usize = 200;
 const LONGEST_FAILURE: usize = 1024;
 
 impl Webhook {
-    /// Answers one request, in a span of its own; `slot` lets a large request run on a blocking thread. The outcome is
+    /// Responds to one request, in a span of its own; `slot` lets a large request run on a blocking thread. The outcome is
     /// counted in `metrics`, also if the caller disconnects.
-    pub(crate) async fn answer(
+    pub(crate) async fn respond(
         self: &Arc<Self>,
         #[cfg_attr(not(feature = "client"), expect(unused_mut))] mut request: AdmissionRequest,
         slot: Option<Slot>,
@@ -43,7 +43,7 @@ impl Webhook {
             request.extensions.insert(ClusterClient(client));
         }
         let request = Arc::new(request);
-        let answer = async {
+        let responding = async {
             let (webhook, guarded) = (Arc::clone(self), Arc::clone(&request));
             let refusal = async move { webhook.guard.refusal(&guarded).await };
             let refusal = attempt(slot.clone(), request.deadline, refusal).await;
@@ -67,7 +67,7 @@ impl Webhook {
             };
             offload::run(slot, recorded).await
         };
-        let response = acceptable(answer.instrument(span.clone()).await);
+        let response = acceptable(responding.instrument(span.clone()).await);
         observation.outcome = Outcome::of(&response);
         if let Some(metrics) = metrics {
             metrics.cut(response.cut);

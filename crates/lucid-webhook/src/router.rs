@@ -219,12 +219,12 @@ where
         let (routes, bodies) = (Arc::clone(&self.routes), self.bodies.clone());
         let is_unauthenticated =
             self.client_certificates && request.extensions().get::<PeerCertificate>().is_none();
-        let answer = async move {
+        let response = async move {
             let route = routes.iter().find(|route| *route.path == *request.uri().path());
-            exchange::answer(route, &bodies, request, is_unauthenticated).await
+            exchange::respond(route, &bodies, request, is_unauthenticated).await
         };
         // Panics of handlers were caught before. This catches any other one.
-        let answer = AssertUnwindSafe(answer).catch_unwind();
-        answer.map(|answer| Ok(answer.unwrap_or_else(|_panic| exchange::panicked()))).boxed()
+        let response = AssertUnwindSafe(response).catch_unwind();
+        response.map(|response| Ok(response.unwrap_or_else(|_panic| exchange::panicked()))).boxed()
     }
 }

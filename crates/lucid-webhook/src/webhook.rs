@@ -117,8 +117,8 @@ impl Webhook {
         Args: 'static,
     {
         let handler = move |request: Arc<AdmissionRequest>| {
-            let answer = check_kind::<T>(&request).map(|()| handler.handle(request, &()));
-            async move { answer?.await }
+            let handling = check_kind::<T>(&request).map(|()| handler.handle(request, &()));
+            async move { handling?.await }
         };
         Self::new(kind, name, handler).with_registration(|it| it.of_type::<T>(operations))
     }

@@ -137,7 +137,7 @@ impl Audit {
     }
 
     async fn respond(&self, request: Request<Bytes>) -> Response<Full<Bytes>> {
-        let mut response = self.answer(&request).await;
+        let mut response = self.route(&request).await;
         let headers = response.headers_mut();
         for (name, value) in [
             (CACHE_CONTROL, "no-store"),
@@ -149,7 +149,7 @@ impl Audit {
         response
     }
 
-    async fn answer(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
+    async fn route(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
         let (path, method) = (request.uri().path(), request.method());
         if path == VKEY && is_reading(method) {
             return match self.recorder.log().and_then(Log::vkey) {

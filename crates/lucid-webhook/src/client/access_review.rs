@@ -32,9 +32,9 @@ impl AccessReview for SubjectAccessReviews {
     ) -> BoxFuture<'a, Result<bool, BoxError>> {
         Box::pin(async move {
             let review = SubjectAccessReview { spec: access.clone(), ..SubjectAccessReview::default() };
-            let answer = self.api.create(&PostParams::default(), &review).await?;
+            let reviewed = self.api.create(&PostParams::default(), &review).await?;
             let status =
-                answer.status.ok_or("the API server answered a SubjectAccessReview without a status")?;
+                reviewed.status.ok_or("the API server answered a SubjectAccessReview without a status")?;
             // Not a failed review: RBAC reports bindings to missing roles here, and still decides.
             if let Some(error) = status.evaluation_error.filter(|_| !status.allowed) {
                 tracing::debug!(
@@ -57,7 +57,7 @@ pub(crate) const CAPACITY: usize = 4096;
 /// A revoked permission stays effective until the cached result expires.
 pub(crate) struct CachedAccessReview {
     inner: Arc<dyn AccessReview>,
-    answers: Arc<Mutex<Answers>>,
+    cache: Arc<Mutex<Cache>>,
     lifetimes: Lifetimes,
 }
 
@@ -70,7 +70,7 @@ struct Lifetimes {
 /// Coalesced requests share the error.
 type Review = Shared<BoxFuture<'static, Result<bool, Arc<str>>>>;
 
-enum Answer {
+enum CachedReview {
     /// Ends with its last caller.
     Pending(WeakShared<BoxFuture<'static, Result<bool, Arc<str>>>>),
     Known {
@@ -79,24 +79,24 @@ enum Answer {
     },
 }
 
-/// Answers by the JSON of the access, in two generations: a full one replaces the older one, so that no insertion searches
-/// for answers to evict.
+/// Reviews by the JSON of the access, in two generations: a full one replaces the older one, so that no insertion searches
+/// for reviews to evict.
 #[derive(Default)]
-struct Answers {
-    recent: HashMap<String, Answer>,
-    older: HashMap<String, Answer>,
+struct Cache {
+    recent: HashMap<String, CachedReview>,
+    older: HashMap<String, CachedReview>,
 }
 
-impl Answers {
-    fn get(&self, access: &str) -> Option<&Answer> {
+impl Cache {
+    fn get(&self, access: &str) -> Option<&CachedReview> {
         self.recent.get(access).or_else(|| self.older.get(access))
     }
 
-    fn insert(&mut self, access: String, answer: Answer) {
+    fn insert(&mut self, access: String, review: CachedReview) {
         if self.recent.len() >= CAPACITY / 2 && !self.recent.contains_key(&access) {
             self.older = std::mem::take(&mut self.recent);
         }
-        self.recent.insert(access, answer);
+        self.recent.insert(access, review);
     }
 
     fn remove(&mut self, access: &str) {
@@ -108,7 +108,7 @@ impl Answers {
 impl CachedAccessReview {
     pub(crate) fn new(inner: Arc<dyn AccessReview>) -> Self {
         let lifetimes = Lifetimes { allowed: Duration::from_secs(60), denied: Duration::from_secs(10) };
-        Self { inner, answers: Arc::default(), lifetimes }
+        Self { inner, cache: Arc::default(), lifetimes }
     }
 
     #[cfg(test)]
@@ -117,12 +117,12 @@ impl CachedAccessReview {
     }
 
     /// Returns the cached result, or the review to wait for.
-    fn answer(&self, access: &SubjectAccessReviewSpec, key: String) -> Result<bool, Review> {
+    fn cached(&self, access: &SubjectAccessReviewSpec, key: String) -> Result<bool, Review> {
         let now = Instant::now();
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        match answers.get(&key) {
-            Some(Answer::Known { is_allowed, until }) if now < *until => return Ok(*is_allowed),
-            Some(Answer::Pending(review)) => {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        match cache.get(&key) {
+            Some(CachedReview::Known { is_allowed, until }) if now < *until => return Ok(*is_allowed),
+            Some(CachedReview::Pending(review)) => {
                 if let Some(review) = review.upgrade() {
                     return Err(review);
                 }
@@ -131,27 +131,27 @@ impl CachedAccessReview {
         }
         let review = self.review(access.clone(), key.clone());
         if let Some(pending) = review.downgrade() {
-            answers.insert(key, Answer::Pending(pending));
+            cache.insert(key, CachedReview::Pending(pending));
         }
         Err(review)
     }
 
     fn review(&self, access: SubjectAccessReviewSpec, key: String) -> Review {
-        let (inner, answers) = (Arc::clone(&self.inner), Arc::clone(&self.answers));
+        let (inner, cache) = (Arc::clone(&self.inner), Arc::clone(&self.cache));
         let lifetimes = self.lifetimes;
         let review = async move {
-            let answer = inner.is_allowed(&access).await.map_err(|error| Arc::from(with_causes(&*error)));
-            let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-            match answer {
+            let result = inner.is_allowed(&access).await.map_err(|error| Arc::from(with_causes(&*error)));
+            let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+            match result {
                 Ok(is_allowed) => {
                     let lifetime = if is_allowed { lifetimes.allowed } else { lifetimes.denied };
                     if let Some(until) = Instant::now().checked_add(lifetime) {
-                        answers.insert(key, Answer::Known { is_allowed, until });
+                        cache.insert(key, CachedReview::Known { is_allowed, until });
                     }
                 }
-                Err(_) => answers.remove(&key),
+                Err(_) => cache.remove(&key),
             }
-            answer
+            result
         };
         review.boxed().shared()
     }
@@ -167,7 +167,7 @@ impl AccessReview for CachedAccessReview {
             Err(error) => return ready(Err(error.into())).boxed(),
         };
         // If the caller that runs the review is cancelled, the next waiting one takes over.
-        match self.answer(access, key) {
+        match self.cached(access, key) {
             Ok(is_allowed) => ready(Ok(is_allowed)).boxed(),
             Err(review) => async move { review.await.map_err(|error| error.to_string().into()) }.boxed(),
         }

@@ -31,9 +31,9 @@ impl<T, E: Into<BoxError>> Converted<T> for Result<T, E> {
 }
 
 /// A function from one version of an object to another: `Fn(A) -> B` or `Fn(A) -> Result<B, E>`.
-pub trait ConversionFn<A, B>: Fn(A) -> <Self as ConversionFn<A, B>>::Answer + Send + Sync + 'static {
+pub trait ConversionFn<A, B>: Fn(A) -> <Self as ConversionFn<A, B>>::Output + Send + Sync + 'static {
     /// Return type of the function.
-    type Answer: Converted<B>;
+    type Output: Converted<B>;
 }
 
 impl<F, A, B, R> ConversionFn<A, B> for F
@@ -41,7 +41,7 @@ where
     F: Fn(A) -> R + Send + Sync + 'static,
     R: Converted<B>,
 {
-    type Answer = R;
+    type Output = R;
 }
 
 type Read<H> = Box<dyn Fn(&[u8]) -> Result<Option<(H, Conversion)>, BoxError> + Send + Sync>;

@@ -24,8 +24,8 @@ pub(crate) fn consent(
     let (keys, objects) = match kind {
         WebhookKind::Mutating => {
             // DELETE has the stored object only.
-            let judged = if request.object.is_some() { &metadata.object } else { &metadata.old_object };
-            ([CAN_MUTATE, "lucid.computing/can-mutate"], [judged, &None])
+            let object = if request.object.is_some() { &metadata.object } else { &metadata.old_object };
+            ([CAN_MUTATE, "lucid.computing/can-mutate"], [object, &None])
         }
         WebhookKind::Validating => {
             ([CAN_VALIDATE, "lucid.computing/can-validate"], [&metadata.object, &metadata.old_object])

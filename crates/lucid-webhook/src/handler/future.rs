@@ -13,16 +13,16 @@ use crate::review::AdmissionRequest;
 /// why it is not.
 pub struct ResponseFuture<Fut> {
     request: Arc<AdmissionRequest>,
-    answer: Result<Pin<Box<Fut>>, Option<Rejection>>,
+    response: Result<Pin<Box<Fut>>, Option<Rejection>>,
 }
 
 impl<Fut> ResponseFuture<Fut> {
-    pub(super) fn new(request: Arc<AdmissionRequest>, answer: Fut) -> Self {
-        Self { request, answer: Ok(Box::pin(answer)) }
+    pub(super) fn new(request: Arc<AdmissionRequest>, response: Fut) -> Self {
+        Self { request, response: Ok(Box::pin(response)) }
     }
 
     pub(super) const fn rejected(request: Arc<AdmissionRequest>, rejection: Rejection) -> Self {
-        Self { request, answer: Err(Some(rejection)) }
+        Self { request, response: Err(Some(rejection)) }
     }
 }
 
@@ -31,8 +31,8 @@ impl<Fut: Future<Output: IntoResponse>> Future for ResponseFuture<Fut> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        Poll::Ready(match &mut this.answer {
-            Ok(answer) => ready!(answer.as_mut().poll(context)).into_response(&this.request),
+        Poll::Ready(match &mut this.response {
+            Ok(response) => ready!(response.as_mut().poll(context)).into_response(&this.request),
             Err(rejection) => {
                 Err(rejection.take().map_or_else(|| "polled after completion".into(), BoxError::from))
             }

@@ -40,11 +40,11 @@ impl IntoResponse for JsonPatch {
 impl<R: IntoResponse, E: Into<BoxError>> IntoResponse for Result<R, E> {
     fn into_response(self, request: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
         match self {
-            Ok(answer) => answer.into_response(request),
+            Ok(response) => response.into_response(request),
             // Responses returned through `?`.
             Err(error) => match error.into().downcast::<FieldErrors>() {
                 Ok(errors) => errors.into_response(request),
-                Err(error) => error.downcast::<AdmissionResponse>().map(|answer| *answer),
+                Err(error) => error.downcast::<AdmissionResponse>().map(|response| *response),
             },
         }
     }

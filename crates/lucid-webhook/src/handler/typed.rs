@@ -128,7 +128,7 @@ pub(crate) async fn validate<T: DeserializeOwned, V: Validator<T>>(
     validator: &V,
     request: &Arc<AdmissionRequest>,
 ) -> Result<AdmissionResponse, BoxError> {
-    let answer = match request.operation {
+    let response = match request.operation {
         Operation::Create => {
             let Object(new) = Object::from_request(request, &())?;
             validator.create(new, request).await
@@ -144,7 +144,7 @@ pub(crate) async fn validate<T: DeserializeOwned, V: Validator<T>>(
         }
         Operation::Connect => Ok(AdmissionResponse::allow()),
     };
-    answer.into_response(request)
+    response.into_response(request)
 }
 
 /// Fails unless `request` is about an object of type `T`. Otherwise a rule of the registration contradicts the type.

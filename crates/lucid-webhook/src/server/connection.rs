@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
@@ -145,7 +145,7 @@ async fn serve_http<S>(
             let mut response = if is_handing_over {
                 // Closing a connection with unread data would discard the response.
                 while let Some(Ok(_)) = request.body_mut().frame().await {}
-                reply::unready()
+                reply::retry(StatusCode::SERVICE_UNAVAILABLE, "this replica is not ready")
             } else {
                 service.oneshot(request).await?
             };
