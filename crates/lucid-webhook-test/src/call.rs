@@ -144,7 +144,7 @@ fn media_type(headers: &HeaderMap) -> Result<Option<String>, String> {
     if token(kind) && token(sub_kind) && parameters_fit {
         Ok(Some(media_type.trim().to_ascii_lowercase()))
     } else {
-        Err(format!("Internal error occurred: mime: {text:?} is no media type"))
+        Err(format!("Internal error occurred: mime: {text:?} is not a media type"))
     }
 }
 

@@ -184,10 +184,10 @@ fn check_values(field: &str, values: &Map<String, Value>, before: Option<&Value>
             _ => is_qualified_name(&key.to_ascii_lowercase()),
         };
         if !is_key {
-            return invalid(&format!("{key:?} is no qualified name"));
+            return invalid(&format!("{key:?} is not a qualified name"));
         }
         if field == "labels" && !value.is_empty() && !is_name(value) {
-            return invalid(&format!("{value:?} is no value of a label"));
+            return invalid(&format!("{value:?} is not a label value"));
         }
     }
     let size: usize = texts.iter().map(|(key, value)| key.len() + value.len()).sum();

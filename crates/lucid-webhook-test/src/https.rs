@@ -65,9 +65,7 @@ pub(super) struct Https {
 impl Https {
     pub(super) fn url(url: &str, ca_pem: &[u8]) -> Result<Self, SetupError> {
         let refused = || {
-            invalid(format!(
-                "failed to use the URL {url:?}: accepted is https://<host>[:<port>] without a path"
-            ))
+            invalid(format!("failed to use the URL {url:?}: expected https://<host>[:<port>] without a path"))
         };
         let uri: Uri = url.parse().ok().with_context(refused)?;
         let authority = uri.authority().with_context(refused)?;

@@ -126,7 +126,7 @@ impl Scope {
     }
 }
 
-/// Labels of an object; values that are no strings count as absent.
+/// Labels of an object; values that are not strings count as absent.
 pub(super) fn labels_of(object: &Value) -> Labels {
     let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
     let labels = labels.into_iter().flatten();

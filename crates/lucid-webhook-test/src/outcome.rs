@@ -187,7 +187,7 @@ impl Outcome {
     pub fn expect_object<T: DeserializeOwned>(self) -> T {
         match serde_json::from_value(self.expect_admitted()) {
             Ok(object) => object,
-            Err(error) => panic!("the object that goes on is no {}: {error}", std::any::type_name::<T>()),
+            Err(error) => panic!("the resulting object is not a {}: {error}", std::any::type_name::<T>()),
         }
     }
 

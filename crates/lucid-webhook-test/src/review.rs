@@ -416,7 +416,7 @@ fn to_object(object: &impl Serialize) -> Value {
         assert!(!text(&object, field).is_empty(), "the object has no {}: {object}", &field[1..]);
     }
     let metadata = object.get("metadata").unwrap_or(&Value::Null);
-    assert!(metadata.is_object() || metadata.is_null(), "the object's metadata are no object: {metadata}");
+    assert!(metadata.is_object() || metadata.is_null(), "the object's metadata is not an object: {metadata}");
     object
 }
 

@@ -87,7 +87,7 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Checked before the file is opened: opening a pipe blocks until there is a writer.
     if !path.metadata()?.is_file() {
-        return Err(io::Error::other("accepted is a regular file"));
+        return Err(io::Error::other("expected a regular file"));
     }
     let mut content = Vec::new();
     File::open(path)?.take(LONGEST as u64 + 3).read_to_end(&mut content)?;
@@ -95,7 +95,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     if (1..=LONGEST).contains(&token.len()) && token.iter().all(u8::is_ascii_graphic) {
         return Ok(token.to_vec());
     }
-    Err(io::Error::other(format!("accepted is one line of 1 to {LONGEST} visible ASCII characters")))
+    Err(io::Error::other(format!("expected one line of 1 to {LONGEST} visible ASCII characters")))
 }
 
 #[cfg(test)]

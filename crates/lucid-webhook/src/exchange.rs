@@ -259,8 +259,7 @@ where
     B::Error: Into<BoxError>,
 {
     if head.method != Method::POST {
-        let mut refusal =
-            Refusal::bad(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; accepted is POST");
+        let mut refusal = Refusal::bad(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; expected POST");
         refusal.response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         bodies.discard(&head.headers, body).await;
         return Err(refusal);

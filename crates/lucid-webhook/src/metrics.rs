@@ -139,7 +139,7 @@ impl Metrics {
         );
         registry.register(
             "cut",
-            "Warnings and audit annotations that had to be cut to be accepted",
+            "Warnings and audit annotations that had to be truncated",
             metrics.cut.clone(),
         );
         metrics

@@ -235,7 +235,7 @@ impl<'a> Members<'a> {
         let uid = decode::<String>(self.uid, "uid").ok().filter(|uid| (1..=LONGEST_UID).contains(&uid.len()));
         uid.with_context(|| {
             let problem = format!(
-                "the AdmissionReview's request has no uid, which has to be a text of at most {LONGEST_UID} bytes"
+                "the AdmissionReview's request has no uid, which must be a string of at most {LONGEST_UID} bytes"
             );
             ReviewSnafu { problem, uid: None }
         })
@@ -296,7 +296,7 @@ impl AdmissionRequest {
         let (api_version, kind) = (review.api_version.unwrap_or_default(), review.kind.unwrap_or_default());
         if api_version != API_VERSION || kind != KIND {
             return Err(not_a_review(format_args!(
-                "found apiVersion {}, kind {}, accepted is {API_VERSION} {KIND}",
+                "expected {API_VERSION} {KIND}, found apiVersion {}, kind {}",
                 Excerpt(&api_version),
                 Excerpt(&kind)
             )));

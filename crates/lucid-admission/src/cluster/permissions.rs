@@ -144,7 +144,7 @@ mod tests {
             ("webhooks: {mutate.lucid.computing: {strict: true}}", "unknown field `strict`"),
             ("webhooks: {mutate: {}}", "expected one of mutate.lucid.computing, "),
             ("webhooks: {mutate.lucid.computing: {failureAction: panic}}", "unknown variant `panic`"),
-            ("webhooks: {mutate.lucid.computing: {serviceAccountName: a}}", "accepted is namespace/name"),
+            ("webhooks: {mutate.lucid.computing: {serviceAccountName: a}}", "expected namespace/name"),
             ("{}", "missing field `webhooks`"),
             (&many, "selector: expected at most 32 labels, found 33"),
         ] {

@@ -12,7 +12,7 @@ pub(crate) async fn serve(router: Router) -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [listen, certificate, key, host @ ..] = arguments.as_slice() else {
-        return Err("accepted arguments are <listen> <cert.pem> <key.pem> [<host>]".into());
+        return Err("expected the arguments <listen> <cert.pem> <key.pem> [<host>]".into());
     };
     let listen: SocketAddr = listen.parse()?;
     // Host in the URL that the API server calls, for which the certificate has to be valid.

@@ -56,7 +56,7 @@ async fn as_dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {
     };
     let segments = segments(&path).with_context(|| {
         // Servers interpret such paths differently.
-        refused("accepted are paths without the segments . and .. and without an encoded slash")
+        refused("expected a path without the segments . and .. and without an encoded slash")
     })?;
     let is_read = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
     // `token` issues a real credential regardless of `dryRun`.
@@ -137,7 +137,7 @@ fn options_with_dry_run(headers: &HeaderMap, options: &[u8]) -> Result<Vec<u8>, 
     if let Some(media_type) = headers.get(CONTENT_TYPE)
         && !media_type.as_bytes().starts_with(b"application/json")
     {
-        return Err(format!("the Content-Type is {media_type:?}, accepted is application/json").into());
+        return Err(format!("Content-Type: expected application/json, found {media_type:?}").into());
     }
     let mut options: Map<String, Value> = serde_json::from_slice(options)?;
     options.insert("dryRun".to_owned(), json!(["All"]));

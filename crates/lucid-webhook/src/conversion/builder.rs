@@ -207,7 +207,7 @@ impl<H: 'static> ConverterBuilder<H> {
                 ensure!(
                     first.is_some_and(|version| version == "v1"),
                     mismatch(format!(
-                        "{definition_of} has spec.conversion.webhook.conversionReviewVersions {}, and accepted is v1 at \
+                        "{definition_of} has spec.conversion.webhook.conversionReviewVersions {}; expected v1 in \
                          the first place",
                         names(found)
                     ))

@@ -295,8 +295,8 @@ impl Converter {
 
     fn index(&self, api_version: &str) -> Result<usize, ConversionError> {
         self.inner.index(api_version).ok_or_else(|| {
-            let (found, accepted) = (in_message(api_version), self.inner.api_versions());
-            ConversionError::bad_request(format!("cannot convert to {found:?}, accepted are {accepted}"))
+            let (found, expected) = (in_message(api_version), self.inner.api_versions());
+            ConversionError::bad_request(format!("cannot convert to {found:?}; expected one of {expected}"))
         })
     }
 
@@ -309,8 +309,10 @@ impl Converter {
         let name = in_message(&format!("{found_kind} {}", metadata.full_name())).into_owned();
         let found = original.api_version.as_deref().unwrap_or("(no apiVersion)");
         let from = self.inner.index(found).filter(|_| found_kind == kind).ok_or_else(|| {
-            let (found, accepted) = (in_message(found), self.inner.api_versions());
-            ConversionError::bad_request(format!("{name} is in {found}, accepted are {kind} in {accepted}"))
+            let (found, expected) = (in_message(found), self.inner.api_versions());
+            ConversionError::bad_request(format!(
+                "{name} is in {found}; expected a {kind} in one of {expected}"
+            ))
         })?;
         if from == to {
             out.extend_from_slice(json.as_bytes());

@@ -70,7 +70,7 @@ impl<'a> Members<'a> {
         let Some(raw) = self.get(member)? else { return Ok(None) };
         match serde_json::from_str::<Key<'a>>(raw.get()) {
             Ok(Key(text)) => Ok(Some(text)),
-            Err(_) => Err(format!("{path} is no text").into()),
+            Err(_) => Err(format!("{path} is not a string").into()),
         }
     }
 

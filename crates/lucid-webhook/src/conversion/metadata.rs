@@ -40,7 +40,7 @@ pub(super) struct Metadata<'a> {
 impl<'a> Metadata<'a> {
     pub(super) fn read(json: &'a str) -> Result<Self, BoxError> {
         let mut rest: Members<'a> =
-            serde_json::from_str(json).map_err(|error| format!("metadata is no JSON object: {error}"))?;
+            serde_json::from_str(json).map_err(|error| format!("metadata is not a JSON object: {error}"))?;
         Ok(Self {
             name: rest.text("name", "metadata.name")?,
             namespace: rest.text("namespace", "metadata.namespace")?,
@@ -122,8 +122,8 @@ fn check_labels(labels: &Texts) -> Result<(), BoxError> {
         check_key("labels", key, is_qualified_name)?;
         if !is_label_value(value) {
             let problem = format!(
-                "metadata.labels has the value {value:?} at {key:?}: accepted are up to 63 of [A-Za-z0-9._-], alphanumeric \
-                 at both ends, or none"
+                "metadata.labels has the value {value:?} at {key:?}: expected at most 63 of [A-Za-z0-9._-], alphanumeric \
+                 at both ends"
             );
             return Err(problem.into());
         }
@@ -138,7 +138,7 @@ fn check_annotations(annotations: &Texts) -> Result<(), BoxError> {
         let largest = annotations.iter().max_by_key(|(_, value)| value.len());
         let largest = largest.map(|(key, _)| key.as_str()).unwrap_or_default();
         let problem = format!(
-            "metadata.annotations has {found} bytes in all, accepted are {ANNOTATIONS_TOTAL}; the largest is {largest:?}"
+            "metadata.annotations: expected at most {ANNOTATIONS_TOTAL} bytes in total, found {found}; the largest is {largest:?}"
         );
         return Err(problem.into());
     }
@@ -150,7 +150,7 @@ fn check_key(field: &str, key: &str, is_key: fn(&str) -> bool) -> Result<(), Box
         return Ok(());
     }
     let problem = format!(
-        "metadata.{field} has the key {key:?}, which is no qualified name: accepted are up to 63 of [A-Za-z0-9._-], \
+        "metadata.{field} has the key {key:?}, which is not a qualified name: expected at most 63 of [A-Za-z0-9._-], \
          alphanumeric at both ends, with an optional prefix of a DNS name of up to 253 characters and a slash"
     );
     Err(problem.into())

@@ -23,7 +23,7 @@ pub(super) struct Object<'a> {
 impl<'a> Object<'a> {
     pub(super) fn read(json: &'a str) -> Result<Self, BoxError> {
         let mut rest: Members<'a> =
-            serde_json::from_str(json).map_err(|error| format!("it is no JSON object: {error}"))?;
+            serde_json::from_str(json).map_err(|error| format!("it is not a JSON object: {error}"))?;
         Ok(Self {
             api_version: rest.take_text("apiVersion")?,
             kind: rest.take_text("kind")?,

@@ -37,7 +37,7 @@ fn unanswerable(problem: impl Into<String>) -> ConversionReviewSnafu<Option<Stri
 }
 
 /// The request has no uid to echo.
-const NO_UID: &str = "the ConversionReview's request has no uid, which has to be a text";
+const NO_UID: &str = "the ConversionReview's request has no uid, which must be a string";
 
 #[derive(Deserialize)]
 struct Envelope<'a> {
@@ -77,8 +77,8 @@ impl<'a> Request<'a> {
         ensure!(api_version == API_VERSION && kind == KIND, {
             let (api_version, kind) = (in_message(&api_version), in_message(&kind));
             unanswerable(format!(
-                "the body is not a ConversionReview: found apiVersion {api_version:?}, kind {kind:?}, accepted is \
-                 {API_VERSION} {KIND}"
+                "the body is not a ConversionReview: expected {API_VERSION} {KIND}, found \
+                 apiVersion {api_version:?}, kind {kind:?}"
             ))
         });
         let text = request.context(unanswerable("the ConversionReview has no request"))?.get();
@@ -89,7 +89,7 @@ impl<'a> Request<'a> {
         };
         match serde_json::from_str::<Self>(text) {
             Ok(request) if request.objects.is_some_and(|objects| !objects.get().starts_with('[')) => {
-                malformed(request.uid.into_owned(), "objects is no list")
+                malformed(request.uid.into_owned(), "objects is not a list")
             }
             Ok(request) if request.uid.is_empty() => unanswerable(NO_UID).fail(),
             Ok(request) => Ok(request),

@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for ServiceAccount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text).ok_or_else(|| {
-            let expected = "accepted is namespace/name, both as Kubernetes names them";
+            let expected = "expected namespace/name, both as Kubernetes names them";
             D::Error::custom(format!("service account {text:?}: {expected}"))
         })
     }

@@ -38,7 +38,7 @@ pub(crate) fn consent(
     }
     let problem = annotations.iter().find_map(|(key, value)| {
         let quote = value.chars().find(|character| TYPOGRAPHIC_QUOTES.contains(character))?;
-        Some(format!("annotation {key} contains the typographic quote {quote}; accepted are \" and '"))
+        Some(format!("annotation {key} contains the typographic quote {quote}; expected \" or '"))
     });
     Scope::NoConsent { problem }
 }

@@ -57,7 +57,7 @@ impl LabelOperator {
     fn from_name(name: &str) -> Result<Self, InvalidSelector> {
         let all = [Self::In, Self::NotIn, Self::Exists, Self::DoesNotExist];
         all.into_iter().find(|operator| operator.as_str() == name).with_context(|| InvalidSelectorSnafu {
-            problem: format!("operator {name:?}, accepted are In, NotIn, Exists and DoesNotExist"),
+            problem: format!("operator: expected one of In, NotIn, Exists, DoesNotExist; found {name:?}"),
         })
     }
 }
@@ -70,9 +70,7 @@ impl Requirement {
         let invalid = |problem: String| InvalidSelectorSnafu { problem: format!("label {problem}") };
         ensure!(
             is_qualified_name(key),
-            invalid(format!(
-                "key {key:?}: accepted is a name of {NAME}, optionally after a DNS name and '/'"
-            ))
+            invalid(format!("key {key:?}: expected a name of {NAME}, optionally after a DNS name and '/'"))
         );
         let takes_values = matches!(operator, LabelOperator::In | LabelOperator::NotIn);
         let needs = if takes_values { "needs at least one value" } else { "takes no values" };
@@ -81,7 +79,7 @@ impl Requirement {
             invalid(format!("{key}: operator {} {needs}", operator.as_str()))
         );
         match values.iter().find(|value| !is_label_value(value)) {
-            Some(value) => invalid(format!("{key}: value {value:?}: accepted are {NAME}")).fail(),
+            Some(value) => invalid(format!("{key}: value {value:?}: expected {NAME}")).fail(),
             None => Ok(()),
         }
     }

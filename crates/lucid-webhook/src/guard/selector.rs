@@ -208,7 +208,7 @@ impl TryFrom<String> for KindPattern {
     fn try_from(text: String) -> Result<Self, InvalidSelector> {
         let invalid = || InvalidSelectorSnafu {
             problem: format!(
-                "kind {text:?}: accepted are Kind, Kind.group, group/version/Kind and, for the core group, version/Kind"
+                "kind {text:?}: expected Kind, Kind.group, group/version/Kind or, for the core group, version/Kind"
             ),
         };
         let some = |text: &str| Some(text.to_owned());

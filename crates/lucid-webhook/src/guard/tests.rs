@@ -270,7 +270,7 @@ async fn strict_mode_requires_consent() {
     let Scope::NoConsent { problem: Some(problem) } = strict.check(&request(quoted)).await.unwrap() else {
         panic!("typographic quotes are not reported");
     };
-    assert_eq!(problem, "annotation canMutate contains the typographic quote “; accepted are \" and '");
+    assert_eq!(problem, "annotation canMutate contains the typographic quote “; expected \" or '");
     let free = guard(Mutating, json!({}));
     assert_eq!(free.check(&request(json!({"object": bare}))).await.unwrap(), Scope::Inside);
 }
@@ -417,9 +417,9 @@ fn a_configuration_is_complete_or_refused() {
     assert_eq!(config(json!({})).unwrap().selector, Permissions::default().selector);
     for (refused, message) in [
         (json!({"strict": true}), "unknown field `strict`"),
-        (json!({"serviceAccountName": "labeller"}), "accepted is namespace/name"),
-        (json!({"serviceAccountName": "system:serviceaccount:a:b"}), "accepted is namespace/name"),
-        (json!({"serviceAccountName": "Policies:labeller"}), "accepted is namespace/name"),
+        (json!({"serviceAccountName": "labeller"}), "expected namespace/name"),
+        (json!({"serviceAccountName": "system:serviceaccount:a:b"}), "expected namespace/name"),
+        (json!({"serviceAccountName": "Policies:labeller"}), "expected namespace/name"),
         (json!({"verbs": {"mutate": "get"}}), "unknown field `verbs`"),
         (json!({"forbidden": "ignore"}), "unknown variant `ignore`"),
     ] {

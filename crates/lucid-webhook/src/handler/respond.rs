@@ -11,7 +11,7 @@ use crate::review::AdmissionRequest;
 
 /// A return type of handlers.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no answer to an admission request",
+    message = "`{Self}` is not a response to an admission request",
     label = "not an answer",
     note = "answers are `AdmissionResponse`, `JsonPatch`, `Changed<T>`, `FieldErrors`, kube's `AdmissionResponse`, and a \
             `Result` of one of these with any error"

@@ -184,7 +184,7 @@ impl JsonPatch {
         let after = self.apply(object)?;
         let another = |field: &str, found: Option<&Value>, before: Option<&Value>| {
             let problem = format!(
-                "the patch makes {field} {}, which was {}: accepted is an object of the same apiVersion and kind, with \
+                "the patch makes {field} {}, which was {}: expected an object of the same apiVersion and kind, with \
                  metadata",
                 describe(found),
                 describe(before)

@@ -40,9 +40,7 @@ impl Segment {
 impl AllowedPath {
     fn parse(path: &str) -> Result<Self, PatchError> {
         let invalid = |problem: &str| PatchSnafu {
-            problem: format!(
-                "the allowed path {path:?} {problem}; accepted are paths such as /metadata/labels"
-            ),
+            problem: format!("the allowed path {path:?} {problem}; expected a path such as /metadata/labels"),
         };
         ensure!(!path.is_empty(), invalid("is empty, which would allow every change"));
         let pointer = Pointer::parse(path)

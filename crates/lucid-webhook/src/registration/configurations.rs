@@ -136,7 +136,7 @@ impl Configurations {
     ) -> Result<Vec<MutatingWebhook>, RegistrationError> {
         ensure!(
             is_dns_subdomain(&self.name),
-            validate::configuration(&self.name, "accepted are DNS names in lower case")
+            validate::configuration(&self.name, "expected a DNS name in lower case")
         );
         self.endpoint.validate()?;
         validate::metadata(&self.name, &self.labels, &self.annotations)?;

@@ -62,7 +62,7 @@ impl Endpoint {
                     is_valid,
                     RegistrationSnafu {
                         problem: format!(
-                            "service {namespace}/{name}, port {port}: accepted are names and a port from 1 to 65535"
+                            "service {namespace}/{name}, port {port}: expected names and a port from 1 to 65535"
                         )
                     }
                 );
@@ -78,7 +78,7 @@ impl Endpoint {
                     is_valid && !url.contains(['?', '#']),
                     RegistrationSnafu {
                         problem: format!(
-                            "URL {url:?}: accepted is https://host[:port][/path], without user, query and fragment"
+                            "URL {url:?}: expected https://host[:port][/path], without user, query and fragment"
                         )
                     }
                 );

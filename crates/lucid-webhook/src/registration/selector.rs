@@ -8,8 +8,8 @@ use snafu::ensure;
 use super::{RegistrationError, RegistrationSnafu};
 use crate::guard::labels::{LabelOperator, Requirement};
 
-const ACCEPTED: &str =
-    "accepted are KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY and !KEY, separated by commas";
+const EXPECTED: &str =
+    "expected KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY or !KEY, separated by commas";
 
 /// Parses a selector such as `team=a,stage!=test,tier in (web,api),!legacy`, in the notation of kubectl's `--selector`.
 /// All requirements have to hold. An empty text, which would select everything, is rejected.
@@ -27,13 +27,13 @@ const ACCEPTED: &str =
 /// kubectl accepts for node selectors, do not exist in a `LabelSelector`.
 pub fn parse_selector(text: &str) -> Result<LabelSelector, RegistrationError> {
     let invalid =
-        |found: &str, problem: &str| RegistrationSnafu { problem: format!("found {found:?}{problem}") };
+        |found: &str, problem: &str| RegistrationSnafu { problem: format!("selector {found:?}: {problem}") };
     let mut selector = LabelSelector::default();
     for requirement in split(text) {
         let found = requirement.trim();
-        ensure!(!found.is_empty(), invalid(text, &format!(": a requirement is empty; {ACCEPTED}")));
-        let requirement = parse(found).ok_or_else(|| invalid(found, &format!("; {ACCEPTED}")).build())?;
-        requirement.validate().map_err(|error| invalid(found, &format!(": {error}")).build())?;
+        ensure!(!found.is_empty(), invalid(text, &format!("a requirement is empty; {EXPECTED}")));
+        let requirement = parse(found).ok_or_else(|| invalid(found, EXPECTED).build())?;
+        requirement.validate().map_err(|error| invalid(found, &error.to_string()).build())?;
         let Requirement { key, operator, values } = requirement;
         let mut values = Vec::from_iter(values);
         let labels = selector.match_labels.get_or_insert_default();
@@ -163,7 +163,7 @@ mod tests {
             "a/b/c=d",
         ] {
             let error = parse_selector(text).unwrap_err().to_string();
-            assert!(error.contains("found ") && error.contains("accepted"), "{text:?}: {error}");
+            assert!(error.contains("selector ") && error.contains("expected"), "{text:?}: {error}");
         }
     }
 }

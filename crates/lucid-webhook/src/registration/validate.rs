@@ -34,14 +34,14 @@ fn webhook(of: &WebhookRegistration) -> Result<(), RegistrationError> {
         is_fully_qualified_name(webhook),
         invalid(
             webhook,
-            "accepted are DNS names in lower case with at least three segments, such as label.example.com"
+            "expected a DNS name in lower case with at least three segments, such as label.example.com"
         )
     );
     ensure!(
         is_path(&of.path),
         invalid(
             webhook,
-            format!("path {:?}: accepted are '/' and segments that are DNS names in lower case", of.path)
+            format!("path {:?}: expected '/' and segments that are DNS names in lower case", of.path)
         )
     );
     ensure!(!of.rules.is_empty(), invalid(webhook, "it has no rules, so it would never be called"));
@@ -49,14 +49,15 @@ fn webhook(of: &WebhookRegistration) -> Result<(), RegistrationError> {
     if let Some(object_type) = &of.object_type
         && let Some(rule) = of.rules.iter().find(|rule| !rule.is_only_of(object_type))
     {
-        let (found, accepted) = (rule.resources(), object_type.resources());
-        let problem = format!("it has a rule for {found}, its handler accepts {accepted} and subresources");
+        let (found, expected) = (rule.resources(), object_type.resources());
+        let problem =
+            format!("its handler accepts {expected} and subresources, and it has a rule for {found}");
         return invalid(webhook, problem).fail();
     }
     let seconds = of.timeout_seconds;
     ensure!(
         (1..=30).contains(&seconds),
-        invalid(webhook, format!("timeoutSeconds is {seconds}, accepted is 1 to 30"))
+        invalid(webhook, format!("timeoutSeconds: expected 1 to 30, found {seconds}"))
     );
     ensure!(
         of.kind == WebhookKind::Mutating || !of.is_reinvoked,
@@ -66,16 +67,16 @@ fn webhook(of: &WebhookRegistration) -> Result<(), RegistrationError> {
     selector(webhook, "objectSelector", &of.object_selector)?;
     let mut names = BTreeSet::new();
     for MatchCondition { name, expression } in of.match_conditions().into_iter().flatten() {
-        let is_accepted = names.insert(name.clone())
+        let is_valid = names.insert(name.clone())
             && names.len() <= MATCH_CONDITIONS
             && is_qualified_name(&name)
             && !expression.trim().is_empty();
         ensure!(
-            is_accepted,
+            is_valid,
             invalid(
                 webhook,
                 format!(
-                    "match condition {name:?}: accepted are up to 64 with unique qualified names and an expression"
+                    "match condition {name:?}: expected at most 64, each with a unique qualified name and an expression"
                 )
             )
         );
@@ -107,7 +108,7 @@ fn rule(
         is_group,
         invalid(
             webhook,
-            format!("API group {group:?}: accepted are the empty one, a DNS name in lower case and *")
+            format!("API group {group:?}: expected an empty one, a DNS name in lower case or *")
         )
     );
     let incomplete = |field| format!("a rule has no {field}, or an empty one");
@@ -121,8 +122,8 @@ fn rule(
             invalid(
                 webhook,
                 format!(
-                    "resource {resource:?}: accepted are plurals in lower case, such as pods, pods/exec, pods/*, */scale, * \
-                 and */*"
+                    "resource {resource:?}: expected a plural in lower case, such as pods, pods/exec, pods/*, */scale, * \
+                 or */*"
                 )
             )
         );
@@ -154,7 +155,7 @@ pub(super) fn metadata(
 ) -> Result<(), RegistrationError> {
     let bad_key = |field, key: &str| {
         let problem = format!(
-            "{field} {key:?}: accepted are qualified names as keys, such as example.com/name, and as values of labels up \
+            "{field} {key:?}: expected a qualified name as key, such as example.com/name, and as value of a label up \
              to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both ends"
         );
         configuration(name, problem)

@@ -178,7 +178,7 @@ async fn an_unread_body_does_not_count_as_headers() {
         sleep(millis(800)).await;
         if answer.closes() || client.ends_within(millis(1)).await {
             client = Http1::connect(address, &authority).await.unwrap();
-            assert!(body.len() > 10, "a body that is here already is no reason to close");
+            assert!(body.len() > 10, "a body that has arrived is not a reason to close");
         }
     }
 }

@@ -144,7 +144,7 @@ async fn partial_failures_name_object_versions_and_cause() {
     assert_eq!(
         failure(&converter(), "errored", V2, objects).await,
         "objects[2]: failed to convert CronTab default/nightly from v1 to v2: \
-         spec.cronSpec has 2 fields, accepted are 5: \"* *\""
+         spec.cronSpec: expected 5 fields, found 2: \"* *\""
     );
     let broken = with(v1("nightly"), "/spec/replicas", json!("three"));
     let message = failure(&converter(), "errored", V2, json!([broken])).await;
@@ -154,24 +154,24 @@ async fn partial_failures_name_object_versions_and_cause() {
 #[tokio::test]
 async fn objects_of_other_resources_are_rejected() {
     let cases = [
-        (json!(5), "objects[0]: not an object of the Kubernetes API: it is no JSON object"),
+        (json!(5), "objects[0]: not an object of the Kubernetes API: it is not a JSON object"),
         (json!(null), "objects[0]: not an object"),
         (json!([]), "objects[0]: not an object"),
         (
             with(v1("a"), "/apiVersion", json!(null)),
-            "objects[0]: CronTab default/a is in (no apiVersion), accepted are CronTab in stable.example.com/v2, \
+            "objects[0]: CronTab default/a is in (no apiVersion); expected a CronTab in one of stable.example.com/v2, \
              stable.example.com/v1",
         ),
-        (with(v1("a"), "/apiVersion", json!(1)), "apiVersion is no text"),
+        (with(v1("a"), "/apiVersion", json!(1)), "apiVersion is not a string"),
         (
             with(v1("a"), "/apiVersion", json!("stable.example.com/v9")),
-            "is in stable.example.com/v9, accepted",
+            "is in stable.example.com/v9; expected",
         ),
-        (with(v1("a"), "/apiVersion", json!("other.example.com/v1")), "is in other.example.com/v1, accepted"),
+        (with(v1("a"), "/apiVersion", json!("other.example.com/v1")), "is in other.example.com/v1; expected"),
         (with(v1("a"), "/kind", json!("Pod")), "objects[0]: Pod default/a is in"),
-        (with(v1("a"), "/kind", json!({})), "kind is no text"),
-        (with(v1("a"), "/metadata", json!("x")), "metadata is no JSON object"),
-        (with(v1("a"), "/metadata/name", json!(1)), "metadata.name is no text"),
+        (with(v1("a"), "/kind", json!({})), "kind is not a string"),
+        (with(v1("a"), "/metadata", json!("x")), "metadata is not a JSON object"),
+        (with(v1("a"), "/metadata/name", json!(1)), "metadata.name is not a string"),
     ];
     for (object, expected) in cases {
         let message = failure(&converter(), "bad_request", V2, json!([object])).await;
@@ -181,7 +181,7 @@ async fn objects_of_other_resources_are_rejected() {
         assert_eq!(
             failure(&converter(), "bad_request", desired, json!([v1("a")])).await,
             format!(
-                "desiredAPIVersion: cannot convert to {desired:?}, accepted are stable.example.com/v2, \
+                "desiredAPIVersion: cannot convert to {desired:?}; expected one of stable.example.com/v2, \
                  stable.example.com/v1"
             )
         );
@@ -224,7 +224,7 @@ async fn malformed_requests_with_a_uid_are_answered() {
     let whole = review(V2, json!([v1("a")]));
     let cases = [
         (whole.replace("desiredAPIVersion", "desired"), "missing field `desiredAPIVersion`"),
-        (review(V2, json!("x")), "objects is no list"),
+        (review(V2, json!("x")), "objects is not a list"),
         (whole.replace("\"spec\"", "\"kind\":\"CronTab\",\"spec\""), "kind is there twice"),
         (whole.replace("\"name\"", "\"name\":\"b\",\"name\""), "name is there twice"),
         (
@@ -390,15 +390,15 @@ async fn errors_name_the_field_that_the_api_server_rejects() {
         ("/metadata/uid", json!("b"), "metadata.uid must stay as it is"),
         ("/kind", json!("Tab"), r#"kind must stay CronTab, and was changed to "Tab""#),
         ("/metadata", Value::Null, "metadata must be handed on, and is missing"),
-        ("/metadata", json!(1), "metadata is no JSON object"),
+        ("/metadata", json!(1), "metadata is not a JSON object"),
         (
             "/metadata/labels",
             json!({"a b": "c"}),
-            r#"metadata.labels has the key "a b", which is no qualified name"#,
+            r#"metadata.labels has the key "a b", which is not a qualified name"#,
         ),
-        ("/metadata/labels", json!({"Example.com/a": "c"}), "no qualified name"),
+        ("/metadata/labels", json!({"Example.com/a": "c"}), "not a qualified name"),
         ("/metadata/labels", json!({"a": "b c"}), r#"metadata.labels has the value "b c" at "a""#),
-        ("/metadata/labels", json!({"a": text(64)}), "accepted are up to 63"),
+        ("/metadata/labels", json!({"a": text(64)}), "expected at most 63"),
         ("/metadata/labels", json!({"a": 1}), "metadata.labels must map texts to texts"),
         ("/metadata/labels", json!(["a"]), "metadata.labels must map texts to texts"),
         ("/metadata/annotations", json!({"a/b/c": "d"}), r#"metadata.annotations has the key "a/b/c""#),
@@ -406,7 +406,7 @@ async fn errors_name_the_field_that_the_api_server_rejects() {
         (
             "/metadata/annotations",
             json!({"big": text(262_140), "a": "x"}),
-            "metadata.annotations has 262145 bytes in all, accepted are 262144; the largest is \"big\"",
+            "metadata.annotations: expected at most 262144 bytes in total, found 262145; the largest is \"big\"",
         ),
     ];
     for (pointer, value, expected) in cases {
@@ -529,7 +529,7 @@ async fn spokes_convert_through_the_hub_and_errors_name_the_step() {
     for (object, expected) in [
         (
             with(v1("a"), "/spec/cronSpec", json!("*")),
-            "from v1 to v3: from v1 to the hub v2: spec.cronSpec has 1",
+            "from v1 to v3: from v1 to the hub v2: spec.cronSpec: expected 5 fields, found 1",
         ),
         (
             with(v1("a"), "/spec/image", json!("unknown")),
@@ -540,7 +540,7 @@ async fn spokes_convert_through_the_hub_and_errors_name_the_step() {
         assert!(message.contains(expected), "{message}");
     }
     let message = converter.convert_object(&v1("a"), "v4").unwrap_err().to_string();
-    assert!(message.starts_with("cannot convert to \"stable.example.com/v4\", accepted are"), "{message}");
+    assert!(message.starts_with("cannot convert to \"stable.example.com/v4\"; expected one of"), "{message}");
 }
 
 #[test]
@@ -724,7 +724,7 @@ fn round_trips_find_valid_objects_that_do_not_convert() {
     let error = round_trip::crd(&converter(), &definition).unwrap_err().to_string();
     assert!(error.starts_with("v1 -> v2 -> v1 fails: failed to convert CronTab "), "{error}");
     assert!(
-        error.contains("spec.cronSpec has 0 fields, accepted are 5: \"\"\nsmallest object found: {"),
+        error.contains("spec.cronSpec: expected 5 fields, found 0: \"\"\nsmallest object found: {"),
         "{error}"
     );
 }
@@ -775,7 +775,7 @@ fn objects_without_the_spec_that_a_type_requires_are_converted() {
     only_metadata.as_object_mut().unwrap().remove("more");
     assert_eq!(lenient.convert_object(&object("v1"), "v2").unwrap(), only_metadata);
     assert_eq!(strict.convert_object(&object("v1"), "v2").unwrap(), object("v2"), "only the version changes");
-    // A spec that lacks a field is no missing spec.
+    // An incomplete spec is an error; only an absent spec is replaced.
     let error = strict.convert_object(&with(object("v1"), "/spec", json!({})), "v2").unwrap_err();
     assert!(error.to_string().contains("it does not decode as v1: spec: missing field `image`"), "{error}");
 }

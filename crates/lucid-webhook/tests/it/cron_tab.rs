@@ -95,7 +95,7 @@ resource!(CronTabV1, "v1");
 resource!(CronTabV2, "v2");
 
 #[derive(Debug, Snafu)]
-#[snafu(display("spec.cronSpec has {found} fields, accepted are 5: {cron_spec:?}"))]
+#[snafu(display("spec.cronSpec: expected 5 fields, found {found}: {cron_spec:?}"))]
 pub(crate) struct CronSpecError {
     found: usize,
     cron_spec: String,

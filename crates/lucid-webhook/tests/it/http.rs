@@ -81,7 +81,7 @@ async fn malformed_requests_get_a_status() {
         ("empty uid", text(review(json!({"uid": "", "operation": "CREATE"}))), JSON, 400, "no uid"),
         ("request that is a list", text(review(json!([]))), JSON, 400, no_review),
         ("another kind", text(type_only("v1", "Pod")), JSON, 400, "kind \"Pod\""),
-        ("another version", text(beta), JSON, 400, "accepted is admission.k8s.io/v1 AdmissionReview"),
+        ("another version", text(beta), JSON, 400, "expected admission.k8s.io/v1 AdmissionReview"),
         ("10 MB body", vec![b' '; 10_000_000], JSON, 413, "larger than"),
     ];
     for (name, body, content_type, status, says) in cases {
@@ -104,7 +104,7 @@ async fn malformed_requests_get_a_status() {
     );
     let response = client.get(server.url("/allow")).send().await.unwrap();
     assert_eq!((response.status().as_u16(), &response.headers()["allow"]), (405, &"POST".parse().unwrap()));
-    assert_refusal(&response.json().await.unwrap(), 405, "accepted is POST");
+    assert_refusal(&response.json().await.unwrap(), 405, "expected POST");
     let response = client.post(server.url("/other")).send().await.unwrap();
     assert_eq!(response.status(), 404);
     assert_refusal(&response.json().await.unwrap(), 404, "no webhook at /other");

@@ -311,8 +311,8 @@ async fn registrations_that_the_api_server_rejects_are_rejected() {
         (of_resources(&["*/*", "pods"]), resources, json!(["*/*", "pods"]), "\"*/*\" among"),
         (of_resources(&["pods/*", "pods/log"]), resources, json!(["pods/*", "pods/log"]), "\"pods/*\" among"),
         (of_resources(&["*/log", "pods/log"]), resources, json!(["*/log", "pods/log"]), "\"*/log\" among"),
-        (label().with_timeout_seconds(0), "/timeoutSeconds", json!(0), "accepted is 1 to 30"),
-        (label().with_timeout_seconds(31), "/timeoutSeconds", json!(31), "accepted is 1 to 30"),
+        (label().with_timeout_seconds(0), "/timeoutSeconds", json!(0), "expected 1 to 30"),
+        (label().with_timeout_seconds(31), "/timeoutSeconds", json!(31), "expected 1 to 30"),
         (
             in_namespaces(labels("-", "a")),
             "/namespaceSelector",
@@ -325,9 +325,9 @@ async fn registrations_that_the_api_server_rejects_are_rejected() {
             labels("a", "b c"),
             "objectSelector: label a: value",
         ),
-        (of_objects(expression("in")), "/objectSelector", expression("in"), "operator \"in\""),
+        (of_objects(expression("in")), "/objectSelector", expression("in"), "found \"in\""),
         (of_objects(expression("In")), "/objectSelector", expression("In"), "needs at least one value"),
-        (many(65), "/matchConditions", conditions(65), "up to 64"),
+        (many(65), "/matchConditions", conditions(65), "at most 64"),
         (many(1).with_match_condition("c0", "false"), "/matchConditions", twice, "unique"),
         (if_matches("", "true"), "/matchConditions", json!([condition("", "true")]), "match condition"),
         (if_matches("a/", "true"), "/matchConditions", json!([condition("a/", "true")]), "match condition"),
@@ -354,12 +354,12 @@ async fn registrations_that_the_api_server_rejects_are_rejected() {
     is(service().mutating([&none]), "would never be called", &json!("no rules"));
     for url in ["http://a", "https://", "a", "https://u@a", "https://a?b", "https://a#b"] {
         let configurations = Configurations::new("example", Endpoint::url(url.to_owned()));
-        is(configurations.mutating([&label()]), "accepted is https://host", &json!(url));
+        is(configurations.mutating([&label()]), "expected https://host", &json!(url));
     }
     let port = Endpoint::service("a", "b").with_port(0);
     for endpoint in [Endpoint::service("", "a"), Endpoint::service("a", ""), port] {
         let configurations = Configurations::new("example", endpoint);
-        is(configurations.mutating([&label()]), "accepted are names and a port", &json!("service"));
+        is(configurations.mutating([&label()]), "expected names and a port", &json!("service"));
     }
     let (long, upper) = ("a".repeat(64), "Example.com/a");
     for (field, key, value, accepted) in [

@@ -117,7 +117,7 @@ fn rules_of_other_types_are_rejected() {
             let mutating = configurations.mutating(router.registrations()).map(drop);
             let problem = mutating.and(configurations.validating(router.registrations()).map(drop)).err();
             let expected = found.map(|found| {
-                format!("webhook \"{NAME}\": it has a rule for {found}, its handler accepts deployments in apps/v1 and subresources")
+                format!("webhook \"{NAME}\": its handler accepts deployments in apps/v1 and subresources, and it has a rule for {found}")
             });
             assert_eq!(problem.map(|problem| problem.to_string()), expected, "{rule:?}");
         }

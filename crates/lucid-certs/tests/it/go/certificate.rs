@@ -205,9 +205,12 @@ const INTERMEDIATE: &[Role] = &[Role::Intermediate];
 const CA: &[Role] = &[Role::Ca];
 const BELOW_ANCHOR: &[Role] = &[Role::Leaf, Role::Intermediate];
 
+/// Name, expected result, roles and change of a case.
+type Row = (&'static str, Expected, &'static [Role], fn(&mut Certificate));
+
 /// The rules of Go's `crypto/x509`.
 pub(super) fn cases() -> Vec<Case> {
-    let cases: Vec<(&'static str, Expected, &'static [Role], fn(&mut Certificate))> = vec![
+    let cases: Vec<Row> = vec![
         ("nothing changed", Accepted, ALL, |_| ()),
         ("trailing data", Rejected("Certificate: expected"), ALL, |it| it.trailing = vec![5, 0]),
         ("version 4", Rejected("version"), ALL, |it| it.version = der(0xa0, &[2, 1, 3])),
@@ -469,7 +472,7 @@ pub(super) fn cases() -> Vec<Case> {
         add(name, Rejected("subjectPublicKeyInfo"), CA, Box::new(move |it| it.public_key.clone_from(&key)));
     }
     for (name, tag, value) in [
-        ("a dNSName that is not ASCII", 0x82, &"ä.example".as_bytes()[..]),
+        ("a dNSName that is not ASCII", 0x82, "ä.example".as_bytes()),
         ("an rfc822Name that is not ASCII", 0x81, "ä@example.com".as_bytes()),
         ("an IP address of 5 bytes", 0x87, &[1; 5]),
         ("a URI with a space in its host", 0x86, b"https://a b/"),
