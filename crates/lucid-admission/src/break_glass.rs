@@ -49,7 +49,7 @@ impl BreakGlassReview {
         Self { reviews: Api::all(client), pace: Arc::default() }
     }
 
-    /// Checks whether `user` may break the glass in `namespace`. Denies the permission if there is no answer by
+    /// Checks whether `user` may break the glass in `namespace`. Denies the permission if there is no response by
     /// `deadline`.
     pub(crate) async fn permission(
         &self,

@@ -47,7 +47,7 @@ pub(crate) enum EventOutcome {
     Sent,
     /// The queue was full, or the pod had too many.
     Dropped,
-    /// The API server rejected it or did not answer.
+    /// The API server rejected it or did not respond.
     Failed,
 }
 

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_that_an_author_multiplies_hide_no_other_notices() {
+    fn multiplied_warnings_do_not_hide_other_notices() {
         let pod = json!({
             "metadata": {
                 "labels": {"lucid.io/secured": "true"},

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_answer_has_the_anchor_of_its_record() {
+    async fn the_response_has_the_anchor_of_its_record() {
         let folder = tempfile::tempdir().unwrap();
         let key = lucid_audit::note::SigningKey::generate("lucid.computing/test/0").unwrap();
         let recorder = Recorder::new(10);

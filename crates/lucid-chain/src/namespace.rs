@@ -16,7 +16,7 @@ use crate::{
     uid_range::UidRange,
 };
 
-/// The ConfigMap of a namespace holds no valid chain; the message names the ConfigMap and the key.
+/// The ConfigMap of a namespace does not contain a valid chain; the message names the ConfigMap and the key.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(display("{problem}"))]
 pub struct NamespaceChainError {
@@ -179,7 +179,7 @@ impl NamespaceChain {
                         .to_owned(),
                 ));
             }
-            // An image that the cluster's entry mounts needs no permission.
+            // An image that the cluster's entry mounts does not need permission.
             let of_cluster =
                 |image| base.is_some_and(|base| base.files().iter().any(|it| it.image() == Some(image)));
             let mounted = entry.files().iter().filter_map(Files::image).filter(|image| !of_cluster(image));

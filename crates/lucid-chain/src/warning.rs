@@ -314,7 +314,7 @@ impl fmt::Display for Warning {
             ),
             Self::NotRedirected { level } => write!(
                 f,
-                "no network rules are installed, for Pod Security level {level} of the namespace refuses NET_ADMIN: calls that \
+                "no network rules are installed, because Pod Security level {level} of the namespace refuses NET_ADMIN: calls that \
                  are not sent to the first auditor are not audited"
             ),
             Self::RedirectRefused { level, source } => write!(
@@ -380,7 +380,7 @@ impl fmt::Display for Warning {
             }
             Self::LeftoverAuditor { name } => write!(
                 f,
-                "container {} is an auditor that is no part of the chain; nothing is forwarded to it: remove it",
+                "container {} is an auditor outside of the chain; nothing is forwarded to it: remove it",
                 Excerpt(name)
             ),
             Self::LeftoverRules { name } => write!(
@@ -390,11 +390,11 @@ impl fmt::Display for Warning {
             ),
             Self::ContainerReplaced { name, difference } => write!(
                 f,
-                "container {name} is replaced: it carries the name of an auditor and differs from it in {difference}"
+                "container {name} is replaced: it has the name of an auditor and differs from it in {difference}"
             ),
             Self::ContainerReplanned { name, difference } => write!(
                 f,
-                "container {name} was planned before for other circumstances and is planned again: {difference} differs"
+                "container {name} is planned again, because its earlier plan is outdated: {difference} differs"
             ),
             Self::VolumeReplaced { name } => {
                 write!(
@@ -404,10 +404,10 @@ impl fmt::Display for Warning {
             }
             Self::ContainerMoved { name } => write!(
                 f,
-                "init container {name} is moved: it stood after the model or in another order than the chain"
+                "init container {name} is moved: it was after the model, or not in the order of the chain"
             ),
             Self::ProfileTakenAway { key } => {
-                write!(f, "annotation {key} is taken away: what an auditor may do is not for the pod to say")
+                write!(f, "annotation {key} is removed: pods cannot set the AppArmor profile of an auditor")
             }
             Self::NothingLeft { containers, shortages } => {
                 let names: Vec<_> = containers.iter().take(3).map(|name| Excerpt(name).to_string()).collect();
@@ -437,7 +437,7 @@ impl fmt::Display for Warning {
             }
             Self::StatusMissing { name } => write!(
                 f,
-                "container {name} is an auditor, but without the annotation {} nothing can be taken out: inject the original \
+                "container {name} is an auditor, but without the annotation {} nothing can be removed: inject the original \
                  manifest again",
                 keys::STATUS
             ),
@@ -448,7 +448,7 @@ impl fmt::Display for Warning {
             ),
             Self::NotInjected { name } => write!(
                 f,
-                "container {name} stays: annotation {} names it, but it is no auditor and installs no network rules",
+                "container {name} stays: annotation {} names it, but it is not an auditor and does not install network rules",
                 keys::STATUS
             ),
             Self::AuditorNotListed { name } => {

@@ -34,7 +34,7 @@
 //! The author of a pod controls which digests are looked up, and how many. Everything that grows with them is
 //! therefore bounded, cache entries are keyed by digest alone, and no digest can make the Verifier appear to be down.
 //!
-//! The Verifier may be slow, unavailable, broken or impersonated. Each request has a deadline, and an answer counts
+//! The Verifier may be slow, unavailable, broken or impersonated. Each request has a deadline, and a response counts
 //! only if it names the requested digest. Every failure becomes [`Verdict::Unknown`]; the caller's policy decides how
 //! to treat it.
 

@@ -13,7 +13,7 @@ pub enum Verdict {
     Notarized,
     /// The digest is not registered.
     NotNotarized,
-    /// The Verifier could not be reached, or its answer could not be trusted.
+    /// The Verifier could not be reached, or its response could not be trusted.
     Unknown {
         /// Human-readable cause, including the address of the Verifier.
         reason: String,
@@ -80,7 +80,7 @@ pub enum Provenance {
     Verifier,
     /// A cached result of an earlier request.
     Cached {
-        /// Time since the answer.
+        /// Time since the response.
         age: Duration,
     },
     /// The allowlist; the Verifier was not queried.

@@ -203,7 +203,7 @@ impl Case<'_> {
             ContainerList::chain_containers(pod).filter(|(_, found)| leftovers.contains(found.name()))
         {
             let message =
-                "it is an auditor that is no part of the pod's chain; nothing is forwarded to it: remove it";
+                "it is an auditor outside of the pod's chain; nothing is forwarded to it: remove it";
             let problem = Problem::chain("LeftoverAuditor", message).warn_if(true);
             findings.add(&findings.container(list, found), starting(problem, list, found));
         }

@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_was_said_already_is_left_out() {
+    fn repeated_causes_are_omitted() {
         let inner = "x".parse::<u8>().context(InTheMiddleSnafu { url: "foo" });
         let text = "failed to use foo: invalid digit found in string; expected a URL";
         assert_eq!(with_causes(inner.as_ref().unwrap_err()), text);

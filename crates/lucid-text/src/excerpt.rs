@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_quoted_only_where_no_container_could_have_it() {
+    fn only_invalid_container_names_are_quoted() {
         let long = "a".repeat(64);
         let cases = [
             ("web-1", "web-1".to_owned()),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one() {
+    fn a_line_contains_no_line_breaks() {
         assert_eq!(Line("at `a\nb` \"c\" 'd' \\").to_string(), r#"at `a\nb` "c" 'd' \"#);
         assert_eq!(Line(&"x".repeat(201)).to_string(), format!("{}…", "x".repeat(200)));
     }

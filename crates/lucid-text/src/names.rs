@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_follow_the_rule_of_qualified_names() {
+    fn keys_are_qualified_names() {
         let (longest, prefix) = ("a".repeat(63), "b".repeat(253));
         let with_prefix = format!("{prefix}/{longest}");
         for key in ["a", "A-b_c.9", "example.com/a", "a-b.c9/X", &longest, &with_prefix] {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_label_of_its_own_is_limited_to_63_characters() {
+    fn only_single_labels_are_limited_to_63_characters() {
         let (fits, long) = ("a".repeat(63), "a".repeat(64));
         assert!(is_dns_label(&fits) && !is_dns_label(&long) && !is_dns_label("a.b"));
         assert!(is_dns_subdomain(&long) && is_dns_subdomain("a.b-c.9") && !is_dns_subdomain("a.-b"));

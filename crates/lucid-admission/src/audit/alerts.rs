@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_kept_and_the_same_is_counted() {
+    fn the_latest_notices_are_kept_and_repetitions_counted() {
         let alerts = Alerts::default();
         alerts.raise(alert(r#"{"class":"gap","log":"a","seq":3,"detail":"first","unknown":1}"#));
         for number in 1..=KEPT {

@@ -1,6 +1,6 @@
 //! `/audit`: the decisions in memory, for browsers and programs with the token.
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
 //! | `GET /audit` | decisions, filtered and in pages; see `query` |
 //! | `GET /audit/vkey` | key that verifies the log, without a token; 404 without a log |
@@ -10,9 +10,9 @@
 //! | `GET /audit/ui` | web page that asks for the token and shows the rest |
 //!
 //! All paths except the page, which contains no data, and the key, which is public, require `Authorization: Bearer TOKEN`
-//! and otherwise answer 401.
+//! and otherwise respond with 401.
 //! Alerts require a separate token, so readers of decisions cannot report drift. A path whose token is not configured
-//! answers 403.
+//! responds with 403.
 
 mod alerts;
 mod page;
@@ -39,7 +39,7 @@ use self::query::{Format, Query};
 
 const DECISIONS: &str = "/audit";
 const STATUS: &str = "/audit/status";
-/// Path of the log's verifier key, which needs no token.
+/// Path of the log's verifier key, which does not need a token.
 pub const VKEY: &str = "/audit/vkey";
 const ALERTS: &str = "/audit/alerts";
 const COSIGNATURES: &str = "/audit/cosignatures";
@@ -116,7 +116,7 @@ impl Audit {
         Self { alert_token: Some(token), ..self }
     }
 
-    /// Names this process in answers, for clients that query several replicas.
+    /// Names this process in responses, for clients that query several replicas.
     #[must_use]
     pub fn with_replica(self, replica: String) -> Self {
         Self { replica, ..self }

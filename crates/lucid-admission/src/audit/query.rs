@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn each_filter_takes_what_it_names() {
+    fn each_filter_selects_the_decisions_it_names() {
         let mut decision = Decision::new("validate", "u");
         decision.time = "2026-11-22T14:00:00Z".parse().unwrap();
         (decision.namespace, decision.ticket) = ("shop".to_owned(), "INC-1".to_owned());
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_asked_for_by_parameter_or_by_the_accept_header() {
+    fn json_lines_are_selected_by_parameter_or_accept_header() {
         for (query, accept, expected) in [
             ("", "*/*", Format::Json),
             ("", "application/jsonl", Format::JsonLines),

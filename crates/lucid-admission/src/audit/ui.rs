@@ -1,6 +1,6 @@
 //! `/audit/ui`: a self-contained page without external resources.
 //!
-//! The page is the same for all callers and contains no decisions. It asks for the token, keeps it in the memory of its
+//! The page is the same for all callers and does not contain decisions. It prompts for the token, keeps it in the memory of its
 //! script only, and sends it to `/audit` with each request. There is no cookie that another site could use, and the
 //! browser stores nothing. Authors of pods control names, images and messages, so the page writes text only, never
 //! HTML. As a second line of defense, the Content Security Policy permits only this script, and connections to this

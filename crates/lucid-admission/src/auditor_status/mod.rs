@@ -1,11 +1,11 @@
 //! Writes the status of Auditors: acceptance into the catalogue and notarization of their images.
 //!
-//! Every replica writes; there is no leader. The status follows from the object and the Verifier's answer, and each
+//! Every replica writes; there is no leader. The status follows from the object and the Verifier's response, and each
 //! write carries the `resourceVersion` that was read. Of two concurrent writes one therefore fails with a conflict.
-//! Three rules keep replicas with different answers from overwriting each other in turns:
+//! Three rules keep replicas with different responses from overwriting each other in turns:
 //!
-//! - A replica asks the Verifier again before it changes a status that contradicts its cached answer.
-//! - A missing answer does not overwrite a known one for [`HOLD`].
+//! - A replica queries the Verifier again before it changes a status that contradicts its cached response.
+//! - A missing response does not overwrite a known one for [`HOLD`].
 //! - A replica writes each generation of an object at most once per [`WRITE_PACE`].
 
 mod status;
@@ -26,13 +26,13 @@ use tokio::time::Instant;
 use crate::cluster::{AuditorObject, AuditorStatus, ClusterConfiguration, auditor};
 use status::Notarization;
 
-/// Age at which an answer is requested again.
+/// Age at which a response is requested again.
 const RECHECK: Duration = Duration::from_mins(5);
-/// Retry interval while the Verifier does not answer.
+/// Retry interval while the Verifier does not respond.
 const RETRY: Duration = Duration::from_secs(30);
-/// Time for which a known status is kept while the Verifier does not answer.
+/// Time for which a known status is kept while the Verifier does not respond.
 const HOLD: Duration = Duration::from_mins(5);
-/// Maximum age of an answer that may overwrite a contradicting status.
+/// Maximum age of a response that may overwrite a contradicting status.
 const FRESH: Duration = Duration::from_secs(1);
 /// Minimum interval between two writes to the same generation of an object.
 const WRITE_PACE: Duration = Duration::from_secs(10);
@@ -50,11 +50,11 @@ struct AuditorStatuses {
     verifier: Option<Verifier>,
 }
 
-/// Cached answer of the Verifier.
+/// Cached response of the Verifier.
 struct Answer {
     checked: CheckedVerdict,
     asked: Instant,
-    /// Time of the first request without an answer.
+    /// Time of the first request without a response.
     unanswered_since: Option<Instant>,
 }
 
@@ -66,7 +66,7 @@ impl Answer {
 }
 
 impl ClusterConfiguration {
-    /// Starts a task that writes the status of the Auditors whenever one of them or an answer of `verifier` changes.
+    /// Starts a task that writes the status of the Auditors whenever one of them or a response of `verifier` changes.
     /// Without a Verifier, notarization is unknown.
     pub fn report_auditor_status(&self, client: Client, verifier: Option<Verifier>) {
         let statuses = AuditorStatuses { cluster: self.clone(), verifier };
@@ -75,7 +75,7 @@ impl ClusterConfiguration {
 }
 
 impl AuditorStatuses {
-    /// Writes the status whenever an object or an answer changes. Never returns.
+    /// Writes the status whenever an object or a response changes. Never returns.
     async fn keep(self, client: Client) -> Infallible {
         let api = Api::<DynamicObject>::all_with(client, &auditor::resource());
         let mut changes = self.cluster.auditors();
@@ -105,7 +105,7 @@ impl AuditorStatuses {
         }
     }
 
-    /// Queries the Verifier for images whose answer is missing, outdated or contradicts the status found.
+    /// Queries the Verifier for images whose response is missing, outdated or contradicts the status found.
     async fn ask(&self, objects: &[AuditorObject], answers: &mut HashMap<Digest, Answer>) {
         let Some(verifier) = &self.verifier else { return };
         let mut used = HashSet::new();
@@ -127,7 +127,7 @@ impl AuditorStatuses {
         let due: Vec<_> = due.into_iter().collect();
         for batch in due.chunks(BATCH) {
             let deadline = std::time::Instant::now() + BATCH_PATIENCE;
-            // Bypasses the cache: the status records the Verifier's current answer.
+            // Bypasses the cache: the status records the Verifier's current response.
             for (digest, checked) in verifier.recheck_all(batch.iter().cloned(), deadline).await {
                 let asked = Instant::now();
                 let unanswered_since = matches!(checked.verdict, Verdict::Unknown { .. }).then(|| {

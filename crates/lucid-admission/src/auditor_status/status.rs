@@ -16,7 +16,7 @@ pub(super) struct Notarization {
 }
 
 impl Notarization {
-    /// Returns `true` unless the Verifier is needed and has not answered.
+    /// Returns `true` unless the Verifier is needed and has not responded.
     pub(super) fn is_known(&self) -> bool {
         self.status != UNKNOWN
     }
@@ -58,7 +58,7 @@ pub(super) fn digest(image: &str) -> Result<Digest, Notarization> {
     })
 }
 
-/// Converts the answer about `digest`; `None` means that no Verifier is configured.
+/// Converts the response about `digest`; `None` means that no Verifier is configured.
 pub(super) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) -> Notarization {
     let (status, reason, message) = match checked.map(|checked| (&checked.verdict, checked.provenance)) {
         Some((Verdict::Notarized, Provenance::Allowlist)) => {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_written_and_says_since_when() {
+    fn only_changes_are_written_with_their_transition_time() {
         let first =
             status(&object(1, Value::Null, Acceptance::Accepted), &verdict(&Verdict::NotNotarized), at(10));
         let first = first.unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn wording_of_an_unavailable_verifier_is_no_change() {
+    fn rewording_of_verifier_errors_does_not_count_as_a_change() {
         let unknown = |reason: &str| verdict(&Verdict::Unknown { reason: reason.to_owned() });
         let first =
             status(&object(1, Value::Null, Acceptance::Accepted), &unknown("refused"), at(1)).unwrap();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_without_a_digest_needs_no_verifier() {
+    fn images_without_a_digest_are_not_sent_to_the_verifier() {
         let missing = digest("r.test/pii:1").unwrap_err();
         assert_eq!((missing.status, &*missing.reason), ("False", "MissingDigest"));
         let invalid = digest("Not An Image").unwrap_err();

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_objects_are_all_known_and_no_more_than_the_most() {
+    fn a_thousand_objects_are_known_and_their_number_is_bounded() {
         let name = |number: usize| format!("a{number}");
         let mut auditors = Auditors::default();
         auditors.set_all((0..MOST + 2).map(|number| object(&name(number), 1, 1, "r.test/a")).collect());

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_of_the_past_is_accepted_once_it_is_renewed() {
+    fn an_expired_generation_is_accepted_once_it_is_renewed() {
         let other = settings("toxicity");
         let mut generations = Generations::default();
         let now = Instant::now();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_read_is_left_out() {
+    fn unreadable_values_are_omitted() {
         let mut generations = Generations::default();
         for value in ["{}", "{", "7"] {
             generations.set(&[("x".to_owned(), value.to_owned())].into(), "own", Instant::now());

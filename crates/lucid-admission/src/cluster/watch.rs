@@ -36,7 +36,7 @@ const CATCH_UP_PACE: Duration = Duration::from_secs(1);
 impl ClusterConfiguration {
     /// Starts a task that follows the cluster: ConfigMaps `lucid-auditors`, `lucid-policy` and `lucid-webhooks` of
     /// `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all namespaces, the labels of the namespaces, and the settings of other replicas. Sets
-    /// `synced` while requests can be answered, and returns it. With [publishing](Self::with_publishing), `synced` also
+    /// `synced` while requests can be served, and returns it. With [publishing](Self::with_publishing), `synced` also
     /// waits for the first attempt.
     ///
     /// If the Auditor resource is not defined, its list counts as empty. The watch starts as soon as it is defined.

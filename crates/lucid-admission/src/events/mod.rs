@@ -1,7 +1,7 @@
 //! Events about pods whose injection failed or differs from the request.
 //!
 //! The events of a pod that was not created are reported on its controller, where users look. [`owner`] finds the
-//! controller and [`publisher`] sends the events. Both run behind a queue, after the request is answered; overflow is
+//! controller and [`publisher`] sends the events. Both run behind a queue, after the response is sent; overflow is
 //! counted and dropped.
 
 mod owner;
@@ -85,7 +85,7 @@ async fn work(
         for (occurrence, times) in occurrences.into_values() {
             let sent = match timeout(PATIENCE, publisher.publish(&occurrence, times)).await {
                 Ok(sent) => sent.map_err(|error| with_causes(&error)),
-                Err(_) => Err("no answer".to_owned()),
+                Err(_) => Err("no response".to_owned()),
             };
             let outcome = match sent {
                 Ok(()) => EventOutcome::Sent,

@@ -186,7 +186,7 @@ async fn a_missing_token_configuration_is_explained() {
 }
 
 #[tokio::test]
-async fn one_token_reads_decisions_and_another_one_writes_alerts() {
+async fn reading_and_alerting_use_different_tokens() {
     let ring = Ring::new(10);
     for (method, uri, token, status) in [
         (Method::POST, "/audit/alerts", TOKEN, 401),
@@ -202,7 +202,7 @@ async fn one_token_reads_decisions_and_another_one_writes_alerts() {
 }
 
 #[tokio::test]
-async fn pages_are_stable_while_new_decisions_come() {
+async fn pages_are_stable_while_decisions_are_added() {
     let ring = Ring::new(100);
     ring.record(0..10).await;
     let mut late = 100..;
@@ -211,7 +211,7 @@ async fn pages_are_stable_while_new_decisions_come() {
 }
 
 #[tokio::test]
-async fn in_the_order_of_age_a_cursor_goes_on_with_what_comes() {
+async fn the_oldest_first_cursor_continues_with_new_decisions() {
     let ring = Ring::new(5);
     let (uids, page) = ring.page("/audit?order=oldest").await;
     assert_eq!((uids, &page["missed"]), (Vec::new(), &json!(0)));
@@ -237,7 +237,7 @@ async fn in_the_order_of_age_a_cursor_goes_on_with_what_comes() {
 }
 
 #[tokio::test]
-async fn filters_choose_and_pages_are_of_what_is_chosen() {
+async fn pages_contain_only_filtered_decisions() {
     let ring = Ring::new(100);
     ring.record(0..24).await;
     for (filter, holds) in [
@@ -258,7 +258,7 @@ async fn filters_choose_and_pages_are_of_what_is_chosen() {
 }
 
 #[tokio::test]
-async fn lines_are_decisions_and_the_next_page_is_in_a_header() {
+async fn json_lines_name_the_next_page_in_a_header() {
     let ring = Ring::new(10);
     ring.record(0..3).await;
     let first = ring.get("/audit?format=jsonl&limit=2&namespace=").await;
@@ -279,7 +279,7 @@ async fn lines_are_decisions_and_the_next_page_is_in_a_header() {
 }
 
 #[tokio::test]
-async fn foreign_cursors_are_gone_and_bad_queries_explained() {
+async fn foreign_cursors_get_410_and_bad_queries_a_reason() {
     let ring = Ring::new(10);
     ring.record(0..2).await;
     for (uri, status, says) in [

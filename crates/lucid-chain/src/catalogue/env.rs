@@ -77,7 +77,7 @@ impl fmt::Display for EnvValue {
     }
 }
 
-/// A value that is no text.
+/// A value that is not text.
 pub(super) const FIELDS: Fields = Fields {
     keys: &[("valueFrom", Shape::NotNull(&Shape::Map(&SOURCE)))],
     refused: &[],

@@ -88,7 +88,7 @@ pub struct Catalogue(Arc<Entries>);
 #[derive(Debug)]
 struct Entries {
     auditors: Vec<Auditor>,
-    /// Entry called [`EGRESS_CONTAINER`], which is no auditor that a chain may name.
+    /// Entry called [`EGRESS_CONTAINER`], which chains cannot name.
     egress: Option<Auditor>,
     /// Entry called [`INIT_CONTAINER`], of which only the resources are used.
     init: Option<Auditor>,

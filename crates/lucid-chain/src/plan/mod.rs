@@ -376,7 +376,7 @@ fn make_plan(
     })
 }
 
-/// Warns about auditors whose ServiceAccount token is not mounted. A volume with a token is no replacement: auditors do
+/// Warns about auditors whose ServiceAccount token is not mounted. A volume with a token does not replace it: auditors do
 /// not mount the pod's volumes.
 fn warn_about_tokens(
     pod: &PodView<'_>,

@@ -29,7 +29,7 @@ fn an_invalid_chain_is_ignored_with_a_warning() {
 }
 
 #[test]
-fn the_operator_overrides_annotations_and_these_the_default() {
+fn the_operator_overrides_annotations_which_override_defaults() {
     let annotated = json!({keys::AUDIT_MODE: " observe ", keys::DIRECTION: "outbound"});
     let mut operator = builtin();
     operator.overrides = Overrides {

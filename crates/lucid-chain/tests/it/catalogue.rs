@@ -96,7 +96,7 @@ fn a_catalogue_may_not_set_reserved_variables() {
 }
 
 #[test]
-fn routes_are_served_by_built_in_images_and_where_an_entry_says_so() {
+fn routes_are_served_by_built_in_images_and_on_request() {
     let builtin = Catalogue::builtin();
     assert!(builtin.auditors().iter().all(Auditor::serves_routes));
     assert!(!builtin.egress().unwrap().serves_routes());

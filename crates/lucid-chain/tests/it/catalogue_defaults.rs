@@ -16,7 +16,7 @@ fn defaults(yaml: &str) -> Defaults {
 }
 
 #[test]
-fn a_catalogue_sets_only_the_written_defaults() {
+fn a_catalogue_sets_only_the_defaults_it_contains() {
     assert_eq!(*Catalogue::builtin().defaults(), Defaults::default());
     assert_eq!(defaults("chain: [{name: a, image: a}]"), Defaults::default());
     let all = defaults(

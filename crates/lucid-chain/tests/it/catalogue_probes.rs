@@ -29,7 +29,7 @@ fn probe(fields: Value) -> Value {
 }
 
 #[test]
-fn an_entry_has_only_the_written_probes() {
+fn an_entry_has_only_the_probes_it_contains() {
     for nothing in ["description: x", "probes: {}", "probes: "] {
         assert_eq!(probes(nothing), [Value::Null, Value::Null, Value::Null], "{nothing}");
     }

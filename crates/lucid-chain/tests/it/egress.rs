@@ -69,7 +69,7 @@ fn all_redirected_calls_enter_at_the_intake() {
 }
 
 #[test]
-fn inbound_chains_and_chains_without_rules_and_upstream_end_at_the_model() {
+fn chains_end_at_the_model_unless_outbound_is_redirected() {
     for (direction, configuration) in
         [("inbound", with_rules()), ("both", builtin()), ("outbound", builtin())]
     {
@@ -143,7 +143,7 @@ fn the_defaults_of_a_catalogue_set_upstream_and_allowed_hosts() {
 }
 
 #[test]
-fn traffic_that_leads_nowhere_is_refused_with_the_reason() {
+fn traffic_without_a_destination_is_refused_with_a_reason() {
     assert_eq!(refusal_in(&outbound(json!({})), &builtin()), ImpossibleReason::NoDestination);
     let both = json!({keys::DIRECTION: "both", keys::UPSTREAM: "http://llm", keys::TARGET_PORT: "5000"});
     let reason = refusal_in(&pod(both.clone(), &[5000]), &builtin());
@@ -226,7 +226,7 @@ fn an_upstream_that_no_connection_reaches_is_refused() {
 }
 
 #[test]
-fn the_entry_of_the_catalogue_pins_the_image_and_is_no_auditor() {
+fn the_egress_entry_pins_the_image_and_is_not_an_auditor() {
     let image = format!("registry.example/lucid-egress@sha256:{}", "e".repeat(64));
     let configuration =
         configured(&format!("chain: [{{name: lucid-egress, image: \"{image}\"}}]"), &["injection"]);
@@ -241,7 +241,7 @@ fn the_entry_of_the_catalogue_pins_the_image_and_is_no_auditor() {
 }
 
 #[test]
-fn an_image_replaces_the_default_one_only() {
+fn a_configured_image_replaces_only_the_default_one() {
     let image = "registry.example/lucid-egress:2".parse().unwrap();
     let catalogue = Catalogue::builtin().with_egress_image(&image);
     assert_eq!(catalogue.egress().unwrap().image_reference(), &image);

@@ -200,7 +200,7 @@ fn missing_or_misplaced_init_containers_are_restored() {
     let mut own = original.clone();
     own["spec"]["initContainers"].as_array_mut().unwrap().insert(0, json!({"name": "download"}));
     let moved = |name: &str| {
-        format!("init container {name} is moved: it stood after the model or in another order than the chain")
+        format!("init container {name} is moved: it was after the model, or not in the order of the chain")
     };
 
     type Change = fn(&mut Vec<Value>);
@@ -260,7 +260,7 @@ fn a_foreign_init_container_with_the_name_is_replaced() {
         assert_eq!(
             patch_warnings(&patch),
             [format!(
-                "container {name} is replaced: it carries the name of an auditor and differs from it in {difference}"
+                "container {name} is replaced: it has the name of an auditor and differs from it in {difference}"
             )]
         );
         assert_eq!(apply(&pod, &patch), original);
@@ -275,7 +275,7 @@ fn rules_of_an_earlier_chain_are_replanned() {
     let said = patch_warnings(&patch);
     let again = |name: &str, key: &str| {
         format!(
-            "container {name} was planned before for other circumstances and is planned again: env \"{key}\" differs"
+            "container {name} is planned again, because its earlier plan is outdated: env \"{key}\" differs"
         )
     };
     assert_eq!(said, [again(CHAIN[0], "LUCID_CHAIN_NEXT"), again("lucid-init", "LUCID_REDIRECT")]);
@@ -493,7 +493,7 @@ fn app_armor_annotations_of_auditors_are_removed() {
     let said = patch_warnings(&patch);
     assert_eq!(
         said,
-        [format!("annotation {ours} is taken away: what an auditor may do is not for the pod to say")]
+        [format!("annotation {ours} is removed: pods cannot set the AppArmor profile of an auditor")]
     );
     let patched = apply(&pod, &patch);
     assert_eq!(patched["metadata"]["annotations"][ours], Value::Null);

@@ -190,7 +190,7 @@ fn ports_and_probes_single_out_the_model() {
 }
 
 #[test]
-fn a_port_that_nothing_singles_out_is_assumed() {
+fn an_ambiguous_model_port_is_assumed() {
     let cases: &[(Containers<'_>, &str)] = &[
         (&[("a", "", "")], ""),
         (&[("a", "0", "")], ""),

@@ -149,7 +149,7 @@ fn ports_that_the_kubelet_calls_stay_open() {
 }
 
 #[test]
-fn an_open_pod_tells_which_declared_ports_are_unaudited() {
+fn unaudited_ports_of_an_open_pod_are_reported() {
     let open_ports = |outcome| setting(&planned_by(outcome), "open ports");
     let mut pod = model(json!({}));
     pod["spec"]["containers"][0]["ports"]

@@ -206,7 +206,7 @@ fn a_foreign_container_with_a_planned_name_is_replaced() {
         assert_eq!(
             patch_warnings(&patch),
             [format!(
-                "container lucid-guardrails-auditor is replaced: it carries the name of an auditor and differs from it in {difference}"
+                "container lucid-guardrails-auditor is replaced: it has the name of an auditor and differs from it in {difference}"
             )]
         );
         assert_eq!(apply(&pod, &patch), original);
@@ -214,7 +214,7 @@ fn a_foreign_container_with_a_planned_name_is_replaced() {
 }
 
 #[test]
-fn api_server_defaults_are_no_difference() {
+fn api_server_defaults_do_not_count_as_differences() {
     let cases = [
         ("ports", json!([{"containerPort": 8090, "protocol": "TCP"}])),
         ("volumeMounts", token(json!({}))),
@@ -293,13 +293,13 @@ fn a_variable_of_another_webhook_is_named() {
     assert_eq!(
         patch_warnings(&patch_of(&pod)),
         [
-            "container lucid-injection-auditor is replaced: it carries the name of an auditor and differs from it in env \"HTTP_PROXY\""
+            "container lucid-injection-auditor is replaced: it has the name of an auditor and differs from it in env \"HTTP_PROXY\""
         ]
     );
 }
 
 #[test]
-fn workload_identity_is_no_difference() {
+fn workload_identity_does_not_count_as_a_difference() {
     const PATH: &str = "/var/run/secrets/eks.amazonaws.com/serviceaccount";
     let yaml = "chain: [{name: a, image: a, env: {AWS_REGION: eu-west-1}}]";
     let configuration = configured(yaml, &["a"]);
@@ -507,7 +507,7 @@ fn an_image_may_get_its_digest() {
 }
 
 #[test]
-fn a_digest_needs_no_pull() {
+fn a_digest_allows_pulling_if_not_present() {
     let pinned = "ghcr.io/lucid/lucid-guardrails-auditor@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     let tag = "ghcr.io/lucid/lucid-guardrails-auditor:latest";
     for (image, policy, is_same) in [
@@ -527,7 +527,7 @@ fn a_digest_needs_no_pull() {
 fn replanned_and_foreign_containers_are_distinguished() {
     let again = |difference: &str| {
         format!(
-            "container lucid-injection-auditor was planned before for other circumstances and is planned again: {difference} differs"
+            "container lucid-injection-auditor is planned again, because its earlier plan is outdated: {difference} differs"
         )
     };
     let pod = |annotations| pod(annotations, &[5000, 9000]);
@@ -554,7 +554,7 @@ fn replanned_and_foreign_containers_are_distinguished() {
     forged["spec"]["containers"][1]["command"] = json!(["sleep"]);
     let said = patch_warnings(&patch_of(&forged));
     assert!(
-        said[0].contains("is replaced: it carries the name of an auditor and differs from it in command"),
+        said[0].contains("is replaced: it has the name of an auditor and differs from it in command"),
         "{said:?}"
     );
 }

@@ -159,7 +159,7 @@ fn the_ports_of_the_model_and_of_init_containers_are_taken_too() {
 }
 
 #[test]
-fn a_container_with_a_planned_name_takes_no_port() {
+fn a_container_with_a_planned_name_does_not_take_a_port() {
     let mut pod = pod(json!({keys::AUDITORS: "injection"}), &[5000]);
     let same = json!({"name": "lucid-injection-auditor", "ports": [{"containerPort": 8090, "name": "http"}]});
     pod["spec"]["containers"].as_array_mut().unwrap().push(same);
@@ -193,7 +193,7 @@ fn leftover_auditors_are_not_applications() {
     let outcome = outcome(&copied);
     let said = |name| {
         format!(
-            "container \"{name}\" is an auditor that is no part of the chain; nothing is forwarded to it: remove it"
+            "container \"{name}\" is an auditor outside of the chain; nothing is forwarded to it: remove it"
         )
     };
     assert_eq!(warnings(&outcome), [said("lucid-toxicity-auditor"), said("copy")]);

@@ -65,7 +65,7 @@ fn a_pod_that_was_never_injected_is_unchanged() {
 }
 
 #[test]
-fn a_forged_status_removes_no_application() {
+fn a_forged_status_does_not_remove_applications() {
     let status = json!({"chain": ["web", "db"], "init": "setup", "added": ["/spec/containers", "/spec/initContainers", "/spec",
         "/spec/containers/web/env", "/spec/containers/web/env/AUDITOR_URL", "/metadata"]});
     let pod = json!({

@@ -35,7 +35,7 @@ pub enum VerifierError {
         #[snafu(source(from(reqwest::Error, Box::from)))]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The server answered with a status other than 200. Redirects are not followed.
+    /// The status of the response is not 200. Redirects are not followed.
     #[snafu(display("failed to query the Verifier at {origin}: expected status 200 OK, found {status}"))]
     Status {
         /// Origin of the Verifier.

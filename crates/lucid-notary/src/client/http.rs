@@ -36,7 +36,7 @@ struct Body {
 
 /// HTTP client of the Verifier: a [`Service`] from [`Digest`] to [`Answer`].
 ///
-/// Each call sends one `GET {base}/registry/check?digest=sha256:…`. An answer counts only with status 200 and the
+/// Each call sends one `GET {base}/registry/check?digest=sha256:…`. A response counts only with status 200 and the
 /// requested digest. Redirects are not followed and the system's proxy settings are ignored. Dropping the future
 /// cancels the request. TLS uses rustls with aws-lc-rs.
 ///

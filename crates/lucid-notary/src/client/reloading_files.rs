@@ -39,7 +39,7 @@ const USE: &str = "use";
 ///
 /// [`get`](Self::get) returns the new value within a second after the files change. If they are invalid, or cannot be
 /// read within half a second, the last valid value stays in use and a warning is logged, so that an incomplete
-/// rotation causes no failure.
+/// rotation does not cause failures.
 ///
 /// Files are polled rather than watched: a mounted Secret is updated by swapping symbolic links, which file watches
 /// miss.

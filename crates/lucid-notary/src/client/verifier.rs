@@ -28,7 +28,7 @@ use crate::verdict::{CheckedVerdict, Provenance, Verdict};
 ///
 /// A check passes these stages:
 ///
-/// 1. The [allowlist](Allowlist) needs no network.
+/// 1. The [allowlist](Allowlist) works without the network.
 /// 2. The cache holds verdicts and failures. Concurrent checks of a digest share one request, which continues if its
 ///    callers are cancelled, so that its response is cached.
 /// 3. The deadline bounds a request, including the wait for a permit and retries.
@@ -91,7 +91,7 @@ impl Verifier {
 
     /// Checks each distinct digest once, such as those of one pod, with at most [`MAX_IN_FLIGHT`] concurrent checks.
     ///
-    /// Returns a verdict for every digest. Digests without an answer at `deadline` are unknown.
+    /// Returns a verdict for every digest. Digests without a response at `deadline` are unknown.
     pub async fn check_all(
         &self,
         digests: impl IntoIterator<Item = Digest>,
@@ -119,7 +119,7 @@ impl Verifier {
         deadline: Instant,
         check: impl Fn(Digest) -> F,
     ) -> BTreeMap<Digest, CheckedVerdict> {
-        let late = Verdict::unknown("the Verifier did not answer before the deadline");
+        let late = Verdict::unknown("the Verifier did not respond before the deadline");
         let late = CheckedVerdict::new(late, Provenance::Verifier);
         let mut all: BTreeMap<_, _> = digests.into_iter().map(|digest| (digest, late.clone())).collect();
         let distinct: Vec<Digest> = all.keys().cloned().collect();
@@ -158,7 +158,8 @@ impl Verifier {
         };
         // The task fails if the service panics or the runtime shuts down.
         let verdict = tokio::spawn(request.in_current_span()).await;
-        let failed = |_| Verdict::unknown("failed to ask the Verifier: the request ended without an answer");
+        let failed =
+            |_| Verdict::unknown("failed to query the Verifier: the request ended without a response");
         CheckedVerdict::new(verdict.unwrap_or_else(failed), Provenance::Verifier)
     }
 
@@ -171,7 +172,7 @@ impl Verifier {
                 self.shared.cache.insert(digest, answer).await;
                 answer.into()
             }
-            // Failures do not replace cached answers.
+            // Failures do not replace cached responses.
             Err(error) => Verdict::unknown(error),
         };
         CheckedVerdict::new(verdict, Provenance::Verifier)

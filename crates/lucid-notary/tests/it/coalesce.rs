@@ -148,6 +148,6 @@ async fn a_panic_fails_the_check_and_the_next_one_is_made() {
     answers.add_permits(2);
     let verifier = script.client().build();
     let failed = verifier.check(digest('a')).await.to_string();
-    assert!(failed.contains("ended without an answer"), "{failed}");
+    assert!(failed.contains("ended without a response"), "{failed}");
     assert!(verifier.check(digest('a')).await.verdict.is_notarized());
 }

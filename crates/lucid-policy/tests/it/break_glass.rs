@@ -48,7 +48,7 @@ fn a_ticket_is_recorded_without_findings() {
 }
 
 #[test]
-fn invalid_tickets_override_nothing() {
+fn invalid_tickets_do_not_override_findings() {
     for (ticket, pattern, opens) in [
         ("INC-4711", None, true),
         ("INC0012345", None, true),
@@ -111,7 +111,7 @@ fn a_ticket_holds_until_its_expiry() {
 }
 
 #[test]
-fn breaking_the_glass_requires_permission() {
+fn break_glass_requires_permission() {
     let ask = |permission| Ask::create(&with_ticket("INC-4711")).with(|ask| ask.permission = permission);
     assert_eq!(ask(Permission::Granted).denial(), "");
     let denied = ask(Permission::Denied { reason: "user jane may not".to_owned() });

@@ -371,7 +371,7 @@ fn refusals_displace_warnings() {
 }
 
 #[test]
-fn removing_the_label_of_a_running_pod_bypasses_nothing() {
+fn removing_the_label_of_a_running_pod_does_not_bypass_checks() {
     let mut pod = secured();
     pod["spec"]["resources"] = json!({"limits": {"cpu": "2", "memory": "2Gi"}});
     let mut running = injected(&pod);

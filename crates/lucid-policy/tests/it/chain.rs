@@ -447,7 +447,7 @@ fn ports_that_the_namespace_closes_need_rules() {
     ] {
         assert!(denial.contains(part), "{denial}");
     }
-    // The pod's own wish is no demand.
+    // An annotation of the pod itself is not a requirement.
     let mut closed = pod.clone();
     closed["metadata"]["annotations"]["lucid.computing/other-ports"] = json!("closed");
     let ask = Ask::create(&closed).with(|ask| ask.configuration = configuration.clone());

@@ -42,7 +42,7 @@ fn volume<'p>(pod: &'p mut Value, source: &str) -> &'p mut Value {
 }
 
 #[test]
-fn the_image_of_a_volume_is_pinned_and_notarized_like_an_auditor() {
+fn volume_images_are_pinned_and_notarized_like_auditors() {
     for (reference, problem) in [
         (weights(NOTARIZED), None),
         (weights(REVOKED), Some("not notarized")),

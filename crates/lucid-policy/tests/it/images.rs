@@ -176,7 +176,7 @@ fn lucid_egress_is_pinned_and_notarized_like_an_auditor() {
 }
 
 #[test]
-fn pods_planned_with_a_former_image_of_lucid_egress_can_be_updated() {
+fn pods_with_a_former_lucid_egress_image_can_be_updated() {
     let mut pod = secured();
     pod["metadata"]["annotations"] = json!({"lucid.computing/direction": "outbound"});
     let old = injected(&pod);

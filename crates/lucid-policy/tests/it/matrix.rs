@@ -190,7 +190,7 @@ fn the_image_of_a_running_auditor_cannot_be_changed() {
 }
 
 #[test]
-fn markers_of_an_object_prove_nothing() {
+fn markers_of_an_object_are_not_trusted() {
     let forged = [
         (
             "status",

@@ -88,7 +88,7 @@ fn an_older_pod_can_be_released_and_relabelled() {
 }
 
 #[test]
-fn a_pod_gated_before_its_namespace_was_enabled_is_created_again() {
+fn pods_gated_before_their_namespace_was_enabled_are_refused() {
     let gated = |mut pod: Value| {
         pod["spec"]["schedulingGates"] = json!([{"name": "queue.example/admission"}]);
         pod

@@ -118,7 +118,7 @@ fn localhost_must_be_the_loopback_address() {
 }
 
 #[test]
-fn a_pod_may_not_be_called_localhost() {
+fn a_pod_may_not_be_named_localhost() {
     for (name, hostname, refused) in [
         ("localhost", None, true),
         ("web", Some("localhost"), true),

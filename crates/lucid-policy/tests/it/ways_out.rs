@@ -11,7 +11,7 @@ fn warnings(pod: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_refusal_names_the_way_out() {
+fn refusals_name_a_workaround() {
     let application = "/spec/containers/0";
     for (pointer, field, value, expected) in [
         ("/spec", "shareProcessNamespace", json!(true), "expected false, with a volume of type image"),
@@ -31,7 +31,7 @@ fn a_refusal_names_the_way_out() {
 }
 
 #[test]
-fn a_volume_of_type_image_needs_no_shared_processes() {
+fn image_volumes_do_not_need_shared_processes() {
     let mut pod = secured();
     pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "model", "mountPath": "/mnt/models"}]);
     pod["spec"]["volumes"] = json!([{"name": "model", "image": {"reference": "shop/models:1"}}]);
@@ -39,7 +39,7 @@ fn a_volume_of_type_image_needs_no_shared_processes() {
 }
 
 #[test]
-fn a_native_auditor_without_restart_policy_keeps_the_pod_from_starting() {
+fn native_auditors_without_restart_policy_are_refused() {
     let expected = "the pod will not start, because the auditor does not end: expected restartPolicy: Always";
     // Other fields that a webhook with older types removes.
     for others in [vec![], vec!["env"], vec!["livenessProbe", "securityContext"]] {

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_those_of_go() {
+    fn escapes_equal_those_of_go() {
         let text = "<a>&€\u{2028}\u{2027}\u{2029}\"\\\u{1}\n";
         let expected = r#""\u003ca\u003e\u0026€\u2028‧\u2029\"\\\u0001\n""#;
         assert_eq!(to_string(text), expected);

@@ -190,7 +190,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
         #[test]
-        fn values_are_those_of_serde_json(json in json()) {
+        fn values_equal_those_of_serde_json(json in json()) {
             // Ends of values that are followed by something else are compared as well.
             let mut values = serde_json::Deserializer::from_str(&json).into_iter::<&RawValue>();
             let expected = values.next().and_then(Result::ok).map(|_| values.byte_offset());

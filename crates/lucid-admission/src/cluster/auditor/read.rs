@@ -174,7 +174,7 @@ chain:
     }
 
     #[test]
-    fn texts_of_any_characters_are_read_as_they_are() {
+    fn texts_with_any_characters_are_read_unchanged() {
         let characters: Vec<char> =
             ('\0'..='\u{2fff}').chain('\u{d7f0}'..='\u{e010}').chain('\u{fef0}'..='\u{1f600}').collect();
         for some in characters.chunks(512) {

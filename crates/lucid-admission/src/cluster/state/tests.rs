@@ -66,7 +66,7 @@ fn chain(state: &ClusterConfiguration, namespace: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn nothing_is_answered_before_everything_was_read() {
+fn requests_wait_until_the_configuration_is_read() {
     let state = ClusterConfiguration::new(Settings::default());
     let reason = || {
         let error = state.view("a").unwrap_err().to_string();
@@ -145,14 +145,16 @@ fn invalid_pod_choices_are_reported() {
     let view = state.view("a").unwrap();
     assert_eq!(view.settings.pod_choices, PodChoices::None);
     assert!(
-        view.problems[0].starts_with(r#"namespace a, lucid.computing/pod-choices: expected "none", "chain" or "all", found "some""#),
+        view.problems[0].starts_with(
+            r#"namespace a, lucid.computing/pod-choices: expected "none", "chain" or "all", found "some""#
+        ),
         "{:?}",
         view.problems
     );
 }
 
 #[test]
-fn own_images_of_a_namespace_end_with_the_permission_for_them() {
+fn revoking_permission_ends_own_images_of_a_namespace() {
     let state = synced();
     let allow = |images: &str| {
         let annotations = [("lucid.computing/auditor-images".to_owned(), images.to_owned())].into();
@@ -178,7 +180,7 @@ fn own_images_of_a_namespace_end_with_the_permission_for_them() {
 }
 
 #[test]
-fn objects_lie_over_the_file_and_the_file_over_what_is_built_in() {
+fn objects_override_the_file_which_overrides_built_ins() {
     let state = synced();
     let file =
         "chain: [{name: lucid-toxicity-auditor, image: file/t}, {name: lucid-topics-auditor, image: file/p}]";
@@ -210,7 +212,7 @@ fn invalid_objects_are_reported_and_block_nothing() {
 }
 
 #[test]
-fn invalid_permissions_and_policies_leave_the_last_valid_ones_in_force() {
+fn invalid_configuration_leaves_the_last_valid_one_in_force() {
     let state = synced();
     let strict = "webhooks: {mutate.lucid.computing: {strictMode: true}}";
     state.set_permissions("lucid-system", Some(&data("webhooks.yaml", strict)));
@@ -246,7 +248,7 @@ fn equivalent_catalogues_are_the_same_configuration() {
 }
 
 #[test]
-fn a_broken_chain_leaves_the_last_good_one_in_force_and_says_so() {
+fn a_broken_chain_keeps_the_last_valid_one_with_a_warning() {
     let state = synced();
     state.set_chain("a", Some(data("chain", "toxicity")));
     state.set_chain("a", Some(data("auditors.yaml", "chain:\n  - name: x\n    port: many\n")));
@@ -264,7 +266,7 @@ fn a_broken_chain_leaves_the_last_good_one_in_force_and_says_so() {
 }
 
 #[test]
-fn a_broken_catalogue_leaves_the_last_good_one_in_force() {
+fn a_broken_catalogue_keeps_the_last_valid_one() {
     let state = synced();
     let topics = "chain: [{name: lucid-topics-auditor, image: r.test/topics}]";
     state.set_catalogue("lucid-system", Some(&data("auditors.yaml", topics)));
@@ -346,7 +348,7 @@ fn unknown_auditors_in_the_operator_chain_are_reported() {
 }
 
 #[test]
-fn a_new_list_reads_only_what_changed() {
+fn a_relist_parses_only_changed_objects() {
     let state = synced();
     let list = |a: &str, b: &str| {
         Change::All(vec![("a".to_owned(), data("chain", a)), ("b".to_owned(), data("chain", b))])
@@ -360,7 +362,7 @@ fn a_new_list_reads_only_what_changed() {
 }
 
 #[test]
-fn a_config_map_that_is_gone_after_a_new_list_is_forgotten() {
+fn a_relist_removes_deleted_config_maps() {
     let state = synced();
     state.set_chain("a", Some(data("chain", "toxicity")));
     state.set_chain("b", Some(data("chain", "toxicity")));
