@@ -40,9 +40,9 @@ pub async fn call(
     }
     let request = request.body(Full::new(Bytes::from(body.unwrap_or_default().to_owned())))?;
     let exchange = async {
-        let answer = sender.send_request(request).await?;
-        let status = answer.status();
-        let bytes = answer.into_body().collect().await?.to_bytes();
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let bytes = response.into_body().collect().await?.to_bytes();
         let text = || String::from_utf8_lossy(&bytes).into_owned().into();
         Ok(Reaction { status, body: serde_json::from_slice(&bytes).unwrap_or_else(|_| text()) })
     };

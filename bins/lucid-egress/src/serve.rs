@@ -140,11 +140,11 @@ fn connect(
                 let message = "too many requests are in progress, retry later";
                 return Ok::<_, Infallible>(refused((StatusCode::SERVICE_UNAVAILABLE, message.to_owned())));
             };
-            let answer = match destination {
+            let response = match destination {
                 Some(destination) => proxy.forward_to_chain(destination, peer, request).await,
                 None => proxy.forward_to_destination(peer, request).await,
             };
-            Ok(hold(answer, in_progress))
+            Ok(hold(response, in_progress))
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());

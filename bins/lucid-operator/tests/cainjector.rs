@@ -57,9 +57,9 @@ impl Cainjector {
         };
         let mut stream = TcpStream::connect(self.logs("admin address", address).await).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
     }
 }
 
@@ -68,8 +68,8 @@ async fn injection_ends_at_sigterm_and_beside_cert_manager() {
     let cluster = Cluster::builder().start().await.unwrap();
     let running = Cainjector::start(&cluster, &[]);
     eventually("it is ready", async || {
-        let answer = running.get("/readyz").await;
-        if answer.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(running.log()) }
+        let response = running.get("/readyz").await;
+        if response.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(running.log()) }
     })
     .await;
     // The default in place of OpenShift's is the certificate authority of `lucid-operator run`.

@@ -25,14 +25,14 @@ async fn a_third_party_operator_injects_and_validates() {
 
     let labels = json!({"lucid.io/secured": "true", "lucid.computing/tier": "A"});
     let of_tier_a = |name: &str| pod(name, labels.clone(), json!({}));
-    let has_chain = |answer: &lucid_e2e::Answer| {
-        let stored = answer.clone().stored();
+    let has_chain = |response: &lucid_e2e::Answer| {
+        let stored = response.clone().stored();
         stored.is_ok_and(|pod| pod.spec.is_some_and(|spec| spec.containers.len() == 3))
     };
     until(&cluster, "shop", of_tier_a, has_chain).await;
     let untiered = |name: &str| pod(name, json!({"lucid.io/secured": "true"}), json!({}));
     let refused =
-        until(&cluster, "shop", untiered, |answer| answer.refusal().contains("validate.lucid.computing"))
+        until(&cluster, "shop", untiered, |response| response.refusal().contains("validate.lucid.computing"))
             .await;
     let reason = refused.refusal();
     assert!(reason.contains("lucid.computing/tier"), "{reason}");

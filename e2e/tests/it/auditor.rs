@@ -145,10 +145,10 @@ async fn an_invalid_object_keeps_its_last_valid_state(cluster: &Cluster) {
     let message = kubectl_until(cluster, &message, |text| text.contains("requests.cpu")).await;
     assert!(message.starts_with("spec.container.resources: `requests.cpu` is 2"), "{message}");
     until_images(cluster, "bad", "topics", &["r.test/topics:1"]).await;
-    let answer = create(cluster, "shop", &asking("warned", "topics")).await;
+    let response = create(cluster, "shop", &asking("warned", "topics")).await;
     assert!(
-        answer.warnings.iter().any(|it| it.contains("Auditor topics: spec.container.resources")),
-        "{answer:?}"
+        response.warnings.iter().any(|it| it.contains("Auditor topics: spec.container.resources")),
+        "{response:?}"
     );
     // The older of two equivalent objects is used.
     apply(cluster, &[auditor("lucid-topics-auditor", "r.test/topics:3")]);

@@ -155,8 +155,8 @@ pub(crate) async fn until(
     let mut attempts = 0..;
     eventually("a pod that meets the condition", async || {
         let name = format!("attempt-{}", attempts.next().unwrap_or(0));
-        let answer = create(cluster, namespace, &manifest(&name)).await;
-        if holds(&answer) { Ok(answer) } else { Err(answer) }
+        let response = create(cluster, namespace, &manifest(&name)).await;
+        if holds(&response) { Ok(response) } else { Err(response) }
     })
     .await
 }
@@ -164,18 +164,18 @@ pub(crate) async fn until(
 /// Waits until a pod named after `prefix` gets these auditors.
 pub(crate) async fn until_injected(cluster: &Cluster, namespace: &str, prefix: &str, auditors: Auditors) {
     let manifest = |name: &str| secured(&format!("{prefix}-{name}"));
-    until(cluster, namespace, manifest, |answer| has_chain(answer, auditors)).await;
+    until(cluster, namespace, manifest, |response| has_chain(response, auditors)).await;
 }
 
 /// Returns `true` if the pod was created with exactly these auditors.
-pub(crate) fn has_chain(answer: &Answer, auditors: Auditors) -> bool {
-    answer.result.as_ref().is_ok_and(|pod| chain(pod) == expected(auditors))
+pub(crate) fn has_chain(response: &Answer, auditors: Auditors) -> bool {
+    response.result.as_ref().is_ok_and(|pod| chain(pod) == expected(auditors))
 }
 
 /// Creates a secured pod in `shop`, which must get these auditors.
 pub(crate) async fn assert_injected(cluster: &Cluster, name: &str, auditors: Auditors) {
-    let answer = create(cluster, "shop", &secured(name)).await;
-    assert_eq!(chain(&answer.stored().unwrap()), expected(auditors));
+    let response = create(cluster, "shop", &secured(name)).await;
+    assert_eq!(chain(&response.stored().unwrap()), expected(auditors));
 }
 
 /// `(name, port, next hop)` of every container; no next hop for containers other than auditors.
@@ -225,7 +225,7 @@ pub(crate) async fn config_map(cluster: &Cluster, namespace: &str, name: &str, k
 /// Status and body of a path on the admin port; status 0 without a listener.
 pub(crate) async fn get(operator: &Operator, path: &str) -> (u16, String) {
     match reqwest::get(operator.admin_url(path)).await {
-        Ok(answer) => (answer.status().as_u16(), answer.text().await.unwrap_or_default()),
+        Ok(response) => (response.status().as_u16(), response.text().await.unwrap_or_default()),
         Err(error) => (0, error.to_string()),
     }
 }
@@ -287,8 +287,8 @@ pub(crate) fn client_of(bundle: &[u8]) -> reqwest::Client {
 
 /// Certificate served by a program to a client that trusts these authorities; `None` if it does not verify.
 pub(crate) async fn served(operator: &Operator, bundle: &[u8]) -> Option<Vec<u8>> {
-    let answer = client_of(bundle).get(format!("{}/mutate", operator.url())).send().await.ok()?;
-    answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
+    let response = client_of(bundle).get(format!("{}/mutate", operator.url())).send().await.ok()?;
+    response.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
 }
 
 /// Template of a workload with this pod, labelled `app`.

@@ -56,8 +56,8 @@ async fn create_all(cluster: &Cluster, count: usize, stored: bool) {
             send(&client, Method::POST, path, "application/json", &manifest).await.unwrap()
         }
     };
-    let answers: Vec<_> = stream::iter((0..count).map(create)).buffer_unordered(16).collect().await;
-    assert_eq!(answers.len(), count);
+    let responses: Vec<_> = stream::iter((0..count).map(create)).buffer_unordered(16).collect().await;
+    assert_eq!(responses.len(), count);
 }
 
 pub(crate) fn segments(log: &Path) -> Vec<PathBuf> {

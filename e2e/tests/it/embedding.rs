@@ -98,7 +98,7 @@ impl Site {
 
     /// Status of `/readyz`, or `None` without a response.
     async fn readiness(&self) -> Option<StatusCode> {
-        call(&self.cluster, self.at(8080), "/readyz", None).await.ok().map(|answer| answer.status)
+        call(&self.cluster, self.at(8080), "/readyz", None).await.ok().map(|response| response.status)
     }
 
     async fn has_authority(&self) -> bool {

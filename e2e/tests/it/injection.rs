@@ -47,13 +47,13 @@ async fn the_documented_auditors_are_pinned(cluster: &Cluster) {
         let mut images = pod.spec.iter().flat_map(|spec| &spec.containers).filter_map(|it| it.image.as_ref());
         images.any(|image| image.contains("@sha256:"))
     };
-    let answer = until(
+    let response = until(
         cluster,
         "shop",
         |name| with_chain(name, "injection,toxicity"),
-        |answer| answer.result.as_ref().is_ok_and(|pod| is_pinned(pod)),
+        |response| response.result.as_ref().is_ok_and(|pod| is_pinned(pod)),
     );
-    assert_eq!(chain(&answer.await.stored().unwrap()), expected(INJECTION_TOXICITY));
+    assert_eq!(chain(&response.await.stored().unwrap()), expected(INJECTION_TOXICITY));
 }
 
 async fn annotations_choose_the_chain(cluster: &Cluster) {
@@ -76,9 +76,9 @@ async fn annotations_choose_the_chain(cluster: &Cluster) {
         ),
     ];
     for (name, annotations, auditors, warnings) in cases {
-        let answer = create(cluster, "shop", &secured_with(name, annotations)).await;
-        let said = answer.warnings.join("\n");
-        answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let response = create(cluster, "shop", &secured_with(name, annotations)).await;
+        let said = response.warnings.join("\n");
+        response.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
         let stored = stored(cluster, "shop", name).await;
         assert_eq!(chain(&stored), expected(auditors), "{name}");
         for warning in warnings {
@@ -95,9 +95,9 @@ async fn other_pods_stay_unchanged(cluster: &Cluster) {
         label_namespace(cluster, namespace, json!({"lucid.computing/enabled": "true"})).await;
     }
     for namespace in ["other", "disabled", "kube-system", "lucid-system"] {
-        let answer = create(cluster, namespace, &secured("web")).await;
-        assert!(answer.warnings.is_empty(), "{namespace}: {:?}", answer.warnings);
-        let pod = answer.stored().unwrap();
+        let response = create(cluster, namespace, &secured("web")).await;
+        assert!(response.warnings.is_empty(), "{namespace}: {:?}", response.warnings);
+        let pod = response.stored().unwrap();
         assert_eq!(chain(&pod), expected(&[]), "{namespace}");
         assert!(!pod.annotations().contains_key("lucid.computing/status"), "{namespace}");
     }
@@ -119,15 +119,16 @@ async fn the_chain_of_the_namespace_follows_its_config_map() {
 
     let broken = "chain:\n  - name: lucid-topics-auditor\n    image: example.com/topics:1\n    port: 70000\n";
     config_map(&cluster, "shop", "lucid-auditor-chain", "auditors.yaml", broken).await;
-    let warned = |answer: &lucid_e2e::Answer| answer.warnings.iter().any(|warning| warning.contains("70000"));
-    let answer = until(&cluster, "shop", |name| secured(&format!("broken-{name}")), warned).await;
-    let warning = answer.warnings.join("\n");
+    let warned =
+        |response: &lucid_e2e::Answer| response.warnings.iter().any(|warning| warning.contains("70000"));
+    let response = until(&cluster, "shop", |name| secured(&format!("broken-{name}")), warned).await;
+    let warning = response.warnings.join("\n");
     assert_contains(
         &warning,
         &["shop/lucid-auditor-chain", "auditors.yaml", "line 4", "chain[0].port", "the last valid content"],
     );
     assert_eq!(
-        chain(&answer.stored().unwrap()),
+        chain(&response.stored().unwrap()),
         expected(INJECTION_TOXICITY),
         "the last good chain is not in force"
     );
@@ -136,14 +137,14 @@ async fn the_chain_of_the_namespace_follows_its_config_map() {
     let own: Auditors = &[("lucid-topics-auditor", 9100, "http://localhost:5000")];
     let good = "chain:\n  - name: lucid-topics-auditor\n    image: example.com/topics:1\n    port: 9100\n";
     config_map(&cluster, "shop", "lucid-auditor-chain", "auditors.yaml", good).await;
-    let warned = |answer: &lucid_e2e::Answer| {
-        let warning = answer.warnings.join("\n");
+    let warned = |response: &lucid_e2e::Answer| {
+        let warning = response.warnings.join("\n");
         ["shop/lucid-auditor-chain", "auditor lucid-topics-auditor: image", "lucid.computing/auditor-images"]
             .iter()
             .all(|part| warning.contains(part))
     };
-    let answer = until(&cluster, "shop", |name| secured(&format!("unlisted-{name}")), warned).await;
-    assert_eq!(chain(&answer.stored().unwrap()), expected(INJECTION_TOXICITY));
+    let response = until(&cluster, "shop", |name| secured(&format!("unlisted-{name}")), warned).await;
+    assert_eq!(chain(&response.stored().unwrap()), expected(INJECTION_TOXICITY));
     annotate_namespace(&cluster, "shop", json!({"lucid.computing/auditor-images": "example.com/topics"}))
         .await;
     until_injected(&cluster, "shop", "own", own).await;
@@ -162,11 +163,13 @@ async fn the_last_valid_catalogue_stays_in_force(cluster: &Cluster) {
     until(cluster, "shop", |name| with_chain(&format!("good-{name}"), "topics"), |it| has_chain(it, topics))
         .await;
     config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", "chain:\n  - name: [\n").await;
-    let warned =
-        |answer: &lucid_e2e::Answer| answer.warnings.iter().any(|warning| warning.contains("lucid-auditors"));
-    let answer = until(cluster, "shop", |name| with_chain(&format!("broken-{name}"), "topics"), warned).await;
-    assert!(answer.warnings.join("\n").contains("line "), "{:?}", answer.warnings);
-    assert_eq!(chain(&answer.stored().unwrap()), expected(topics));
+    let warned = |response: &lucid_e2e::Answer| {
+        response.warnings.iter().any(|warning| warning.contains("lucid-auditors"))
+    };
+    let response =
+        until(cluster, "shop", |name| with_chain(&format!("broken-{name}"), "topics"), warned).await;
+    assert!(response.warnings.join("\n").contains("line "), "{:?}", response.warnings);
+    assert_eq!(chain(&response.stored().unwrap()), expected(topics));
 }
 
 async fn a_dry_run_shows_the_chain(cluster: &Cluster, log: &Path) {

@@ -56,7 +56,7 @@ async fn permissions_of_the_manifests_are_sufficient() {
     let registrations: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     registrations.patch("lucid-operator", &Default::default(), &Patch::Strategic(selector)).await.unwrap();
     operator.restart().await.unwrap();
-    until(&cluster, "shop", secured, |answer| answer.status == 201).await;
+    until(&cluster, "shop", secured, |response| response.status == 201).await;
     let events: Api<Event> = Api::namespaced(cluster.client(), "lucid-system");
     eventually("the replaced authority is reported", async || {
         !events.list(&Default::default()).await.unwrap().items.is_empty()
@@ -91,7 +91,7 @@ async fn the_registered_service_reaches_the_operator() {
     let cluster = prepare(Cluster::builder().webhooks_by_service().start().await.unwrap()).await;
     let operator = operator(&cluster, |operator| operator.by_service()).await;
     cluster.expose_service("lucid-system", "lucid-operator-webhook", operator.port()).await.unwrap();
-    until(&cluster, "shop", secured, |answer| has_chain(answer, GUARDRAILS)).await;
+    until(&cluster, "shop", secured, |response| has_chain(response, GUARDRAILS)).await;
 }
 
 #[test]

@@ -22,9 +22,9 @@ async fn invalid_chains_and_restarts_do_not_weaken_namespaces() {
 
     // The last valid content stays in force.
     chain_of_shop("toxcity").await;
-    let warns = |answer: &Answer| {
-        has_chain(answer, TOXICITY)
-            && answer.warnings.join("\n").contains("the last valid content stays in use")
+    let warns = |response: &Answer| {
+        has_chain(response, TOXICITY)
+            && response.warnings.join("\n").contains("the last valid content stays in use")
     };
     until(&cluster, "shop", |name| secured(&format!("kept-{name}")), warns).await;
 
@@ -40,14 +40,14 @@ async fn invalid_chains_and_restarts_do_not_weaken_namespaces() {
 
     // Without enforcement pods get the chain of the cluster, also where the namespace requires a chain.
     let _auditing = operator.named("lucid-operator-2").start().await.unwrap();
-    let weaker = |answer: &Answer| {
-        answer.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3)
-            && answer.warnings.join("\n").contains("otherwise they get the chain of the cluster")
+    let weaker = |response: &Answer| {
+        response.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3)
+            && response.warnings.join("\n").contains("otherwise they get the chain of the cluster")
     };
     until(&cluster, "shop", |name| secured(&format!("audit-{name}")), weaker).await;
     cluster.create_namespace("shop", &[ENABLED, REQUIRED]).await.unwrap();
     let plain = |name: &str| pod(&format!("required-{name}"), json!({}), json!({}));
-    let requires = |answer: &Answer| answer.warnings.join("\n").contains("lucid.computing/require-chain");
+    let requires = |response: &Answer| response.warnings.join("\n").contains("lucid.computing/require-chain");
     until(&cluster, "shop", plain, requires).await;
     let required = create(&cluster, "shop", &secured("required")).await;
     assert!(weaker(&required), "{required:?}");

@@ -53,9 +53,12 @@ async fn enabled_namespaces_are_closed_while_the_operator_is_down(
 
     operator.kill();
     for manifest in [secured("down"), pod("down", json!({}), json!({}))] {
-        let answer = create(cluster, "shop", &manifest).await;
-        assert_eq!(answer.status, 500, "{answer:?}");
-        assert!(answer.refusal().contains("failed calling webhook \"mutate.lucid.computing\""), "{answer:?}");
+        let response = create(cluster, "shop", &manifest).await;
+        assert_eq!(response.status, 500, "{response:?}");
+        assert!(
+            response.refusal().contains("failed calling webhook \"mutate.lucid.computing\""),
+            "{response:?}"
+        );
     }
     create(cluster, "other", &secured("down")).await.stored().unwrap();
     create(cluster, "kube-system", &secured("down")).await.stored().unwrap();
@@ -157,9 +160,9 @@ async fn a_terminating_operator_restores_nothing(cluster: &Cluster) {
     let ready = operator.admin_url("/readyz");
     let ended = tokio::task::spawn_blocking(move || operator.terminate());
     let said = eventually("it is not ready", async || {
-        let answer = reqwest::get(&ready).await.unwrap();
-        let status = answer.status();
-        if status == 503 { Ok(answer.text().await.unwrap()) } else { Err(status) }
+        let response = reqwest::get(&ready).await.unwrap();
+        let status = response.status();
+        if status == 503 { Ok(response.text().await.unwrap()) } else { Err(status) }
     })
     .await;
     assert!(said.starts_with("not ready: ") && said.contains("serving"), "{said}");
@@ -175,7 +178,7 @@ async fn a_terminating_operator_restores_nothing(cluster: &Cluster) {
 async fn a_denial_names_the_invalid_setting(cluster: &Cluster) {
     let builder = Operator::builder(cluster).env("LUCID_CHAIN", "topics");
     let mut unready = builder.spawn().unwrap();
-    let says_why = |answer: &lucid_e2e::Answer| answer.refusal().contains("in the default chain");
+    let says_why = |response: &lucid_e2e::Answer| response.refusal().contains("in the default chain");
     until(cluster, "shop", |name| secured(&format!("unready-{name}")), says_why).await;
     until_ready_is(&unready, (503, "not ready: configuration")).await;
     let topics = "chain: [{name: lucid-topics-auditor, image: example.com/topics}]";

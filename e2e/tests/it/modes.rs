@@ -38,10 +38,10 @@ fn named<'p>(pod: &'p Pod, name: &str) -> &'p Container {
 }
 
 /// Fails unless the pod is stored without a chain, with a warning that contains `reason`.
-fn assert_no_chain(answer: &Answer, reason: &[&str]) {
-    let warning = answer.warnings.iter().find(|warning| warning.starts_with("no auditors: "));
-    assert_contains(warning.unwrap_or_else(|| panic!("{answer:?}")), reason);
-    let pod = answer.clone().stored().unwrap();
+fn assert_no_chain(response: &Answer, reason: &[&str]) {
+    let warning = response.warnings.iter().find(|warning| warning.starts_with("no auditors: "));
+    assert_contains(warning.unwrap_or_else(|| panic!("{response:?}")), reason);
+    let pod = response.clone().stored().unwrap();
     assert_eq!((names(&pod.spec.as_ref().unwrap().containers), inits(&pod).len()), (vec!["model"], 0));
 }
 
@@ -73,9 +73,9 @@ async fn sidecar_mode_and_interception(cluster: &Cluster) {
         ("observe-plain", observe(), json!({}), false, true),
         ("observe-native", observe(), job(), true, true),
     ] {
-        let answer = create(cluster, "shop", &manifest(name, &annotations, &spec)).await;
-        let warnings = answer.warnings.join("\n");
-        let stored = answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let response = create(cluster, "shop", &manifest(name, &annotations, &spec)).await;
+        let warnings = response.warnings.join("\n");
+        let stored = response.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
         for auditor in AUDITORS {
             let policy = named(&stored, auditor).restart_policy.as_deref();
             assert_eq!(policy, is_native.then_some("Always"), "{name}");
@@ -86,7 +86,7 @@ async fn sidecar_mode_and_interception(cluster: &Cluster) {
     }
     // Rules in the node's network would affect the whole node.
     let host = manifest("on-node", &json!({}), &json!({"hostNetwork": true}));
-    let answer = create(cluster, "shop", &host).await;
+    let response = create(cluster, "shop", &host).await;
     assert_no_chain(&answer, &["spec.hostNetwork is true", "lucid.computing/intercept", "\"env\""]);
 }
 
@@ -108,9 +108,9 @@ async fn the_direction_selects_the_redirected_traffic() {
         let of_their_own = json!({"name": "chosen", "image": "example.com/x:1",
             "env": [{"name": "AUDITOR_URL", "value": "http://elsewhere.test"}]});
         manifest["spec"]["containers"].as_array_mut().unwrap().push(of_their_own);
-        let answer = create(&cluster, "shop", &manifest).await;
-        let warnings = answer.warnings.join("\n");
-        let stored = answer.stored().unwrap();
+        let response = create(&cluster, "shop", &manifest).await;
+        let warnings = response.warnings.join("\n");
+        let stored = response.stored().unwrap();
         let is_outbound = outbound != json!([]);
         let first = if inbound { 8090 } else { 8081 };
         let url = is_outbound.then(|| format!("http://localhost:{first}"));
@@ -154,8 +154,8 @@ async fn the_direction_selects_the_redirected_traffic() {
     // The upstream of the namespace.
     let upstream = json!({"lucid.computing/upstream": "https://api.example.com/v1"});
     annotate_namespace(&cluster, "shop", upstream).await;
-    let leads_there = |answer: &Answer| {
-        answer.clone().stored().is_ok_and(|pod| env(named(&pod, "model"), "OPENAI_BASE_URL").is_some())
+    let leads_there = |response: &Answer| {
+        response.clone().stored().is_ok_and(|pod| env(named(&pod, "model"), "OPENAI_BASE_URL").is_some())
     };
     let pod = until(&cluster, "shop", |name| outbound(name, json!({})), leads_there).await.stored().unwrap();
     let of_model = |name| env(named(&pod, "model"), name);
@@ -169,14 +169,14 @@ async fn the_direction_selects_the_redirected_traffic() {
     // Closed ports of the namespace, which a pod cannot open.
     annotate_namespace(&cluster, "shop", json!({"lucid.computing/other-ports": "closed"})).await;
     let opening = json!({"lucid.computing/other-ports": "open", "lucid.computing/open-ports": "9090"});
-    let rules = |answer: &Answer| {
-        let init = answer.clone().stored().map(|pod| env(named(&pod, "lucid-init"), "LUCID_REDIRECT"));
+    let rules = |response: &Answer| {
+        let init = response.clone().stored().map(|pod| env(named(&pod, "lucid-init"), "LUCID_REDIRECT"));
         init.ok().flatten().unwrap_or_default()
     };
-    let closes = |answer: &Answer| rules(answer).ends_with(r#","open":[9090]}"#);
-    let answer = until(&cluster, "shop", |name| manifest(name, &opening, &json!({})), closes).await;
+    let closes = |response: &Answer| rules(response).ends_with(r#","open":[9090]}"#);
+    let response = until(&cluster, "shop", |name| manifest(name, &opening, &json!({})), closes).await;
     let ignored = "annotation lucid.computing/other-ports is ignored";
-    assert!(answer.warnings.iter().any(|it| it.contains(ignored)), "{:?}", answer.warnings);
+    assert!(response.warnings.iter().any(|it| it.contains(ignored)), "{:?}", response.warnings);
 }
 
 /// An application that satisfies Pod Security `restricted`.
@@ -194,9 +194,9 @@ async fn pod_security_rules_out_redirection(cluster: &Cluster) {
         for (name, spec) in [("plain", json!({})), ("native", json!({"restartPolicy": "Never"}))] {
             let mut pod = hardened(name, &json!({}));
             pod["spec"].as_object_mut().unwrap().append(&mut spec.as_object().unwrap().clone());
-            let answer = create(cluster, level, &pod).await;
-            let warnings = answer.warnings.join("\n");
-            let stored = answer.stored().unwrap_or_else(|error| panic!("{level}, {name}: {error}"));
+            let response = create(cluster, level, &pod).await;
+            let warnings = response.warnings.join("\n");
+            let stored = response.stored().unwrap_or_else(|error| panic!("{level}, {name}: {error}"));
             assert_eq!(names(inits(&stored)).contains(&"lucid-init"), is_redirected, "{level}, {name}");
             let is_said = warnings.contains(&format!("Pod Security level {level}"));
             assert_eq!(is_said, !is_redirected, "{level}, {name}: {warnings}");
@@ -206,21 +206,21 @@ async fn pod_security_rules_out_redirection(cluster: &Cluster) {
         }
         // A pod that requests rules anyway gets a warning from us, and the API server denies it.
         let redirect = json!({"lucid.computing/intercept": "redirect"});
-        let answer = create(cluster, level, &hardened("asked", &redirect)).await;
+        let response = create(cluster, level, &hardened("asked", &redirect)).await;
         if is_redirected {
-            answer.stored().unwrap();
+            response.stored().unwrap();
         } else {
-            let warnings = answer.warnings.join("\n");
-            assert_eq!(answer.status, 403, "{level}: {answer:?}");
-            assert!(answer.refusal().contains("violates PodSecurity"), "{level}: {answer:?}");
-            assert!(answer.refusal().contains("NET_ADMIN"), "{level}: {answer:?}");
+            let warnings = response.warnings.join("\n");
+            assert_eq!(response.status, 403, "{level}: {response:?}");
+            assert!(response.refusal().contains("violates PodSecurity"), "{level}: {response:?}");
+            assert!(response.refusal().contains("NET_ADMIN"), "{level}: {response:?}");
             assert!(warnings.contains("needs NET_ADMIN"), "{level}: {warnings}");
         }
     }
     // The level may change: the next pod is planned for the new one.
     let stricter = json!({"pod-security.kubernetes.io/enforce": "restricted"});
     label_namespace(cluster, "privileged", stricter).await;
-    let is_let_in = |answer: &Answer| answer.status == 201;
+    let is_let_in = |response: &Answer| response.status == 201;
     let again = |name: &str| hardened(name, &json!({}));
     until(cluster, "privileged", again, is_let_in).await;
 }

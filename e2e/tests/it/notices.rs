@@ -124,9 +124,9 @@ async fn bare_pods_have_events_and_dry_runs_have_none() {
     let dry = secured_with("dry", skip.clone());
     api.create(&dry_run, &serde_json::from_value(dry).unwrap()).await.unwrap();
 
-    let answer = create(&cluster, "shop", &on_the_node("wet")).await;
-    assert!(answer.warnings.join("\n").contains("no auditors: failed to redirect"), "{answer:?}");
-    answer.stored().unwrap();
+    let response = create(&cluster, "shop", &on_the_node("wet")).await;
+    assert!(response.warnings.join("\n").contains("no auditors: failed to redirect"), "{response:?}");
+    response.stored().unwrap();
     let skipped = secured_with("skipped", skip);
     assert!(create(&cluster, "shop", &skipped).await.warnings.join("\n").contains("no auditors: annotation"));
     let mut generated = on_the_node("x");
@@ -150,12 +150,12 @@ async fn unauthenticated_callers_do_not_create_events() {
     let cluster = authenticated_cluster().await;
     let certificates_off = operator(&cluster, |operator| operator.named("open")).await;
     let loud = |name: &str| secured_with(name, json!({"lucid.computing/audit-mode": "loud"}));
-    let answer = create(&cluster, "shop", &loud("before")).await;
-    assert!(answer.warnings.join("\n").contains("audit-mode"), "{answer:?}");
+    let response = create(&cluster, "shop", &loud("before")).await;
+    assert!(response.warnings.join("\n").contains("audit-mode"), "{response:?}");
     drop(certificates_off);
     let _operator = operator(&cluster, OperatorBuilder::authenticated).await;
     // Once a later event exists, the earlier one will not appear.
-    let later = until(&cluster, "shop", loud, |answer| answer.status == 201).await;
+    let later = until(&cluster, "shop", loud, |response| response.status == 201).await;
     let later = later.stored().unwrap().metadata.name.unwrap();
     events_about(&cluster, "Pod", &later, |events| events.len() == 1).await;
     events_about(&cluster, "Pod", "before", |events| events.is_empty()).await;
@@ -191,10 +191,10 @@ async fn skip_audit_follows_the_listed_service_accounts() {
         if let Some(account) = account {
             pod["spec"]["serviceAccountName"] = json!(account);
         }
-        let answer = create(&cluster, namespace, &pod).await;
-        let warnings = answer.warnings.join("\n");
+        let response = create(&cluster, namespace, &pod).await;
+        let warnings = response.warnings.join("\n");
         let case = format!("{namespace}, {account:?}, {owners}: {warnings}");
-        let stored = answer.stored().unwrap_or_else(|error| panic!("{case}: {error}"));
+        let stored = response.stored().unwrap_or_else(|error| panic!("{case}: {error}"));
         if is_skipped {
             assert_eq!(chain(&stored), expected(&[]), "{case}");
             assert!(warnings.contains("no auditors: annotation lucid.computing/skip-audit"), "{case}");
@@ -213,7 +213,7 @@ async fn skip_audit_follows_the_flag(cluster: &Cluster) {
         let builder = Operator::builder(cluster).env("LUCID_ALLOW_SKIP", allowed);
         let _operator = builder.start().await.unwrap();
         let named = |name: &str| manifest(&format!("{allowed}-{name}"));
-        until(cluster, "shop", named, |answer| has_chain(answer, auditors)).await;
+        until(cluster, "shop", named, |response| has_chain(response, auditors)).await;
     }
 }
 

@@ -28,7 +28,7 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
         let yaml = json!({"webhooks": {"mutate.lucid.computing": permissions}}).to_string();
         config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", &yaml).await;
     };
-    let is_plain = |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod).len() == 1);
+    let is_plain = |response: &Answer| response.result.as_ref().is_ok_and(|pod| chain(pod).len() == 1);
 
     permit(json!({"selector": {"namespace": "elsewhere"}})).await;
     until(&cluster, "shop", |name| secured(&format!("elsewhere-{name}")), is_plain).await;
@@ -50,20 +50,20 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
         let consent = json!({"lucid.computing/can-mutate": "[\"other\", \"mutate\"]"});
         secured_with(&format!("consenting-{name}"), consent)
     };
-    until(&cluster, "shop", consenting, |answer| has_chain(answer, GUARDRAILS)).await;
+    until(&cluster, "shop", consenting, |response| has_chain(response, GUARDRAILS)).await;
     assert!(is_plain(&create(&cluster, "shop", &secured("silent")).await));
     let quoted = secured_with("quoted", json!({"canMutate": "“mutate”"}));
-    let answer = create(&cluster, "shop", &quoted).await;
+    let response = create(&cluster, "shop", &quoted).await;
     let quote = "annotation canMutate contains the typographic quote “";
-    assert!(answer.warnings.join("\n").contains(quote), "{answer:?}");
+    assert!(response.warnings.join("\n").contains(quote), "{response:?}");
     events_about(&cluster, "Pod", "quoted", any_note_contains(quote)).await;
 
     // The webhook acts within the permissions of a service account.
     permit_mutater(&cluster, "shop", "update").await;
     permit(json!({"serviceAccountName": "lucid-system/nobody"})).await;
-    let is_refused = |answer: &Answer| {
-        is_plain(answer)
-            && answer.warnings.join("\n").contains("lucid-system:nobody may neither update nor mutate pods")
+    let is_refused = |response: &Answer| {
+        is_plain(response)
+            && response.warnings.join("\n").contains("lucid-system:nobody may neither update nor mutate pods")
     };
     until(&cluster, "shop", |name| secured(&format!("nobody-{name}")), is_refused).await;
     permit(json!({"serviceAccountName": "lucid-system/mutater"})).await;
@@ -71,7 +71,7 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
 
     // Lucid may not change anything outside of the allowed paths.
     permit(json!({"allowedPaths": ["/metadata/labels"]})).await;
-    let is_denied = |answer: &Answer| answer.refusal().contains("the patch is refused");
+    let is_denied = |response: &Answer| response.refusal().contains("the patch is refused");
     until(&cluster, "shop", |name| secured(&format!("paths-{name}")), is_denied).await;
 
     let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client(), "lucid-system");
@@ -81,8 +81,8 @@ async fn permissions_restrict_the_webhook_while_it_is_served() {
 
     // Each pod that gets auditors says so, with a warning and an event.
     permit(json!({"strict": true})).await;
-    let warns = |answer: &Answer| {
-        has_chain(answer, GUARDRAILS) && answer.warnings.join("\n").contains("unknown field `strict`")
+    let warns = |response: &Answer| {
+        has_chain(response, GUARDRAILS) && response.warnings.join("\n").contains("unknown field `strict`")
     };
     let warned = until(&cluster, "shop", |name| secured(&format!("warned-{name}")), warns).await;
     let name = warned.stored().unwrap().metadata.name.unwrap();
@@ -139,8 +139,8 @@ async fn a_pod_within_all_permissions_is_injected() {
     let consent = json!({"canMutate": "mutate"});
     let wanted = pod("my-pod", "my-app", consent.clone());
     eventually("the pod has its chain", async || {
-        let answer = dry_run(&cluster, "my-namespace", &wanted).await;
-        if has_chain(&answer, GUARDRAILS) { Ok(()) } else { Err(answer) }
+        let response = dry_run(&cluster, "my-namespace", &wanted).await;
+        if has_chain(&response, GUARDRAILS) { Ok(()) } else { Err(response) }
     })
     .await;
     for (namespace, other) in [
@@ -149,9 +149,9 @@ async fn a_pod_within_all_permissions_is_injected() {
         ("my-namespace", pod("my-pod", "other-app", consent)),
         ("my-namespace", pod("my-pod", "my-app", json!({}))),
     ] {
-        let answer = dry_run(&cluster, namespace, &other).await;
-        assert!(has_chain(&answer, &[]), "{answer:?}");
-        assert!(!answer.warnings.join("\n").contains("may neither"), "{answer:?}");
+        let response = dry_run(&cluster, namespace, &other).await;
+        assert!(has_chain(&response, &[]), "{response:?}");
+        assert!(!response.warnings.join("\n").contains("may neither"), "{response:?}");
     }
 }
 
@@ -171,8 +171,8 @@ async fn failures_and_denials_under_permissions_are_recorded() {
         eventually("a pod that meets the condition", async || {
             attempt.set(attempt.get() + 1);
             let name = format!("attempt-{}", attempt.get());
-            let answer = create(&cluster, "shop", &secured(&name)).await;
-            if holds(&answer) { Ok(name) } else { Err(answer) }
+            let response = create(&cluster, "shop", &secured(&name)).await;
+            if holds(&response) { Ok(name) } else { Err(response) }
         })
         .await
     };
@@ -183,7 +183,7 @@ async fn failures_and_denials_under_permissions_are_recorded() {
         (it["allowed"].clone(), it["tier"].clone(), it["message"].to_string())
     };
 
-    let is_plain = |answer: &Answer| has_chain(answer, &[]);
+    let is_plain = |response: &Answer| has_chain(response, &[]);
     let paths = json!(["/metadata/labels"]);
     let skip = json!({"failureAction": "skip", "allowedPaths": paths});
     let name = outcome("mutate.lucid.computing", skip, &is_plain).await;
@@ -196,7 +196,7 @@ async fn failures_and_denials_under_permissions_are_recorded() {
     events_about(&cluster, "Pod", &name, any_note_contains("the patch is refused")).await;
 
     let is_forbidden =
-        |answer: &Answer| answer.status == 403 && answer.refusal().contains("nobody may neither");
+        |response: &Answer| response.status == 403 && response.refusal().contains("nobody may neither");
     for (webhook, recorded_as) in
         [("mutate.lucid.computing", "mutate"), ("validate.lucid.computing", "validate")]
     {
@@ -222,11 +222,11 @@ async fn permissions_exclude_pods_and_workloads_from_validation() {
             let yaml = json!({"webhooks": {webhook: {"selector": {"namespace": namespace}}}}).to_string();
             config_map(&cluster, "lucid-system", "lucid-webhooks", "webhooks.yaml", &yaml).await;
             eventually("the webhook follows its selector", async || {
-                let answer = ask(&cluster.client(), None, Method::POST, path, "application/json", &object)
+                let response = ask(&cluster.client(), None, Method::POST, path, "application/json", &object)
                     .await
                     .unwrap();
-                let is_warned = answer.warnings.join("\n").contains("label lucid.computing/tier");
-                if answer.status == 201 && is_warned == warns { Ok(()) } else { Err(answer) }
+                let is_warned = response.warnings.join("\n").contains("label lucid.computing/tier");
+                if response.status == 201 && is_warned == warns { Ok(()) } else { Err(response) }
             })
             .await;
         }

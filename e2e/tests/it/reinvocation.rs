@@ -237,8 +237,8 @@ async fn the_chain_is_correct_beside_another_injector() {
 }
 
 async fn changes_before_and_after(cluster: &Cluster) {
-    let has_proxy = |answer: &Answer| {
-        answer.result.as_ref().is_ok_and(|pod| names(pod).contains(&"mesh-proxy".to_owned()))
+    let has_proxy = |response: &Answer| {
+        response.result.as_ref().is_ok_and(|pod| names(pod).contains(&"mesh-proxy".to_owned()))
     };
     for order in ["before", "after"] {
         let named = |name: &str| manifest(&format!("{order}-{name}"), &OTHERS[0], order, "Always");
@@ -250,9 +250,9 @@ async fn changes_before_and_after(cluster: &Cluster) {
             [("before", "Always"), ("after", "Always"), ("before", "Never"), ("after", "Never")]
         {
             let name = format!("{}-{order}-{}", other.name, restart_policy.to_lowercase());
-            let answer = create(cluster, "shop", &manifest(&name, other, order, restart_policy)).await;
-            let warnings = answer.warnings.join("\n");
-            let stored = answer.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
+            let response = create(cluster, "shop", &manifest(&name, other, order, restart_policy)).await;
+            let warnings = response.warnings.join("\n");
+            let stored = response.stored().unwrap_or_else(|error| panic!("{name}: {error}"));
             let differs = unplanned(&stored);
             if !differs.is_empty() {
                 faults.push(format!("{name}: {differs}\n{warnings}\n{}", json!(stored.spec)));
@@ -285,11 +285,11 @@ async fn a_sidecar_takes_the_port_of_an_auditor(cluster: &Cluster) {
         manifest["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(9000);
         manifest
     };
-    let has_proxy = |answer: &Answer| {
-        answer.result.as_ref().is_ok_and(|pod| names(pod).contains(&"mesh-proxy".to_owned()))
+    let has_proxy = |response: &Answer| {
+        response.result.as_ref().is_ok_and(|pod| names(pod).contains(&"mesh-proxy".to_owned()))
     };
-    let answer = until(cluster, "shop", named, has_proxy).await;
-    let hops = chain(&answer.stored().unwrap());
+    let response = until(cluster, "shop", named, has_proxy).await;
+    let hops = chain(&response.stored().unwrap());
     let hops: Vec<_> = hops.into_iter().filter(|(.., next)| next.is_some()).collect();
     let auditor = |name: &str, port: i32, next: &str| (name.to_owned(), Some(port), Some(next.to_owned()));
     assert_eq!(

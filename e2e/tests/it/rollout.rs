@@ -47,7 +47,7 @@ async fn previous_chains_pass_while_a_replica_has_their_settings() {
     let new = enforcing(Operator::validator(&cluster), "injection,toxicity");
     let _new = new.env("LUCID_DECISION_LOG", new_log.display().to_string()).start().await.unwrap();
 
-    let is_judged = |answer: &Answer| !answer.warnings.is_empty();
+    let is_judged = |response: &Answer| !response.warnings.is_empty();
     until(&cluster, "shop", |name| secured(&format!("first-{name}")), is_judged).await;
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
     let found = stored(&cluster, "shop", "web").await;
@@ -81,8 +81,8 @@ async fn previous_chains_pass_while_a_replica_has_their_settings() {
     let mut attempts = 0..;
     eventually("chains of a generation that is over are refused", async || {
         let name = format!("over-{}", attempts.next().unwrap_or(0));
-        let answer = create(&cluster, "shop", &copy(&name, |_| {})).await;
-        answer.result.is_err_and(|refusal| refusal.contains("lucid-toxicity-auditor"))
+        let response = create(&cluster, "shop", &copy(&name, |_| {})).await;
+        response.result.is_err_and(|refusal| refusal.contains("lucid-toxicity-auditor"))
     })
     .await;
 }

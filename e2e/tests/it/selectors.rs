@@ -78,7 +78,7 @@ async fn selectors_never_include_system_namespaces() {
         operator.env("LUCID_NAMESPACE_SELECTOR", "kubernetes.io/metadata.name in (c, kube-system)")
     })
     .await;
-    until(&cluster, "c", secured, |answer| has_chain(answer, TOXICITY)).await;
+    until(&cluster, "c", secured, |response| has_chain(response, TOXICITY)).await;
     let (selected, objects) = selectors(&cluster).await;
     let by_name = json!([
         excluded,
@@ -119,8 +119,8 @@ async fn selectors_match_the_template_of_a_workload() {
             reply.warnings.iter().any(|warning| warning.contains("label lucid.computing/tier is missing"));
         assert_eq!(warned, is_looked_at, "{own} {of_pods}: {reply:?}");
         // The result for the template equals the result for its pods.
-        let answer = create(&cluster, "shop", &pod).await;
-        assert_eq!(answer.status == 403, is_looked_at, "{own} {of_pods}: {answer:?}");
+        let response = create(&cluster, "shop", &pod).await;
+        assert_eq!(response.status == 403, is_looked_at, "{own} {of_pods}: {response:?}");
         delete_all_pods(&cluster, "shop").await;
     }
 }

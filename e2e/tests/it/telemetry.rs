@@ -97,8 +97,8 @@ fn review() -> serde_json::Value {
 async fn ask(operator: &Operator, traceparent: &str) {
     let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).no_proxy().build().unwrap();
     let request = client.post(format!("{}/mutate", operator.url())).json(&review());
-    let answer = request.header("traceparent", traceparent).send().await.unwrap();
-    assert!(answer.status().is_success(), "{answer:?}");
+    let response = request.header("traceparent", traceparent).send().await.unwrap();
+    assert!(response.status().is_success(), "{response:?}");
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -36,8 +36,8 @@ impl Traffic {
             // On a busy machine a pod may take seconds.
             while count < FEWEST_PODS || !stopped.load(Ordering::Relaxed) {
                 count += 1;
-                let answer = create_pod(&client, "shop", &manifest(&format!("traffic-{count}"))).await;
-                let stored = answer.and_then(Answer::stored).map_err(|error| error.to_string());
+                let response = create_pod(&client, "shop", &manifest(&format!("traffic-{count}"))).await;
+                let stored = response.and_then(Answer::stored).map_err(|error| error.to_string());
                 if let Err(fault) = stored.and_then(|pod| check(&pod)) {
                     failures.push(format!("pod {count}: {fault}"));
                 }

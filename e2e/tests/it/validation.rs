@@ -29,10 +29,10 @@ async fn catalogue(cluster: &Cluster) {
     config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await;
 }
 
-fn assert_refused(answer: &Answer, parts: &[&str]) {
-    assert_eq!(answer.status, 403, "{answer:?}");
+fn assert_refused(response: &Answer, parts: &[&str]) {
+    assert_eq!(response.status, 403, "{response:?}");
     for part in [r#"admission webhook "validate.lucid.computing" denied the request"#].iter().chain(parts) {
-        assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
+        assert!(response.refusal().contains(part), "{part:?} is not in {:?}", response.refusal());
     }
 }
 
@@ -52,10 +52,10 @@ async fn strict_notarization_denies_unnotarized_images() {
     .await;
 
     // CREATE
-    let accepted = |answer: &Answer| answer.status == 201;
+    let accepted = |response: &Answer| response.status == 201;
     until(&cluster, "shop", |name| with_chain(&format!("first-{name}"), "good"), accepted).await;
-    let answer = create(&cluster, "shop", &with_chain("web", "good,better")).await;
-    assert_eq!((answer.status, &answer.warnings[..]), (201, &[][..]), "{answer:?}");
+    let response = create(&cluster, "shop", &with_chain("web", "good,better")).await;
+    assert_eq!((response.status, &response.warnings[..]), (201, &[][..]), "{response:?}");
     assert_refused(
         &create(&cluster, "shop", &with_chain("a", "good,unknown")).await,
         &["unknown", UNKNOWN, "not notarized"],
@@ -135,9 +135,9 @@ async fn lenient_notarization_warns() {
     decisions_of_both_webhooks_are_logged(&cluster, &log).await;
     let cases = [("good", None), ("unknown", Some("not notarized")), ("tagged", Some("missing digest"))];
     for (chain, warning) in cases {
-        let answer = create(&cluster, "shop", &with_chain(chain, chain)).await;
-        assert_eq!(answer.status, 201, "{answer:?}");
-        let warnings = answer.warnings.join("\n");
+        let response = create(&cluster, "shop", &with_chain(chain, chain)).await;
+        assert_eq!(response.status, 201, "{response:?}");
+        let warnings = response.warnings.join("\n");
         assert_eq!(warnings.is_empty(), warning.is_none(), "{chain}: {warnings}");
         assert!(warnings.contains(warning.unwrap_or_default()), "{chain}: {warnings}");
     }
@@ -146,9 +146,9 @@ async fn lenient_notarization_warns() {
         "metadata": {"name": "down"},
         "spec": {"containers": [{"name": "x", "image": format!("example.com/good@{UNCHECKED}")}]},
     });
-    let answer = create(&cluster, "shop", &by_hand).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
-    assert!(answer.warnings.join("\n").contains("could not be verified"), "{:?}", answer.warnings);
+    let response = create(&cluster, "shop", &by_hand).await;
+    assert_eq!(response.status, 201, "{response:?}");
+    assert!(response.warnings.join("\n").contains("could not be verified"), "{:?}", response.warnings);
 
     logged_in(&operator.log(), &format!("vkey={vkey}")).await;
     drop(operator);
@@ -211,7 +211,7 @@ async fn files_of_auditors_are_mounted_and_image_volumes_notarized() {
             .env("LUCID_VERIFIER_URL", verifier.url())
     })
     .await;
-    let accepted = |answer: &Answer| answer.status == 201;
+    let accepted = |response: &Answer| response.status == 201;
     until(&cluster, "shop", |name| with_chain(&format!("first-{name}"), "good"), accepted).await;
 
     let stored = create(&cluster, "shop", &with_chain("web", "good")).await.stored().unwrap();
@@ -228,17 +228,20 @@ async fn files_of_auditors_are_mounted_and_image_volumes_notarized() {
     assert_eq!(mounted("/rules")["configMap"]["name"], "rules");
     for (chain, weights, problem) in [("unknown", &*bad, "not notarized"), ("tagged", ":1", "missing digest")]
     {
-        let answer = create(&cluster, "shop", &with_chain("web-2", chain)).await;
+        let response = create(&cluster, "shop", &with_chain("web-2", chain)).await;
         let image = format!(", image example.com/weights{weights}: {problem}");
-        assert_refused(&answer, &["image volume lucid-files-", &image]);
+        assert_refused(&response, &["image volume lucid-files-", &image]);
     }
 
     // The author of a pod cannot bring other files by the name of the volume.
     let mut taken = with_chain("taken", "good");
     taken["spec"]["volumes"] = json!([{"name": image["name"], "image": {"reference": "example.com/evil:1"}}]);
-    let answer = create(&cluster, "shop", &taken).await;
-    assert!(answer.warnings.iter().any(|it| it.contains("is replaced: its name is reserved")), "{answer:?}");
-    let stored = answer.stored().unwrap();
+    let response = create(&cluster, "shop", &taken).await;
+    assert!(
+        response.warnings.iter().any(|it| it.contains("is replaced: its name is reserved")),
+        "{response:?}"
+    );
+    let stored = response.stored().unwrap();
     assert_eq!(serde_json::to_value(&stored.spec.unwrap().volumes.unwrap()[0]).unwrap(), image);
 
     let recorded = decisions(&log);

@@ -37,7 +37,7 @@ async fn operator_and_validator_admit_and_deny_pods() {
 
     // Denies the auditors that the operator injects, and admits a pod without any.
     let refused =
-        |answer: &Answer| answer.refusal().contains("validate.lucid.computing") && answer.status == 403;
+        |response: &Answer| response.refusal().contains("validate.lucid.computing") && response.status == 403;
     until(&cluster, "shop", |name| secured(&format!("refused-{name}")), refused).await;
     let plain = pod("plain", json!({}), json!({"lucid.computing/skip-audit": "true"}));
     create(&cluster, "shop", &plain).await.stored().unwrap();
@@ -53,10 +53,13 @@ async fn operator_and_validator_admit_and_deny_pods() {
     assert!(validator.terminate().expect("it does not end").success());
 
     // Pods are not admitted unseen while it is away, and a lenient one admits with a warning.
-    let answer = create(&cluster, "shop", &secured("away")).await;
-    assert!(answer.refusal().contains("failed calling webhook \"validate.lucid.computing\""), "{answer:?}");
+    let response = create(&cluster, "shop", &secured("away")).await;
+    assert!(
+        response.refusal().contains("failed calling webhook \"validate.lucid.computing\""),
+        "{response:?}"
+    );
     let _lenient = Operator::validator(&cluster).named("lucid-validator-2").start().await.unwrap();
-    let warned = |answer: &Answer| !answer.warnings.is_empty() && has_chain(answer, GUARDRAILS);
+    let warned = |response: &Answer| !response.warnings.is_empty() && has_chain(response, GUARDRAILS);
     until(&cluster, "shop", |name| secured(&format!("warned-{name}")), warned).await;
 }
 

@@ -72,7 +72,7 @@ pub(super) async fn call(client: &Client, url: Url, review: Option<&str>) -> Res
         Some(review) => client.post(url).header("content-type", "application/json").body(review.to_owned()),
         None => client.get(url),
     };
-    let answer = request.send().await?.error_for_status()?.text().await?;
-    let is_good = review.is_none() || answer.contains("\"allowed\":true");
-    if is_good { Ok(()) } else { Err(format!("an unexpected response: {answer}").into()) }
+    let response = request.send().await?.error_for_status()?.text().await?;
+    let is_good = review.is_none() || response.contains("\"allowed\":true");
+    if is_good { Ok(()) } else { Err(format!("an unexpected response: {response}").into()) }
 }

@@ -198,9 +198,9 @@ impl Attack {
         };
         opened.fetch_add(1, Ordering::Relaxed);
         let (mut reading, mut writing) = io::split(stream);
-        let mut answers = io::sink();
+        let mut responses = io::sink();
         tokio::select! {
-            read = io::copy(&mut reading, &mut answers) => read.map(drop),
+            read = io::copy(&mut reading, &mut responses) => read.map(drop),
             sent = self.send(&mut writing, target) => sent,
         }
     }

@@ -66,9 +66,9 @@ fn connections_without_a_request_are_closed() {
             stream.read_to_end(&mut Vec::new()).unwrap();
         }
         closed.send(()).unwrap();
-        let mut answer = String::new();
-        slow.read_to_string(&mut answer).unwrap();
-        assert!(answer.ends_with("OK"), "{answer}");
+        let mut response = String::new();
+        slow.read_to_string(&mut response).unwrap();
+        assert!(response.ends_with("OK"), "{response}");
     });
 }
 
@@ -136,13 +136,13 @@ fn concurrent_requests(others: usize, arrive: usize, refused: usize) -> Option<(
                 |path: &str| Request::get(format!("http://10.0.0.1:8000/{path}")).body(Empty::<Bytes>::new());
             // The limit of streams is known after the first response.
             assert_eq!(sender.send_request(get("").unwrap()).await.unwrap().status(), 200);
-            let (answered, mut answers) = tokio::sync::mpsc::unbounded_channel();
+            let (answered, mut responses) = tokio::sync::mpsc::unbounded_channel();
             for _ in 0..100 {
                 let (mut sender, answered, request) =
                     (sender.clone(), answered.clone(), get("slow").unwrap());
                 tokio::spawn(async move {
-                    if let Ok(answer) = sender.send_request(request).await {
-                        answered.send(answer.status().as_u16()).unwrap();
+                    if let Ok(response) = sender.send_request(request).await {
+                        answered.send(response.status().as_u16()).unwrap();
                     }
                 });
             }
@@ -150,7 +150,7 @@ fn concurrent_requests(others: usize, arrive: usize, refused: usize) -> Option<(
             let begin = Instant::now();
             while arrived.load(Relaxed) < arrive || refusals < refused {
                 assert!(begin.elapsed() < PATIENCE, "{} arrived, {refusals} refused", arrived.load(Relaxed));
-                if let Ok(status) = answers.try_recv() {
+                if let Ok(status) = responses.try_recv() {
                     assert_eq!(status, 503);
                     refusals += 1;
                 }

@@ -52,8 +52,8 @@ fn each_call_reaches_the_host_that_it_was_sent_to() {
             assert_eq!(pod.get(APP, address, "/", "a"), ok("MODEL a/ AUD1 AUD2"), "{tool:?} {address}");
         }
         for address in ["10.0.0.2:5000", "[fd00::2]:8081", "10.0.0.2:8083"] {
-            let answer = get(&pod.network.node, APP, address, "GET / HTTP/1.1\r\nHost: a\r\n");
-            assert_eq!(answer, ok("MODEL a/ AUD1 AUD2"), "{tool:?} {address}");
+            let response = get(&pod.network.node, APP, address, "GET / HTTP/1.1\r\nHost: a\r\n");
+            assert_eq!(response, ok("MODEL a/ AUD1 AUD2"), "{tool:?} {address}");
         }
     }
 }
@@ -63,12 +63,12 @@ fn a_call_without_a_known_destination_is_refused() {
     let Some(pod) = Pod::start(Tool::Nft, SETTINGS, &[]) else { return };
     server(&pod.network.node, "10.0.0.1:8000", "ONE");
     let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forget: yes\r\n";
-    let answer = get(&pod.network.pod, APP, "10.0.0.1:8000", head).unwrap();
-    assert!(answer.starts_with("421 ") && answer.contains("an auditor did not forward it"), "{answer}");
+    let response = get(&pod.network.pod, APP, "10.0.0.1:8000", head).unwrap();
+    assert!(response.starts_with("421 ") && response.contains("an auditor did not forward it"), "{response}");
     // Only the last auditor reaches the exit, and it cannot invent a destination.
     let head = "GET / HTTP/1.1\r\nHost: a\r\nLucid-Route: 00000000000000000000000000000000\r\n";
-    let answer = get(&pod.network.pod, 20002, "127.0.0.1:8083", head).unwrap();
-    assert!(answer.starts_with("421 ") && answer.contains("forged"), "{answer}");
+    let response = get(&pod.network.pod, 20002, "127.0.0.1:8083", head).unwrap();
+    assert!(response.starts_with("421 ") && response.contains("forged"), "{response}");
     // A header of the application is replaced.
     assert_eq!(get(&pod.network.pod, APP, "10.0.0.1:8000", head), ok("ONE a/ AUD1 AUD2"));
     // A caller cannot hide headers from the auditors as hop-by-hop.
@@ -80,12 +80,12 @@ fn a_call_without_a_known_destination_is_refused() {
         let line =
             if value.is_empty() { "X: 1".to_owned() } else { format!("{name}: {value}\r\nX-Echo: {name}") };
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: x, {name}\r\n{line}\r\n");
-        let answer = get(&pod.network.pod, APP, "10.0.0.1:8000", &head);
-        assert_eq!(answer, ok(&format!("ONE a/ AUD1 AUD2{value}")), "{name}");
+        let response = get(&pod.network.pod, APP, "10.0.0.1:8000", &head);
+        assert_eq!(response, ok(&format!("ONE a/ AUD1 AUD2{value}")), "{name}");
     }
     // No server listens.
-    let answer = pod.get(APP, "10.0.0.3:8000", "/", "a").unwrap();
-    assert!(answer.starts_with("502 ") && answer.contains("http://10.0.0.3:8000"), "{answer}");
+    let response = pod.get(APP, "10.0.0.3:8000", "/", "a").unwrap();
+    assert!(response.starts_with("502 ") && response.contains("http://10.0.0.3:8000"), "{response}");
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn hosts_that_are_the_pod_itself_are_refused() {
     // Without `Via`, which an auditor may drop.
     let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forget: yes\r\n";
     let refused = |pod: &Pod, upstream: &str| {
-        let answer = get(&pod.network.pod, APP, "127.0.0.1:8081", head).unwrap();
-        assert!(answer.starts_with("508 ") && answer.contains("is this pod"), "{upstream}: {answer}");
+        let response = get(&pod.network.pod, APP, "127.0.0.1:8081", head).unwrap();
+        assert!(response.starts_with("508 ") && response.contains("is this pod"), "{upstream}: {response}");
     };
     for upstream in ["http://10.0.0.2:8081", "http://[fd00::2]:8082", "http://pod.models.svc:8083"] {
         let settings = format!(r#"{{"first":8081,"exit":8083,"model":5000,"upstream":"{upstream}"}}"#);
@@ -104,8 +104,8 @@ fn hosts_that_are_the_pod_itself_are_refused() {
     for upstream in ["http://10.0.0.2:8082", "https://[::ffff:10.0.0.2]:8084", "http://pod.models.svc:8081"] {
         let settings = with(&format!(r#""upstream":"{upstream}""#));
         let Some(pod) = Pod::start(Tool::Nft, &settings, &[]) else { return };
-        let answer = pod.get(APP, "127.0.0.1:8081", "/", "a").unwrap();
-        assert!(answer.starts_with("508 ") && answer.contains("is this pod"), "{upstream}: {answer}");
+        let response = pod.get(APP, "127.0.0.1:8081", "/", "a").unwrap();
+        assert!(response.starts_with("508 ") && response.contains("is this pod"), "{upstream}: {response}");
     }
 }
 
@@ -128,8 +128,8 @@ fn a_request_that_comes_back_through_another_host_is_refused() {
             std::thread::spawn(move || std::io::copy(&mut from, &mut to));
             std::io::copy(&mut forward, &mut stream).map(drop)
         });
-        let answer = pod.get(APP, "127.0.0.1:8081", "/", "a").unwrap();
-        assert!(answer.starts_with(status) && answer.contains(part), "{tool:?}: {answer}");
+        let response = pod.get(APP, "127.0.0.1:8081", "/", "a").unwrap();
+        assert!(response.starts_with(status) && response.contains(part), "{tool:?}: {response}");
     }
 }
 
@@ -158,12 +158,12 @@ fn hosts_outside_the_allow_list_are_refused() {
     server(&pod.network.node, "10.0.0.9:8000", "NINE");
     server(&pod.network.pod, "[::]:8000", "OWN");
     assert_eq!(pod.get(APP, "10.0.0.9:8000", "/", "anything"), ok("NINE anything/ AUD1 AUD2"));
-    let answer = pod.get(APP, "10.0.0.1:8000", "/", "other.example").unwrap();
-    assert!(answer.starts_with("403 ") && answer.contains("other.example"), "{answer}");
+    let response = pod.get(APP, "10.0.0.1:8000", "/", "other.example").unwrap();
+    assert!(response.starts_with("403 ") && response.contains("other.example"), "{response}");
     // An allowed name leads to the addresses of this name, not to the address that the caller chose.
     assert_eq!(pod.get(APP, "10.0.0.1:8000", "/", "llm.models.svc"), ok("TWO llm.models.svc/ AUD1 AUD2"));
-    let answer = pod.get(APP, "10.0.0.1:8000", "/", "pod.models.svc").unwrap();
-    assert!(answer.starts_with("508 ") && answer.contains("10.0.0.2 is this pod"), "{answer}");
+    let response = pod.get(APP, "10.0.0.1:8000", "/", "pod.models.svc").unwrap();
+    assert!(response.starts_with("508 ") && response.contains("10.0.0.2 is this pod"), "{response}");
 }
 
 #[test]
@@ -199,16 +199,16 @@ fn calls_to_the_first_auditor_reach_the_upstream_by_tls() {
             stream.conn.send_close_notify();
             stream.flush()
         });
-        let answer = pod.get(APP, "127.0.0.1:8081", "/v1/chat", "localhost:8081");
+        let response = pod.get(APP, "127.0.0.1:8081", "/v1/chat", "localhost:8081");
         match is_trusted {
-            true => assert_eq!(answer, ok("UPSTREAM api.example.com:8443/v1/chat AUD1 AUD2")),
-            false => assert!(answer.as_ref().unwrap().starts_with("502 "), "{answer:?}"),
+            true => assert_eq!(response, ok("UPSTREAM api.example.com:8443/v1/chat AUD1 AUD2")),
+            false => assert!(response.as_ref().unwrap().starts_with("502 "), "{response:?}"),
         }
         // Other pods cannot use the upstream in the name of this one.
         for address in ["10.0.0.2:8081", "10.0.0.2:8083"] {
-            let answer =
+            let response =
                 get(&pod.network.node, APP, address, "GET /v1/chat HTTP/1.1\r\nHost: a\r\n").unwrap();
-            assert!(answer.starts_with("403 ") && answer.contains("not in this pod"), "{answer}");
+            assert!(response.starts_with("403 ") && response.contains("not in this pod"), "{response}");
         }
         // Other hosts are still reached.
         server(&pod.network.node, "10.0.0.1:8000", "ONE");

@@ -41,21 +41,21 @@ fn closed_ports_are_refused_from_outside_only() {
                 (7001, Err(REFUSED)),
             ] {
                 for uid in [0, APP, 20002] {
-                    let answer = get(node, uid, &format!("{host}:{port}"), "/");
+                    let response = get(node, uid, &format!("{host}:{port}"), "/");
                     let wanted = wanted.map(str::to_owned).map_err(str::to_owned);
-                    assert_eq!(answer, wanted, "{image:?}: {host}:{port}");
+                    assert_eq!(response, wanted, "{image:?}: {host}:{port}");
                 }
             }
         }
         for host in ["127.0.0.1", "[::1]", "10.0.0.2", "[fd00::2]"] {
             for (port, wanted) in [(5000, CHAIN), (7000, "UNDECLARED"), (9090, "METRICS")] {
-                let answer = get(pod, APP, &format!("{host}:{port}"), "/");
-                assert_eq!(answer, Ok(wanted.to_owned()), "{image:?}: in the pod, {host}:{port}");
+                let response = get(pod, APP, &format!("{host}:{port}"), "/");
+                assert_eq!(response, Ok(wanted.to_owned()), "{image:?}: in the pod, {host}:{port}");
             }
         }
         for host in ["10.0.0.1", "[fd00::1]"] {
-            let answer = get(pod, APP, &format!("{host}:7000"), "/");
-            assert_eq!(answer, Ok("REMOTE".to_owned()), "{image:?}: out of the pod, {host}");
+            let response = get(pod, APP, &format!("{host}:7000"), "/");
+            assert_eq!(response, Ok("REMOTE".to_owned()), "{image:?}: out of the pod, {host}");
         }
     }
 }
@@ -68,8 +68,8 @@ fn the_same_ports_are_reachable_in_an_open_pod() {
         Init::new(image).install(&network.pod);
         start(&network);
         for host in ["10.0.0.2", "[fd00::2]"] {
-            let answer = get(&network.node, APP, &format!("{host}:7000"), "/");
-            assert_eq!(answer, Ok("UNDECLARED".to_owned()), "{image:?}: {host}");
+            let response = get(&network.node, APP, &format!("{host}:7000"), "/");
+            assert_eq!(response, Ok("UNDECLARED".to_owned()), "{image:?}: {host}");
         }
     }
 }
@@ -127,8 +127,8 @@ fn a_mesh_that_takes_all_connections_does_not_open_closed_ports() {
         Init::new(image).plan(Some(CLOSED)).install(&network.pod);
         serve(&network.pod, APP, 15006, "MESH", None);
         for (port, wanted) in [(9090, Ok("MESH")), (7000, Err(REFUSED)), (15006, Err(REFUSED))] {
-            let answer = get(&network.node, APP, &format!("10.0.0.2:{port}"), "/");
-            assert_eq!(answer, wanted.map(str::to_owned).map_err(str::to_owned), "{image:?}: {port}");
+            let response = get(&network.node, APP, &format!("10.0.0.2:{port}"), "/");
+            assert_eq!(response, wanted.map(str::to_owned).map_err(str::to_owned), "{image:?}: {port}");
         }
     }
 }
@@ -141,10 +141,13 @@ fn without_a_model_on_the_guarded_port_nothing_answers() {
         serve(&network.pod, APP, 8200, "MODEL", None);
         start_auditors(&network);
         for host in ["10.0.0.2", "[fd00::2]"] {
-            let answer = get(&network.node, APP, &format!("{host}:8200"), "/");
-            assert_eq!(answer, Err(REFUSED.to_owned()), "{image:?}: {host}");
-            let answer = get(&network.node, APP, &format!("{host}:5000"), "/");
-            assert!(!answer.as_ref().is_ok_and(|answer| answer.contains("MODEL")), "{image:?}: {answer:?}");
+            let response = get(&network.node, APP, &format!("{host}:8200"), "/");
+            assert_eq!(response, Err(REFUSED.to_owned()), "{image:?}: {host}");
+            let response = get(&network.node, APP, &format!("{host}:5000"), "/");
+            assert!(
+                !response.as_ref().is_ok_and(|response| response.contains("MODEL")),
+                "{image:?}: {response:?}"
+            );
         }
     }
 }

@@ -32,10 +32,10 @@ pub(crate) fn start_auditors(network: &Network) {
 /// Starts a server named `name` that forwards requests to `next`. It runs as long as the tests.
 pub(crate) fn serve(inside: &Namespace, uid: u32, port: u16, name: &'static str, next: Option<&'static str>) {
     // Dual-stack.
-    inside.serve(uid, ("::", port), move |stream| answer(stream, name, next));
+    inside.serve(uid, ("::", port), move |stream| respond(stream, name, next));
 }
 
-fn answer(mut stream: TcpStream, name: &str, next: Option<&str>) -> io::Result<()> {
+fn respond(mut stream: TcpStream, name: &str, next: Option<&str>) -> io::Result<()> {
     let request = request(&stream)?;
     let rest = match next {
         Some(next) => format!(" -> {}", exchange(next.parse().unwrap(), &request)?),
@@ -59,9 +59,9 @@ fn exchange(address: SocketAddr, request: &str) -> io::Result<String> {
 pub(crate) fn ask(stream: &mut TcpStream, request: &str) -> io::Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer.split_once("\r\n\r\n").map_or(answer.as_str(), |(_, body)| body).to_owned())
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response.split_once("\r\n\r\n").map_or(response.as_str(), |(_, body)| body).to_owned())
 }
 
 /// Sends `GET path` to `address` from a process with the UID `uid` inside the namespace.

@@ -65,13 +65,13 @@ fn all_requests_enter_at_the_intake_of_lucid_egress() {
                 assert_eq!(get(&network.pod, uid, address, "/"), Ok(ALL.to_owned()), "uid {uid}, {address}");
             }
         }
-        for (uid, address, answer) in [
+        for (uid, address, response) in [
             (20003, "10.0.0.1:8000", "REMOTE"),
             (20003, "127.0.0.1:5000", "MODEL"),
             (SECOND, "127.0.0.1:5000", ALL),
             (FIRST, "127.0.0.1:8083", ALL),
         ] {
-            assert_eq!(get(&network.pod, uid, address, "/"), Ok(answer.to_owned()), "uid {uid}, {address}");
+            assert_eq!(get(&network.pod, uid, address, "/"), Ok(response.to_owned()), "uid {uid}, {address}");
         }
         for address in ["10.0.0.2:8081", "10.0.0.2:8083", "[fd00::2]:8082"] {
             assert_eq!(get(&network.node, APP, address, "/"), Ok(ALL.to_owned()), "{address}");

@@ -53,18 +53,19 @@ fn all_traffic_passes_the_chain() {
         serve(&network.node, APP, 5000, "REMOTE", None);
         serve(&network.pod, APP, 9000, "METRICS", None);
 
-        let answers = CALLS.map(|(what, inside, uid, address, _)| {
+        let responses = CALLS.map(|(what, inside, uid, address, _)| {
             let from = if inside { &network.pod } else { &network.node };
             (what, get(from, uid, address, "/"))
         });
-        let wanted = CALLS.map(|(what, _, _, _, answer)| (what, Ok(answer.to_owned())));
-        let wrong: Vec<_> = answers.iter().zip(&wanted).filter(|(answer, wanted)| answer != wanted).collect();
+        let wanted = CALLS.map(|(what, _, _, _, response)| (what, Ok(response.to_owned())));
+        let wrong: Vec<_> =
+            responses.iter().zip(&wanted).filter(|(response, wanted)| response != wanted).collect();
         assert!(wrong.is_empty(), "{wrong:#?}");
 
         // A link-local address gets no response, as the redirect leaves the link.
         let link = network.pod.run("cat /sys/class/net/eth0/ifindex");
-        let answer = get(&network.pod, APP, &format!("[fe80::2%{}]:5000", link.trim()), "/");
-        assert!(answer.as_ref().is_err() || answer == Ok(CHAIN.to_owned()), "{answer:?}");
+        let response = get(&network.pod, APP, &format!("[fe80::2%{}]:5000", link.trim()), "/");
+        assert!(response.as_ref().is_err() || response == Ok(CHAIN.to_owned()), "{response:?}");
 
         // A kubelet probe of the model, sent from the node, passes the chain.
         assert_eq!(get(&network.node, ROOT, "10.0.0.2:5000", "/healthz"), Ok(CHAIN.to_owned()));

@@ -58,14 +58,14 @@ fn every_model_port_is_reached_along_its_route() {
                 (pod, APP, "[::1]"),
                 (pod, 0, "[fd00::2]"),
             ] {
-                let answer = get(from, uid, &format!("{host}:{port}"), "/");
-                assert_eq!(answer, Ok(wanted.to_owned()), "{image:?}: uid {uid}, {host}:{port}");
+                let response = get(from, uid, &format!("{host}:{port}"), "/");
+                assert_eq!(response, Ok(wanted.to_owned()), "{image:?}: uid {uid}, {host}:{port}");
             }
         }
         for (uid, port, wanted) in AUDITORS {
             for host in ["127.0.0.1", "[::1]", "10.0.0.2", "[fd00::2]"] {
-                let answer = get(pod, uid, &format!("{host}:{port}"), "/");
-                assert_eq!(answer, Ok(wanted.to_owned()), "{image:?}: uid {uid}, {host}:{port}");
+                let response = get(pod, uid, &format!("{host}:{port}"), "/");
+                assert_eq!(response, Ok(wanted.to_owned()), "{image:?}: uid {uid}, {host}:{port}");
             }
         }
         // A restarted lucid-init verifies the routes while the auditors listen.

@@ -71,10 +71,10 @@ async fn the_token_is_required_except_for_health() {
         request.send().await.unwrap()
     };
     for wrong in [None, Some("second"), Some("")] {
-        let answer = ask(wrong).await;
-        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
-        assert_eq!(answer.headers()["www-authenticate"], "Bearer");
-        let text = answer.text().await.unwrap();
+        let response = ask(wrong).await;
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(response.headers()["www-authenticate"], "Bearer");
+        let text = response.text().await.unwrap();
         assert!(!text.contains("notarized") && !text.contains("first"), "{text}");
     }
     assert_eq!(ask(Some("first")).await.status(), StatusCode::OK);

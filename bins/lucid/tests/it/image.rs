@@ -51,10 +51,10 @@ fn hostile_bytes_do_not_stop_it() {
     let (code, lines) = parse(&["--json"], &input);
     assert_eq!((code, lines.len()), (3, 8));
     for line in &lines {
-        let answer: Value = serde_json::from_str(line).unwrap();
+        let response: Value = serde_json::from_str(line).unwrap();
         let keys = ["input", "ok", "registry", "repository", "tag", "digest", "error"];
-        assert!(answer.as_object().unwrap().keys().all(|key| keys.contains(&&**key)), "{line}");
-        assert_eq!(answer["ok"].as_bool().unwrap(), answer["error"].is_null(), "{line}");
+        assert!(response.as_object().unwrap().keys().all(|key| keys.contains(&&**key)), "{line}");
+        assert_eq!(response["ok"].as_bool().unwrap(), response["error"].is_null(), "{line}");
     }
     assert!(lines[7].contains("library/nginx"), "{}", lines[7]);
 }
@@ -63,10 +63,10 @@ fn hostile_bytes_do_not_stop_it() {
 fn output_is_flushed_after_each_line() {
     let mut child = command(&["--json"]).spawn().unwrap();
     let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let mut answers = BufReader::new(output).lines();
+    let mut responses = BufReader::new(output).lines();
     for name in ["nginx", "a/B", "busybox:1"] {
         writeln!(input, "{name}").unwrap();
-        assert!(answers.next().unwrap().unwrap().contains(name));
+        assert!(responses.next().unwrap().unwrap().contains(name));
     }
     drop(input);
     assert_eq!(child.wait().unwrap().code(), Some(3));

@@ -39,7 +39,7 @@ fn verifier(fault: Fault) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, requests)
 }
 
-fn answer(stream: &mut TcpStream, status: &str, header: &str, body: &str) {
+fn respond(stream: &mut TcpStream, status: &str, header: &str, body: &str) {
     let length = body.len();
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n{header}\r\n");
     // A client may close the connection early.
@@ -47,7 +47,7 @@ fn answer(stream: &mut TcpStream, status: &str, header: &str, body: &str) {
 }
 
 fn verdict(stream: &mut TcpStream, digest: &str, notarized: bool) {
-    answer(stream, "200 OK", "", &format!(r#"{{"digest":"{digest}","notarized":{notarized}}}"#));
+    respond(stream, "200 OK", "", &format!(r#"{{"digest":"{digest}","notarized":{notarized}}}"#));
 }
 
 fn hang(_: &mut TcpStream, _: usize) {
@@ -79,17 +79,17 @@ fn an_unavailable_verifier_denies_only_in_strict_mode() {
         ("closed", |_, _| {}, "failed to query the Verifier"),
         (
             "500",
-            |stream, _| answer(stream, "500 Internal Server Error", "", "no"),
+            |stream, _| respond(stream, "500 Internal Server Error", "", "no"),
             "500 Internal Server Error",
         ),
-        ("garbage", |stream, _| answer(stream, "200 OK", "", "<html>"), "failed to parse the response"),
+        ("garbage", |stream, _| respond(stream, "200 OK", "", "<html>"), "failed to parse the response"),
         (
             "redirect",
-            |stream, _| answer(stream, "302 Found", "location: http://127.0.0.1:1/\r\n", ""),
+            |stream, _| respond(stream, "302 Found", "location: http://127.0.0.1:1/\r\n", ""),
             "302 Found",
         ),
         ("wrong digest", |stream, _| verdict(stream, OTHER, true), "rejected the response"),
-        ("huge", |stream, _| answer(stream, "200 OK", "", &" ".repeat(10 << 20)), "the response is longer than"),
+        ("huge", |stream, _| respond(stream, "200 OK", "", &" ".repeat(10 << 20)), "the response is longer than"),
     ];
     thread::scope(|scope| {
         for (name, fault, reason) in faults {
@@ -112,7 +112,7 @@ fn an_unavailable_verifier_denies_only_in_strict_mode() {
 #[test]
 fn flapping_next_hops_are_checked_again() {
     let (address, requests) = verifier(|stream, request| match request {
-        0 => answer(stream, "503 Service Unavailable", "", ""),
+        0 => respond(stream, "503 Service Unavailable", "", ""),
         1 => {}
         _ => verdict(stream, DIGEST, true),
     });

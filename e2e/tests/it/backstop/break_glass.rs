@@ -20,8 +20,8 @@ async fn tickets_are_accepted_and_in_the_audit_log() {
         pod("web", labels, annotations)
     };
     for ticket in ["INC-4711", "inc-10", "CHG7"] {
-        let answer = dry_run(&cluster, "shop", &with(ticket, None)).await;
-        assert_eq!(answer.status, 201, "{ticket}: {answer:?}");
+        let response = dry_run(&cluster, "shop", &with(ticket, None)).await;
+        assert_eq!(response.status, 201, "{ticket}: {response:?}");
         let events = cluster.audit_events().unwrap();
         let noted = |event: &Value| event["annotations"]["lucid-backstop/break-glass"] == ticket;
         assert_eq!(events.iter().filter(|event| noted(event)).count(), 1, "{ticket}");
@@ -29,9 +29,13 @@ async fn tickets_are_accepted_and_in_the_audit_log() {
     for ticket in
         ["", "true", "INC-1", "INC-4711.x", "xINC-4711", "INC-123456", "AX-12", "CHG77", "4-12", "CHG7-a"]
     {
-        let answer = dry_run(&cluster, "shop", &with(ticket, None)).await;
-        refused(&answer, &["does not have its chain"]);
-        assert_eq!(answer.refusal().contains("LUCID_BREAK_GLASS_PATTERN"), !ticket.is_empty(), "{answer:?}");
+        let response = dry_run(&cluster, "shop", &with(ticket, None)).await;
+        refused(&response, &["does not have its chain"]);
+        assert_eq!(
+            response.refusal().contains("LUCID_BREAK_GLASS_PATTERN"),
+            !ticket.is_empty(),
+            "{response:?}"
+        );
     }
     let events = cluster.audit_events().unwrap();
     let noted = events.iter().filter(|event| !event["annotations"]["lucid-backstop/break-glass"].is_null());
@@ -44,12 +48,12 @@ async fn tickets_are_accepted_and_in_the_audit_log() {
     let open =
         [&*written(300, "Z"), &written(300, "+09:00"), "2096-02-29t00:00:00.5z", " 9999-01-01T00:00:00Z "];
     for until in open {
-        let answer = dry_run(&cluster, "shop", &with("INC-4711", Some(until))).await;
-        assert_eq!(answer.status, 201, "{until}: {answer:?}");
+        let response = dry_run(&cluster, "shop", &with("INC-4711", Some(until))).await;
+        assert_eq!(response.status, 201, "{until}: {response:?}");
     }
     for until in [&*written(-300, "Z"), &written(-300, "+09:00"), "1970-01-01T00:00:00Z"] {
-        let answer = dry_run(&cluster, "shop", &with("INC-4711", Some(until))).await;
-        refused(&answer, &["Ticket INC-4711 does not count: it has expired"]);
+        let response = dry_run(&cluster, "shop", &with("INC-4711", Some(until))).await;
+        refused(&response, &["Ticket INC-4711 does not count: it has expired"]);
     }
     let nonsense = [
         "",
@@ -64,8 +68,8 @@ async fn tickets_are_accepted_and_in_the_audit_log() {
         "0000-01-01T00:00:00Z",
     ];
     for until in nonsense {
-        let answer = dry_run(&cluster, "shop", &with("INC-4711", Some(until))).await;
-        refused(&answer, &["does not count: lucid.computing/break-glass-until is not an RFC 3339 time"]);
+        let response = dry_run(&cluster, "shop", &with("INC-4711", Some(until))).await;
+        refused(&response, &["does not count: lucid.computing/break-glass-until is not an RFC 3339 time"]);
     }
     // The API server sets the creation time.
     let mut forged = with("INC-4711", Some(&written(-300, "Z")));
@@ -87,17 +91,17 @@ async fn tickets_are_accepted_and_in_the_audit_log() {
         &change("INC-4711", Some(&written(300, "Z"))).await,
         &["of another repository", "for new pods only"],
     );
-    let answer = change("INC-4711", None).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = change("INC-4711", None).await;
+    assert_eq!(response.status, 200, "{response:?}");
 
     for argument in ["--break-glass-pattern=", "--no-break-glass"] {
         apply(&cluster, &printed(&[argument]));
-        let answer = eventually("the ticket is refused", async || {
-            let answer = dry_run(&cluster, "shop", &with("INC-4711", None)).await;
-            if answer.status == 201 { Err(answer) } else { Ok(answer) }
+        let response = eventually("the ticket is refused", async || {
+            let response = dry_run(&cluster, "shop", &with("INC-4711", None)).await;
+            if response.status == 201 { Err(response) } else { Ok(response) }
         })
         .await;
-        refused(&answer, &["does not count", "break-glass is disabled"]);
+        refused(&response, &["does not count", "break-glass is disabled"]);
     }
     let ran = run("lucid", &["manifests", "--backstop", r"--break-glass-pattern=\b{start}[0-9]+"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");

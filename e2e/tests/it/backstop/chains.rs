@@ -28,8 +28,8 @@ pub(super) async fn outbound_traffic_goes_where_the_pod_says(cluster: &Cluster) 
             let mut annotations = annotations.clone();
             annotations["lucid.computing/sidecar-mode"] = json!(mode);
             let pod = injected(&secured_with("web", annotations), &builtin());
-            let answer = dry_run(cluster, "shop", &pod).await;
-            assert_eq!(answer.status, 201, "{intercept} {upstream:?} {hosts:?}: {answer:?}");
+            let response = dry_run(cluster, "shop", &pod).await;
+            assert_eq!(response.status, 201, "{intercept} {upstream:?} {hosts:?}: {response:?}");
             for (from, to) in [
                 (r#""model":5000"#, r#""model":5000,"upstream":"http://evil.example""#),
                 (r#""upstream":"http"#, r#""upstream":"http://evil.example/http"#),
@@ -43,8 +43,8 @@ pub(super) async fn outbound_traffic_goes_where_the_pod_says(cluster: &Cluster) 
                 if !all.any(|container| egress(container, from, to)) {
                     continue;
                 }
-                let answer = dry_run(cluster, "shop", &pod).await;
-                assert!(answer.refusal().contains(other), "{intercept} {upstream:?} {from}: {answer:?}");
+                let response = dry_run(cluster, "shop", &pod).await;
+                assert!(response.refusal().contains(other), "{intercept} {upstream:?} {from}: {response:?}");
             }
         }
     }
@@ -74,8 +74,8 @@ pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
     );
     let routed = injected(&routed, &configuration);
     for pod in both.iter().chain([&any, &routed]) {
-        let answer = dry_run(cluster, "shop", pod).await;
-        assert_eq!(answer.status, 201, "{answer:?}");
+        let response = dry_run(cluster, "shop", pod).await;
+        assert_eq!(response.status, 201, "{response:?}");
     }
 
     let chain = "does not have its chain";
@@ -86,8 +86,8 @@ pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
     ] {
         let pod = serde_json::from_str(&routed.to_string().replace(from, to)).unwrap();
         assert_ne!(pod, routed);
-        let answer = dry_run(cluster, "shop", &pod).await;
-        assert!(answer.refusal().contains(chain), "{to}: {answer:?}");
+        let response = dry_run(cluster, "shop", &pod).await;
+        assert!(response.refusal().contains(chain), "{to}: {response:?}");
     }
 
     let rules = "no init container lucid-init";
@@ -187,9 +187,9 @@ pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
         for pod in &both {
             let mut pod = pod.clone();
             change(&mut pod);
-            let answer = dry_run(cluster, "shop", &pod).await;
-            assert!(answer.refusal().contains(part), "{name}: {answer:?}");
-            refused(&answer, &[]);
+            let response = dry_run(cluster, "shop", &pod).await;
+            assert!(response.refusal().contains(part), "{name}: {response:?}");
+            refused(&response, &[]);
         }
     }
     // A container that ends before the pod does.
@@ -209,8 +209,8 @@ pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
     for (name, change) in broken {
         let mut pod = any.clone();
         change(&mut pod);
-        let answer = dry_run(cluster, "shop", &pod).await;
-        assert!(answer.refusal().contains(chain), "{name}: {answer:?}");
+        let response = dry_run(cluster, "shop", &pod).await;
+        assert!(response.refusal().contains(chain), "{name}: {response:?}");
     }
 
     let mut hop = any.clone();
@@ -241,8 +241,8 @@ pub(super) async fn handmade_chains_are_complete(cluster: &Cluster) {
         for pod in &both {
             let mut pod = pod.clone();
             change(&mut pod);
-            let answer = dry_run(cluster, "shop", &pod).await;
-            assert_eq!(answer.status, 201, "{name}: {answer:?}");
+            let response = dry_run(cluster, "shop", &pod).await;
+            assert_eq!(response.status, 201, "{name}: {response:?}");
         }
     }
 }
@@ -314,8 +314,8 @@ async fn identity_variables_are_accepted_by_their_form() {
 
 async fn same(cluster: &Cluster, pod: &Value, configuration: &Configuration, is_accepted: bool, what: &str) {
     assert_eq!(injected(pod, configuration) == *pod, is_accepted, "planner: {what}");
-    let answer = dry_run(cluster, "shop", pod).await;
-    assert_eq!(answer.status == 201, is_accepted, "{what}: {answer:?}");
+    let response = dry_run(cluster, "shop", pod).await;
+    assert_eq!(response.status == 201, is_accepted, "{what}: {response:?}");
 }
 
 /// Returns the list with this key, created if absent.

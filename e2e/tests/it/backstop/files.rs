@@ -118,9 +118,9 @@ async fn files_and_variables_are_those_of_the_catalogue() {
         let mut pod = complete.clone();
         pod["metadata"]["name"] = json!("changed");
         change(&mut pod);
-        let answer = dry_run(&cluster, "shop", &pod).await;
-        assert_ne!(answer.status, 201, "{what}");
-        refused(&answer, &["does not have its chain", "no auditors as they are known here: reader"]);
+        let response = dry_run(&cluster, "shop", &pod).await;
+        assert_ne!(response.status, 201, "{what}");
+        refused(&response, &["does not have its chain", "no auditors as they are known here: reader"]);
     }
 }
 
@@ -136,6 +136,6 @@ async fn strict_notarization_needs_digests_of_image_volumes() {
     let arguments = ["--catalogue", &file.display().to_string(), "--chain=reader"];
     install(&cluster, &[&arguments[..], &["--strict-notarization"]].concat()).await;
     let pod = injected(&secured("web"), &configuration);
-    let answer = create(&cluster, "shop", &pod).await;
-    refused(&answer, &["auditor containers without digest: lucid-files-"]);
+    let response = create(&cluster, "shop", &pod).await;
+    refused(&response, &["auditor containers without digest: lucid-files-"]);
 }

@@ -39,8 +39,8 @@ pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
     // With `env` there are no rules that the policy would have to read.
     let by_variable = injected(&asking("web", json!({"lucid.computing/intercept": "env"})), &configuration);
     for pod in [&redirected, &by_variable] {
-        let answer = dry_run(cluster, "shop", pod).await;
-        assert_eq!(answer.status, 201, "{answer:?}");
+        let response = dry_run(cluster, "shop", pod).await;
+        assert_eq!(response.status, 201, "{response:?}");
     }
     let last = |pod: &Value| containers(&mut pod.clone()).len() - 1;
     let chain = "does not have its chain";
@@ -178,9 +178,9 @@ pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
     for (name, pod, part, change) in wrong {
         let mut pod = pod.clone();
         change(&mut pod);
-        let answer = dry_run(cluster, "shop", &pod).await;
-        assert!(answer.refusal().contains(part), "{name}: {answer:?}");
-        refused(&answer, &[]);
+        let response = dry_run(cluster, "shop", &pod).await;
+        assert!(response.refusal().contains(part), "{name}: {response:?}");
+        refused(&response, &[]);
     }
     // By label or annotation, with any content of the list.
     for (labels, annotations) in [
@@ -189,8 +189,8 @@ pub(super) async fn lookalikes_are_denied(cluster: &Cluster) {
         (json!({"lucid.io/secured": "false"}), json!({"lucid.computing/auditors": ""})),
         (json!({"lucid.io/secured": "true"}), json!({"lucid.computing/skip-audit": "true"})),
     ] {
-        let answer = dry_run(cluster, "shop", &pod("web", labels, annotations)).await;
-        refused(&answer, &[chain]);
+        let response = dry_run(cluster, "shop", &pod("web", labels, annotations)).await;
+        refused(&response, &[chain]);
     }
 }
 
@@ -334,8 +334,13 @@ pub(super) async fn other_pods_are_never_denied(cluster: &Cluster) {
     ];
     for pod in &pods {
         let name = pod["metadata"]["name"].as_str().unwrap();
-        let answer = create(cluster, "shop", pod).await;
-        assert_eq!(answer.status, 201, "{name}: {}", answer.refusal().chars().take(500).collect::<String>());
+        let response = create(cluster, "shop", pod).await;
+        assert_eq!(
+            response.status,
+            201,
+            "{name}: {}",
+            response.refusal().chars().take(500).collect::<String>()
+        );
         for change in &changes {
             let reply = send(cluster, Method::PATCH, name, change).await;
             assert_eq!(reply.status, 200, "{name}: {reply:?}");

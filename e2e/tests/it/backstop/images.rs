@@ -21,8 +21,8 @@ async fn strict_notarization_needs_digests_of_known_images() {
     install(&cluster, &["--catalogue", &file.display().to_string(), "--strict-notarization"]).await;
     let asking = |name: &str, chain: &str| injected(&with_chain(name, chain), &configuration);
     let unpinned = "auditor containers without digest: ";
-    let answer = create(&cluster, "shop", &asking("tagged", "tagged")).await;
-    refused(&answer, &[unpinned, "tagged"]);
+    let response = create(&cluster, "shop", &asking("tagged", "tagged")).await;
+    refused(&response, &[unpinned, "tagged"]);
     for image in
         ["example.com/good:1", "EXAMPLE.com:443/good", "example.com/other:1", "example.com/good@sha256:1"]
     {
@@ -55,20 +55,20 @@ async fn strict_notarization_needs_digests_of_known_images() {
             &change("web/ephemeralcontainers", ephemeral("lucid-toxicity-auditor-2", "a:2")).await,
             &[unpinned],
         );
-        let answer = change("web", image("model", "example.com/model:2")).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        let answer = change("web", image("model", "example.com/model:1")).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
+        let response = change("web", image("model", "example.com/model:2")).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        let response = change("web", image("model", "example.com/model:1")).await;
+        assert_eq!(response.status, 200, "{response:?}");
     }
-    let answer = change("web", image("good", &other)).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    let answer = change("web/ephemeralcontainers", ephemeral("shell", "example.com/shell:1")).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = change("web", image("good", &other)).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    let response = change("web/ephemeralcontainers", ephemeral("shell", "example.com/shell:1")).await;
+    assert_eq!(response.status, 200, "{response:?}");
 
     // A pod that is not secured.
     create(&cluster, "shop", &pod("plain", json!({}), json!({}))).await.stored().unwrap();
-    let answer = change("plain", image("model", "example.com/good:2")).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = change("plain", image("model", "example.com/good:2")).await;
+    assert_eq!(response.status, 200, "{response:?}");
 }
 
 #[tokio::test]
@@ -89,18 +89,18 @@ async fn pods_with_a_former_image_of_lucid_egress_can_be_updated() {
         pod
     };
     eventually("the pod is accepted", async || {
-        let answer = dry_run(&cluster, "shop", &named(&current)).await;
-        if answer.status == 201 { Ok(()) } else { Err(answer) }
+        let response = dry_run(&cluster, "shop", &named(&current)).await;
+        if response.status == 201 { Ok(()) } else { Err(response) }
     })
     .await;
     let outdated = "no auditors as they are known here: lucid-egress (a newer configuration needs";
     refused(&dry_run(&cluster, "shop", &named(&former)).await, &[outdated]);
     let change = json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2"}]}});
-    let answer = patch_pod(&cluster, "web", &change).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
+    let response = patch_pod(&cluster, "web", &change).await;
+    assert_eq!(response.status, 200, "{response:?}");
     for (image, is_accepted) in [(image, true), ("example.com/other:1", false)] {
         let change = json!({"spec": {"containers": [{"name": "lucid-egress", "image": image}]}});
-        let answer = patch_pod(&cluster, "web", &change).await;
-        assert_eq!(answer.status == 200, is_accepted, "{answer:?}");
+        let response = patch_pod(&cluster, "web", &change).await;
+        assert_eq!(response.status == 200, is_accepted, "{response:?}");
     }
 }

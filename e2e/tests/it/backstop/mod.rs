@@ -43,8 +43,8 @@ async fn in_force(cluster: &Cluster, namespace: &str) {
     // Admitted in any namespace.
     probe["spec"]["containers"][0]["securityContext"] = restricted();
     eventually("the policy is in force", async || {
-        let answer = dry_run(cluster, namespace, &probe).await;
-        if answer.refusal().contains("lucid-backstop") { Ok(()) } else { Err(answer) }
+        let response = dry_run(cluster, namespace, &probe).await;
+        if response.refusal().contains("lucid-backstop") { Ok(()) } else { Err(response) }
     })
     .await;
 }
@@ -71,10 +71,10 @@ fn builtin() -> Configuration {
     Configuration::new(Catalogue::builtin(), None).unwrap()
 }
 
-fn refused(answer: &Answer, parts: &[&str]) {
-    assert!(matches!(answer.status, 403 | 422), "{answer:?}");
+fn refused(response: &Answer, parts: &[&str]) {
+    assert!(matches!(response.status, 403 | 422), "{response:?}");
     for part in ["ValidatingAdmissionPolicy 'lucid-backstop'"].iter().chain(parts) {
-        assert!(answer.refusal().contains(part), "{part:?} is not in {:?}", answer.refusal());
+        assert!(response.refusal().contains(part), "{part:?} is not in {:?}", response.refusal());
     }
 }
 
@@ -149,20 +149,20 @@ async fn pods_need_their_chain_while_every_webhook_is_down() {
     let annotated =
         |name: &str, chain: &str| pod(name, json!({}), json!({"lucid.computing/auditors": chain}));
     // The case that the policy covers.
-    let answer = create(&cluster, "shop", &secured("open")).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
+    let response = create(&cluster, "shop", &secured("open")).await;
+    assert_eq!(response.status, 201, "{response:?}");
 
     checked(&cluster, "warning", "there is no ValidatingAdmissionPolicy lucid-backstop").await;
     install(&cluster, &[]).await;
     checked(&cluster, "ok", "lucid-backstop denies").await;
-    let answer = create(&cluster, "shop", &secured("web")).await;
-    refused(&answer, &["does not have its chain", "found none", "may be down", "lucid check"]);
+    let response = create(&cluster, "shop", &secured("web")).await;
+    refused(&response, &["does not have its chain", "found none", "may be down", "lucid check"]);
     refused(&dry_run(&cluster, "shop", &secured("web")).await, &["does not have its chain"]);
-    let answer = create(&cluster, "shop", &annotated("web", "toxicity, injection")).await;
-    refused(&answer, &["expected toxicity, injection;"]);
+    let response = create(&cluster, "shop", &annotated("web", "toxicity, injection")).await;
+    refused(&response, &["expected toxicity, injection;"]);
     for nonsense in ["", "nonsense", ",", "toxicity,nonsense"] {
-        let answer = create(&cluster, "shop", &annotated("web", nonsense)).await;
-        refused(&answer, &["expected at least one auditor"]);
+        let response = create(&cluster, "shop", &annotated("web", nonsense)).await;
+        refused(&response, &["expected at least one auditor"]);
     }
     let plain =
         create(&cluster, "shop", &pod("plain", json!({"lucid.io/secured": "false"}), json!({}))).await;
@@ -172,7 +172,7 @@ async fn pods_need_their_chain_while_every_webhook_is_down() {
             label_namespace(&cluster, namespace, json!({"lucid.computing/enabled": "true"})).await;
         }
         // The controller creates service accounts with a delay.
-        let made = |answer: &Answer| answer.status == 201;
+        let made = |response: &Answer| response.status == 201;
         until(&cluster, namespace, |name| secured(&format!("web-{name}")), made).await;
     }
 
@@ -184,8 +184,8 @@ async fn pods_need_their_chain_while_every_webhook_is_down() {
         json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2", "ports": [{"containerPort": 5000}]}]}}),
     ];
     for change in changes {
-        let answer = patch_pod(&cluster, "open", &change).await;
-        assert_eq!(answer.status, 200, "{change}: {answer:?}");
+        let response = patch_pod(&cluster, "open", &change).await;
+        assert_eq!(response.status, 200, "{change}: {response:?}");
     }
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "shop");
     pods.delete("open", &Default::default()).await.unwrap();
@@ -210,7 +210,7 @@ async fn pods_need_their_chain_while_every_webhook_is_down() {
     })
     .await;
     operator.restart().await.unwrap();
-    let is_injected = |answer: &Answer| answer.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3);
+    let is_injected = |response: &Answer| response.result.as_ref().is_ok_and(|pod| chain(pod).len() == 3);
     until(&cluster, "shop", |name| secured(&format!("up-{name}")), is_injected).await;
     eventually("a pod of the Deployment", async || {
         !pods.list(&ListParams::default().labels("app=web")).await.unwrap().items.is_empty()
@@ -262,9 +262,9 @@ async fn injected_pods_pass() {
                 let mut pod = secured_with(&format!("pod-{number}"), json!({key: value}));
                 pod["spec"]["restartPolicy"] = json!(restart);
                 pod["spec"]["containers"][0]["securityContext"] = restricted();
-                let answer = create(&cluster, namespace, &pod).await;
-                assert_eq!(answer.status, 201, "{namespace}: {pod}: {answer:?}");
-                let stored = answer.stored().unwrap();
+                let response = create(&cluster, namespace, &pod).await;
+                assert_eq!(response.status, 201, "{namespace}: {pod}: {response:?}");
+                let stored = response.stored().unwrap();
                 assert!(!unplanned(&stored).contains("NotRequested"), "{pod}");
             }
         }

@@ -21,12 +21,12 @@ pub(super) async fn namespaces_can_require_a_chain(cluster: &Cluster) {
     .await;
     for namespace in ["labelled", "annotated", "misspelt"] {
         refused(&dry_run(cluster, namespace, &plain).await, &["does not have its chain"]);
-        let answer = dry_run(cluster, namespace, &chained).await;
-        assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
+        let response = dry_run(cluster, namespace, &chained).await;
+        assert_eq!(response.status, 201, "{namespace}: {response:?}");
         let mut unlabelled = chained.clone();
         unlabelled["metadata"]["labels"] = json!({});
-        let answer = dry_run(cluster, namespace, &unlabelled).await;
-        assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
+        let response = dry_run(cluster, namespace, &unlabelled).await;
+        assert_eq!(response.status, 201, "{namespace}: {response:?}");
     }
 }
 
@@ -51,8 +51,8 @@ pub(super) async fn namespaces_can_close_ports(cluster: &Cluster) {
         r#""outbound":[],"routes":[{"ports":[9001,9002],"model":9003},{"ports":[9004,9005],"model":9006}]"#;
     let with_routes = |pod: &Value| with_rules(pod, r#""outbound":[]"#, routes);
     for pod in [&open, &closed, &with_routes(&open), &with_routes(&closed)] {
-        let answer = dry_run(cluster, "shop", pod).await;
-        assert_eq!(answer.status, 201, "{answer:?}");
+        let response = dry_run(cluster, "shop", pod).await;
+        assert_eq!(response.status, 201, "{response:?}");
     }
     for (from, to) in [
         (r#""open":[9090,9091]"#, r#""open":[9090,9091],"more":[]"#),
@@ -62,8 +62,8 @@ pub(super) async fn namespaces_can_close_ports(cluster: &Cluster) {
             r#""outbound":[],"routes":[{"ports":[9001,9002],"model":9003,"inbound":false}]"#,
         ),
     ] {
-        let answer = dry_run(cluster, "shop", &with_rules(&closed, from, to)).await;
-        refused(&answer, &["no init container lucid-init with the rules"]);
+        let response = dry_run(cluster, "shop", &with_rules(&closed, from, to)).await;
+        refused(&response, &["no init container lucid-init with the rules"]);
     }
 
     for (namespace, value) in [("closing", "closed"), ("misspelt-ports", "close")] {
@@ -73,10 +73,10 @@ pub(super) async fn namespaces_can_close_ports(cluster: &Cluster) {
             dry_run(cluster, namespace, &open).await.status != 201
         })
         .await;
-        let answer = dry_run(cluster, namespace, &open).await;
-        refused(&answer, &["no init container lucid-init with the rules"]);
-        let answer = dry_run(cluster, namespace, &closed).await;
-        assert_eq!(answer.status, 201, "{namespace}: {answer:?}");
+        let response = dry_run(cluster, namespace, &open).await;
+        refused(&response, &["no init container lucid-init with the rules"]);
+        let response = dry_run(cluster, namespace, &closed).await;
+        assert_eq!(response.status, 201, "{namespace}: {response:?}");
     }
 }
 
@@ -117,10 +117,10 @@ async fn namespaces_limit_the_choices_of_pods() {
                 "all" | "shop" => true,
                 _ => least == "none",
             };
-            let answer = dry_run(&cluster, namespace, &pod).await;
-            assert_eq!(answer.status == 201, choices, "{what} in {namespace}: {answer:?}");
+            let response = dry_run(&cluster, namespace, &pod).await;
+            assert_eq!(response.status == 201, choices, "{what} in {namespace}: {response:?}");
             if !choices {
-                refused(&answer, &[]);
+                refused(&response, &[]);
             }
         }
     }

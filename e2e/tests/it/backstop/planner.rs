@@ -68,7 +68,7 @@ async fn planned_pods_pass_and_unplanned_pods_do_not() {
             namespace_chain: Ok(case.chain.as_ref()),
             ..Inputs::new(&case.configuration)
         };
-        let stopped = |answer: &Answer| answer.refusal().contains("lucid-backstop");
+        let stopped = |response: &Answer| response.refusal().contains("lucid-backstop");
         match planned(pod, &inputs) {
             Ok(after) => {
                 let after = dry_run(&cluster, name, &after).await;

@@ -26,11 +26,11 @@ async fn skip_audit_follows_the_settings_of_the_operator() {
         (Some("builder"), "true", false),
         (Some("shop/batch"), "true", false),
     ] {
-        let answer = dry_run(&cluster, "shop", &skipping(account, value)).await;
+        let response = dry_run(&cluster, "shop", &skipping(account, value)).await;
         assert_eq!(
-            answer.refusal().contains("lucid-backstop"),
-            !is_skipped && answer.status != 422,
-            "{account:?}: {answer:?}"
+            response.refusal().contains("lucid-backstop"),
+            !is_skipped && response.status != 422,
+            "{account:?}: {response:?}"
         );
     }
 }
@@ -60,12 +60,12 @@ pub(super) async fn size_limits_are_of_secured_pods(cluster: &Cluster) {
         json!({"metadata": {"name": "bare"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}),
     ];
     for (number, pod) in unsecured.iter().enumerate() {
-        let answer = dry_run(cluster, "shop", pod).await;
+        let response = dry_run(cluster, "shop", pod).await;
         assert_eq!(
-            answer.status,
+            response.status,
             201,
             "{number}: {}",
-            answer.refusal().chars().take(500).collect::<String>()
+            response.refusal().chars().take(500).collect::<String>()
         );
     }
     // The policy checks a change of a pod with auditors, or denies it if the pod is too large.
@@ -83,9 +83,9 @@ pub(super) async fn size_limits_are_of_secured_pods(cluster: &Cluster) {
         pod["metadata"]["name"] = json!(format!("big-{number}"));
         create(cluster, "shop", &pod).await.stored().unwrap();
         let patch = json!({"spec": {"containers": [{"name": "model", "image": "example.com/model:2"}], "activeDeadlineSeconds": 60}});
-        let answer = patch_pod(cluster, &format!("big-{number}"), &patch).await;
-        let refusal: String = answer.refusal().chars().take(500).collect();
-        assert_eq!(answer.status, status, "{count}: {refusal}");
+        let response = patch_pod(cluster, &format!("big-{number}"), &patch).await;
+        let refusal: String = response.refusal().chars().take(500).collect();
+        assert_eq!(response.status, status, "{count}: {refusal}");
         assert_eq!(refusal.contains("more than 512 containers"), status != 200, "{count}: {refusal}");
     }
 
@@ -120,12 +120,12 @@ pub(super) async fn size_limits_are_of_secured_pods(cluster: &Cluster) {
         secured("injection", vec![json!({"name": "env", "image": "a", "env": variables(20_000)})]),
     ];
     for (number, pod) in room.iter().enumerate() {
-        let answer = dry_run(cluster, "shop", pod).await;
+        let response = dry_run(cluster, "shop", pod).await;
         assert_eq!(
-            answer.status,
+            response.status,
             201,
             "{number}: {}",
-            answer.refusal().chars().take(1500).collect::<String>()
+            response.refusal().chars().take(1500).collect::<String>()
         );
     }
 }
@@ -186,9 +186,9 @@ pub(super) async fn pods_that_are_too_large_are_denied(cluster: &Cluster) {
     for (number, (what, large, fine)) in cases.iter().enumerate() {
         let part = format!("too large to be judged in time: it has more than {what}");
         refused(&dry_run(cluster, "shop", &made("web", large)).await, &[&part]);
-        let answer = dry_run(cluster, "shop", &made("web", fine)).await;
-        let refusal: String = answer.refusal().chars().take(500).collect();
-        assert_eq!(answer.status, 201, "{what}: {refusal}");
+        let response = dry_run(cluster, "shop", &made("web", fine)).await;
+        let refusal: String = response.refusal().chars().take(500).collect();
+        assert_eq!(response.status, 201, "{what}: {refusal}");
         // A pod with auditors is the same without its label.
         let name = format!("large-{number}");
         let mut unlabelled = made(&name, large);

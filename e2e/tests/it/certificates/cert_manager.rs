@@ -220,8 +220,8 @@ async fn served(cluster: &Cluster, operator: &Operator) -> Option<Vec<u8>> {
         reqwest::Client::builder().tls_certs_only(reqwest::Certificate::from_pem_bundle(&bundle.0).unwrap());
     let client = client.resolve(SERVICE, (cluster.host_address(), operator.port()).into());
     let client = client.no_proxy().tls_info(true).build().unwrap();
-    let answer = client.get(format!("https://{SERVICE}/mutate")).send().await.ok()?;
-    answer.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
+    let response = client.get(format!("https://{SERVICE}/mutate")).send().await.ok()?;
+    response.extensions().get::<reqwest::tls::TlsInfo>()?.peer_certificate().map(<[u8]>::to_vec)
 }
 
 async fn bundle_is_of(injector: &str, cluster: &Cluster) {

@@ -24,8 +24,8 @@ async fn ask(operator: &Operator, client: Option<&Pair>, path: &str, token: Opti
     if let Some(token) = token {
         request = request.bearer_auth(token);
     }
-    let answer = request.send().await.ok()?;
-    Some(answer.status().as_u16())
+    let response = request.send().await.ok()?;
+    Some(response.status().as_u16())
 }
 
 /// In one cluster, one operator after the other.
@@ -146,8 +146,8 @@ async fn old_versions_of_tls(cluster: &Cluster) {
         let operator = operator(cluster, |operator| operator.flag("--tls-min-version", minimum)).await;
         let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).no_proxy();
         let client = client.tls_version_max(reqwest::tls::Version::TLS_1_2).build().unwrap();
-        let answer = client.get(format!("{}/mutate", operator.url())).send().await;
-        assert_eq!(answer.is_ok(), is_spoken, "with {minimum} at least: {answer:?}");
+        let response = client.get(format!("{}/mutate", operator.url())).send().await;
+        assert_eq!(response.is_ok(), is_spoken, "with {minimum} at least: {response:?}");
         until_injected(cluster, "shop", &format!("web-{}", minimum.replace('.', "-")), GUARDRAILS).await;
     }
 }

@@ -49,7 +49,7 @@ async fn quotas_that_refuse_every_pod_with_auditors_are_named() {
     let mut pod = secured("sized");
     let sizes = json!({"cpu": "200m", "memory": "128Mi"});
     pod["spec"]["containers"][0]["resources"] = json!({"requests": sizes, "limits": sizes});
-    let answer = async || {
+    let response = async || {
         let stored = dry_run(&cluster, "shop", &pod).await.stored();
         stored.map(|pod| json!(pod).to_string()).map_err(|error| format!("{error:?}"))
     };
@@ -138,7 +138,7 @@ async fn quotas_that_refuse_every_pod_with_auditors_are_named() {
         set(&cluster, kind, &spec).await;
         // Informers of the API server and the operator are late.
         eventually("the object is applied", async || {
-            let found = answer().await;
+            let found = response().await;
             let is_expected = match (&found, expected) {
                 (Ok(found), Ok(text)) | (Err(found), Err(text)) => found.contains(text),
                 _ => false,
@@ -149,7 +149,7 @@ async fn quotas_that_refuse_every_pod_with_auditors_are_named() {
         let object = if status == "ok" { "" } else { "shop/sizes" };
         check(&cluster).await.assert("quotas", object, status, texts);
         unset(&cluster).await;
-        eventually("the object no longer applies", async || answer().await.is_ok()).await;
+        eventually("the object no longer applies", async || response().await.is_ok()).await;
     }
     drop(running);
 }

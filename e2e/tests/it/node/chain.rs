@@ -120,9 +120,10 @@ async fn callers_who_try_to_get_around(site: &Installation) {
                 "nsenter --net={network} setpriv --reuid {uid} --regid {uid} --clear-groups \
                  timeout 10 busybox wget -q -O - {url}"
             );
-            let answer = on_node(site, &pod, &dial);
-            let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{dial}: {answer}"));
-            assert_eq!(answer["headers"]["via"], way, "uid {uid} to {url}");
+            let response = on_node(site, &pod, &dial);
+            let response: Value =
+                serde_json::from_str(&response).unwrap_or_else(|_| panic!("{dial}: {response}"));
+            assert_eq!(response["headers"]["via"], way, "uid {uid} to {url}");
         }
     }
 }
@@ -209,11 +210,11 @@ async fn a_service_and_its_name(site: &Installation) {
         "spec": {"selector": {"app": "model"}, "ports": [{"port": 80, "targetPort": 5000}]}});
     kubectl(&site.cluster, &["create", "-f", "-"], &service.to_string());
     eventually("an answer by the Service's name", async || {
-        let answer = wget(site, "shop", "outbound", "app", "http://model.shop.svc.cluster.local/");
-        if answer["headers"].is_null() {
-            return Err(answer);
+        let response = wget(site, "shop", "outbound", "app", "http://model.shop.svc.cluster.local/");
+        if response["headers"].is_null() {
+            return Err(response);
         }
-        assert_through_the_chain(&answer, "by the Service's name");
+        assert_through_the_chain(&response, "by the Service's name");
         Ok(())
     })
     .await;
@@ -310,8 +311,8 @@ async fn an_upstream_by_tls(site: &Installation) {
     };
     // Without a readiness probe the pod is ready before its auditors listen.
     eventually("the user of the pod in the answer", async || {
-        let answer = review("hello");
-        if answer.contains("system:serviceaccount:shop:default") { Ok(()) } else { Err(answer) }
+        let response = review("hello");
+        if response.contains("system:serviceaccount:shop:default") { Ok(()) } else { Err(response) }
     })
     .await;
     let refused = review(INJECTION);
@@ -346,8 +347,11 @@ async fn an_auditor_reads_its_files(site: &Installation) {
     create(site, "shop", &manifest).await;
     wait(site, "shop", "pod/reader", "condition=Ready");
     let address = addresses(site, "shop", "reader").await[0];
-    let answer = ask(site, (address, 5000), "moonlight").await;
-    assert_eq!((answer.status, &answer.body["error"]["auditor"]), (StatusCode::FORBIDDEN, &json!("reader")));
+    let response = ask(site, (address, 5000), "moonlight").await;
+    assert_eq!(
+        (response.status, &response.body["error"]["auditor"]),
+        (StatusCode::FORBIDDEN, &json!("reader"))
+    );
 
     let pod = stored(site, "shop", "reader").await;
     let root = |name: &str| format!("/proc/{}/root", processes(site, &pod, name)[0]);

@@ -53,8 +53,8 @@ async fn setuid_files_and_raw_sockets_cannot_bypass_the_chain() {
     create(&site, "shop", &with_tools("hardened", json!({}))).await;
     // Shows that the attacks work.
     let keeps = json!({"lucid.computing/keep-privileges": "true"});
-    let is_kept = |answer: &Answer| {
-        let pod = answer.result.as_ref().unwrap();
+    let is_kept = |response: &Answer| {
+        let pod = response.result.as_ref().unwrap();
         let containers = &pod.spec.as_ref().unwrap().containers;
         let context = |it: &Container| it.security_context.as_ref()?.allow_privilege_escalation;
         containers.iter().any(|it| it.name == "tools" && context(it).is_none())
@@ -78,12 +78,12 @@ async fn setuid_files_and_raw_sockets_cannot_bypass_the_chain() {
             "-",
             "http://127.0.0.1:5000/",
         ];
-        let answer = |pod: &str| -> Value {
+        let response = |pod: &str| -> Value {
             let said = run(&site, pod, "tools", &dial);
             serde_json::from_str(&said).unwrap_or_else(|_| panic!("{pod}, {file}: {said}"))
         };
-        assert_through_the_chain(&answer("hardened"), file);
-        assert_eq!(answer(&kept)["headers"]["via"], Value::Null, "{file}");
+        assert_through_the_chain(&response("hardened"), file);
+        assert_eq!(response(&kept)["headers"]["via"], Value::Null, "{file}");
     }
     // As root, with the capabilities granted by the container runtime.
     assert_eq!(run(&site, "hardened", "root", &["/plain"]).trim(), "Operation not permitted");

@@ -59,8 +59,8 @@ async fn it_injects_and_judges(site: &Installation, name: &str) {
     let mut manifest = pod(name, &json!({}));
     manifest["spec"]["schedulerName"] = json!("none");
     let client = site.cluster.client();
-    let answer = create_pod(&client, "shop", &manifest).await.unwrap();
-    assert!(answer.refusal().contains("label lucid.computing/tier is missing"), "{answer:?}");
+    let response = create_pod(&client, "shop", &manifest).await.unwrap();
+    assert!(response.refusal().contains("label lucid.computing/tier is missing"), "{response:?}");
     manifest["metadata"]["labels"] = json!({"lucid.computing/tier": "A"});
     create_pod(&client, "shop", &manifest).await.unwrap().stored().unwrap();
     let made = stored(site, "shop", name).await["spec"].to_string();

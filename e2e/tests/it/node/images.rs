@@ -41,10 +41,14 @@ async fn every_image_runs_by_tag_and_by_digest() {
     wait(&site, NAMESPACE, "pod/chain", "condition=Ready");
     for address in addresses(&site, NAMESPACE, "chain").await {
         let address = SocketAddr::new(address, 8090);
-        let answer = call(&site.cluster, address, "/", Some("hello")).await.unwrap();
-        assert_eq!((answer.status, &answer.body["body"]), (StatusCode::OK, &json!("hello")), "{answer:?}");
-        let answer = call(&site.cluster, address, "/", Some("the secret word")).await.unwrap();
-        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{answer:?}");
+        let response = call(&site.cluster, address, "/", Some("hello")).await.unwrap();
+        assert_eq!(
+            (response.status, &response.body["body"]),
+            (StatusCode::OK, &json!("hello")),
+            "{response:?}"
+        );
+        let response = call(&site.cluster, address, "/", Some("the secret word")).await.unwrap();
+        assert_eq!(response.status, StatusCode::FORBIDDEN, "{response:?}");
     }
 }
 

@@ -116,10 +116,10 @@ async fn ask(site: &Installation, address: impl Into<SocketAddr>, prompt: &str) 
 }
 
 /// Asserts that the request has passed both auditors in order, and no hop but lucid-egress otherwise.
-fn assert_through_the_chain(answer: &Value, about: &str) {
-    let way = answer["headers"]["via"].as_array().into_iter().flatten().filter_map(Value::as_str);
+fn assert_through_the_chain(response: &Value, about: &str) {
+    let way = response["headers"]["via"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let way: Vec<_> = way.filter(|hop| !hop.starts_with("1.1 lucid-egress-")).collect();
-    assert_eq!(way, ["1.1 lucid-injection-auditor", "1.1 lucid-toxicity-auditor"], "{about}: {answer}");
+    assert_eq!(way, ["1.1 lucid-injection-auditor", "1.1 lucid-toxicity-auditor"], "{about}: {response}");
 }
 
 /// Output of busybox in a container of a pod.
@@ -133,8 +133,8 @@ fn busybox(site: &Installation, namespace: &str, pod: &str, container: &str, arg
 fn wget(site: &Installation, namespace: &str, pod: &str, container: &str, url: &str) -> Value {
     // Debian's busybox crashes on the option `-T` of wget.
     let wget = ["timeout", "10", "/busybox", "wget", "-q", "-O", "-", url];
-    let answer = busybox(site, namespace, pod, container, &wget);
-    serde_json::from_str(&answer).unwrap_or_else(|_| json!({"url": url, "said": answer}))
+    let response = busybox(site, namespace, pod, container, &wget);
+    serde_json::from_str(&response).unwrap_or_else(|_| json!({"url": url, "said": response}))
 }
 
 /// Runs a shell command line on the node of a pod.

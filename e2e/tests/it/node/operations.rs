@@ -61,14 +61,14 @@ fn waiting_of(prefix: &str) -> Value {
 /// Pods created one after another, until they are counted.
 struct Stream {
     ended: Arc<AtomicBool>,
-    answers: JoinHandle<Vec<Answer>>,
+    responses: JoinHandle<Vec<Answer>>,
 }
 
 impl Stream {
     fn begin(site: &Installation, prefix: &'static str) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let (client, end) = (site.cluster.client(), Arc::clone(&ended));
-        let answers = tokio::spawn(async move {
+        let responses = tokio::spawn(async move {
             let mut ticks = interval(Duration::from_secs(1) / RATE);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
             let mut calls = Vec::new();
@@ -78,18 +78,18 @@ impl Stream {
                 calls
                     .push(tokio::spawn(async move { create_pod(&client, "shop", &manifest).await.unwrap() }));
             }
-            let mut answers = Vec::new();
+            let mut responses = Vec::new();
             for call in calls {
-                answers.push(call.await.unwrap());
+                responses.push(call.await.unwrap());
             }
-            answers
+            responses
         });
-        Self { ended, answers }
+        Self { ended, responses }
     }
 
     async fn end(self) -> Vec<Answer> {
         self.ended.store(true, Ordering::Relaxed);
-        self.answers.await.unwrap()
+        self.responses.await.unwrap()
     }
 }
 
@@ -101,10 +101,10 @@ fn auditors(pod: &Pod) -> BTreeSet<&str> {
 }
 
 /// Asserts that no pod was denied, and each has its chain.
-fn assert_all_have_their_chain(answers: &[Answer], about: &str) {
-    assert!(answers.len() > RATE as usize, "{about}: {} pods are too few to tell", answers.len());
-    for answer in answers {
-        let pod = answer.result.as_ref().unwrap_or_else(|refusal| panic!("{about}: {refusal}"));
+fn assert_all_have_their_chain(responses: &[Answer], about: &str) {
+    assert!(responses.len() > RATE as usize, "{about}: {} pods are too few to tell", responses.len());
+    for response in responses {
+        let pod = response.result.as_ref().unwrap_or_else(|refusal| panic!("{about}: {refusal}"));
         assert_eq!(auditors(pod), ["lucid-injection-auditor", "lucid-toxicity-auditor"].into(), "{about}");
     }
 }
@@ -161,9 +161,9 @@ async fn a_replica_that_is_killed_lets_nothing_through(site: &Installation) {
 }
 
 /// Some may have been denied, but not all.
-fn assert_none_is_without_its_chain(answers: &[Answer]) {
-    let stored: Vec<_> = answers.iter().filter_map(|answer| answer.result.as_ref().ok()).collect();
-    assert!(!stored.is_empty(), "the other replica goes on: {:?}", answers.first());
+fn assert_none_is_without_its_chain(responses: &[Answer]) {
+    let stored: Vec<_> = responses.iter().filter_map(|response| response.result.as_ref().ok()).collect();
+    assert!(!stored.is_empty(), "the other replica goes on: {:?}", responses.first());
     for pod in stored {
         assert_eq!(auditors(pod).len(), 2, "a pod is refused rather than stored without its chain");
     }
@@ -183,12 +183,12 @@ async fn a_node_that_is_lost_lets_nothing_through(site: &mut Installation) {
     loop {
         let stream = Stream::begin(site, "found");
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let answers = stream.end().await;
-        assert_none_is_without_its_chain(&answers);
-        if answers.iter().all(|answer| answer.result.is_ok()) {
+        let responses = stream.end().await;
+        assert_none_is_without_its_chain(&responses);
+        if responses.iter().all(|response| response.result.is_ok()) {
             break;
         }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", answers.last());
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", responses.last());
     }
     // Like an administrator does for a lost machine.
     site.kubectl(&["delete", "node", "node-2"]).unwrap();
@@ -233,10 +233,10 @@ async fn the_policy_is_rolled_out_in_four_steps(site: &Installation) {
         site.helm(&["upgrade", "lucid", chart, "--reuse-values", "-f", &values], "").await.unwrap();
         operators(site, replicas).await;
         // The pod has no tier.
-        let answer = create_pod(&site.cluster.client(), "shop", &waiting_of("step")).await.unwrap();
-        let said = format!("{}{}", answer.refusal(), answer.warnings.join("\n"));
+        let response = create_pod(&site.cluster.client(), "shop", &waiting_of("step")).await.unwrap();
+        let said = format!("{}{}", response.refusal(), response.warnings.join("\n"));
         assert!(said.contains("label lucid.computing/tier is missing"), "step {step}: {said}");
-        assert_eq!(answer.result.is_err(), enforced, "step {step}: {said}");
+        assert_eq!(response.result.is_err(), enforced, "step {step}: {said}");
     }
 }
 
@@ -260,7 +260,7 @@ async fn nothing_is_left(site: &Installation) {
     .await;
 
     // New pods have no chain, and existing ones keep theirs.
-    let answer = create_pod(&site.cluster.client(), "shop", &waiting("without")).await.unwrap();
-    assert!(auditors(&answer.stored().unwrap()).is_empty());
+    let response = create_pod(&site.cluster.client(), "shop", &waiting("without")).await.unwrap();
+    assert!(auditors(&response.stored().unwrap()).is_empty());
     wait(site, "shop", "pod/model", "condition=Ready");
 }

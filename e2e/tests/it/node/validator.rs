@@ -86,12 +86,12 @@ fn add_key(site: &Installation) {
 async fn judge(site: &Installation, name: &str) {
     let mut manifest = pod(&format!("{name}-refused"), &json!({}));
     manifest["spec"]["schedulerName"] = json!("none");
-    let answer = create_pod(&site.cluster.client(), "shop", &manifest).await.unwrap();
-    let refusal = answer.refusal();
+    let response = create_pod(&site.cluster.client(), "shop", &manifest).await.unwrap();
+    let refusal = response.refusal();
     assert!(
         refusal.starts_with("admission webhook \"validate.lucid.computing\" denied the request")
             && refusal.contains("label lucid.computing/tier is missing"),
-        "{answer:?}"
+        "{response:?}"
     );
     manifest["metadata"]["name"] = json!(format!("{name}-passed"));
     manifest["metadata"]["labels"] = json!({"lucid.computing/tier": "A"});

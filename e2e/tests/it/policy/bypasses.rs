@@ -47,6 +47,6 @@ pub(super) async fn bypasses_are_denied(cluster: &Cluster, operator: &Operator) 
     assert!(metric(operator, r#"lucid_policy_findings_total{reason="ChainMissing"}"#).await >= 1);
     // Changes of the namespace take effect, also by an annotation.
     annotate_namespace(cluster, "shop", json!({REQUIRED.0: REQUIRED.1})).await;
-    let is_refused = |answer: &Answer| answer.refusal().contains("requires an auditor chain");
+    let is_refused = |response: &Answer| response.refusal().contains("requires an auditor chain");
     until(cluster, "shop", |name| plain(&format!("plain-{name}")), is_refused).await;
 }

@@ -123,7 +123,7 @@ async fn a_config_map_switches_the_mode_and_exempts_while_replicas_run() {
     assert_passed("ticket", &post(&cluster, PODS, &with_ticket).await);
 
     set("exemptions.yaml", "exemptions: [{name: batch, namespaces: [shop]}]").await;
-    until(&cluster, "shop", |name| ipc(&format!("exempt-{name}")), |answer| answer.refusal().is_empty())
+    until(&cluster, "shop", |name| ipc(&format!("exempt-{name}")), |response| response.refusal().is_empty())
         .await;
     let judged = folders.iter().flat_map(|folder| decisions(folder));
     let exempted: Vec<_> = judged.map(|decision| decision["exemptions"].to_string()).collect();
@@ -139,7 +139,7 @@ async fn a_config_map_switches_the_mode_and_exempts_while_replicas_run() {
     }
     assert_passed("the last valid content", &post(&cluster, PODS, &ipc("broken")).await);
     set("exemptions.yaml", "exemptions: []").await;
-    let is_refused = |answer: &Answer| answer.refusal().contains("hostIPC");
+    let is_refused = |response: &Answer| response.refusal().contains("hostIPC");
     until(&cluster, "shop", |name| ipc(&format!("again-{name}")), is_refused).await;
 }
 

@@ -52,7 +52,7 @@ pub(super) async fn namespaces_limit_the_choices_of_pods(cluster: &Cluster, oper
     label_namespace(cluster, "bank-all", json!({"lucid.computing/pod-choices": "some"})).await;
     let observe = json!({"lucid.computing/audit-mode": "observe"});
     let observing = |name: &str| secured_with(&format!("observing-{name}"), observe.clone());
-    let is_refused = |answer: &Answer| answer.refusal().contains("audit-mode is not allowed");
-    let answer = until(cluster, "bank-all", observing, is_refused).await;
-    assert!(answer.warnings.join("\n").contains(r#"found "some""#), "{:?}", answer.warnings);
+    let is_refused = |response: &Answer| response.refusal().contains("audit-mode is not allowed");
+    let response = until(cluster, "bank-all", observing, is_refused).await;
+    assert!(response.warnings.join("\n").contains(r#"found "some""#), "{:?}", response.warnings);
 }

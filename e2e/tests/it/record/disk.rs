@@ -35,7 +35,7 @@ async fn a_replica_with_a_full_disk_is_not_ready() {
     let ballast = disk.path().join("ballast");
     fs::write(&ballast, vec![0; 9 << 20]).unwrap_err();
     // The last page of the log has room for a few records.
-    let refused = until(&cluster, "shop", secured, |answer| answer.result.is_err()).await;
+    let refused = until(&cluster, "shop", secured, |response| response.result.is_err()).await;
     let refusal = refused.refusal();
     assert!(refusal.contains("the disk is full") && refusal.contains("cannot be recorded"), "{refusal}");
     until_ready_is(&operator, NOT_READY).await;
@@ -79,7 +79,7 @@ async fn a_replica_waits_for_the_lock_of_its_log() {
     until_ready_is(&second, NOT_READY).await;
     assert!(first.terminate().unwrap().success());
     second.ready().await.unwrap();
-    until(&cluster, "shop", secured, |answer| answer.result.is_ok()).await;
+    until(&cluster, "shop", secured, |response| response.result.is_ok()).await;
     assert!(second.terminate().unwrap().success());
     let said = read(&second.log());
     assert_eq!(said.matches("waiting for the process that holds the log").count(), 1, "{said}");

@@ -22,9 +22,9 @@ async fn fill(cluster: &Cluster, count: usize) {
     manifest["metadata"].as_object_mut().unwrap().remove("name");
     manifest["metadata"]["generateName"] = "web-".into();
     for _ in 0..count {
-        let answer =
+        let response =
             send(&cluster.client(), Method::POST, &path, "application/json", &manifest).await.unwrap();
-        assert!(answer.result.is_ok(), "{answer:?}");
+        assert!(response.result.is_ok(), "{response:?}");
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn read(path: &Path) -> String {
 /// Creates secured pods with these names.
 async fn decide(cluster: &Cluster, names: impl IntoIterator<Item = String>) {
     for name in names {
-        let answer = create(cluster, "shop", &secured(&name)).await;
-        assert!(answer.result.is_ok(), "{name}: {answer:?}");
+        let response = create(cluster, "shop", &secured(&name)).await;
+        assert!(response.result.is_ok(), "{name}: {response:?}");
     }
 }

@@ -42,7 +42,7 @@ impl Witness {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let prefix = format!("http://{}/{}/", listener.local_addr().unwrap(), witness.name);
         let serving = Arc::clone(&witness);
-        std::thread::spawn(move || listener.incoming().for_each(|stream| serving.answer(stream.unwrap())));
+        std::thread::spawn(move || listener.incoming().for_each(|stream| serving.respond(stream.unwrap())));
         (witness, prefix)
     }
 
@@ -60,7 +60,7 @@ impl Witness {
         format!("{}+{:08x}+{}", self.name, u32::from_be_bytes(self.id()), STANDARD.encode(self.public()))
     }
 
-    fn answer(&self, mut stream: TcpStream) {
+    fn respond(&self, mut stream: TcpStream) {
         let mut lines = BufReader::new(stream.try_clone().unwrap());
         let mut head = Vec::new();
         while !head.ends_with(&["\r\n".to_owned()]) {

@@ -221,7 +221,7 @@ async fn the_backstop_is_removed_first_unless_it_is_external() {
     let lines: Vec<_> = said.lines().take(2).collect();
     assert_eq!(lines, kinds.map(|kind| format!("deleted {kind} lucid-backstop")), "{said}");
     assert_eq!(remains().await, [false, false]);
-    until(&cluster, "shop", secured, |answer| answer.status == 201).await;
+    until(&cluster, "shop", secured, |response| response.status == 201).await;
 
     // A third-party object under its name.
     let mut theirs = backstop::printed(&[]);

@@ -215,7 +215,7 @@ async fn interrupted_runs_are_completed_by_another() {
             &cluster,
             "shop",
             |name| secured(&format!("{}-{name}", step.len())),
-            |answer| answer.status == 201,
+            |response| response.status == 201,
         )
         .await;
     }

@@ -74,8 +74,8 @@ async fn probe(client: reqwest::Client, endpoints: Arc<[Endpoint]>) {
     loop {
         ticks.tick().await;
         join_all(endpoints.iter().map(async |endpoint| {
-            let answer = client.get(&endpoint.readiness).send().await;
-            let is_ready = answer.is_ok_and(|answer| answer.status().is_success());
+            let response = client.get(&endpoint.readiness).send().await;
+            let is_ready = response.is_ok_and(|response| response.status().is_success());
             endpoint.ready.store(is_ready, Ordering::Relaxed);
         }))
         .await;
