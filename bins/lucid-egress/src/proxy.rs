@@ -20,7 +20,7 @@ use crate::{
     target::{Refusal, Target},
 };
 
-pub(crate) type Answer = Response<BoxBody<Bytes, hyper::Error>>;
+pub(crate) type HttpResponse = Response<BoxBody<Bytes, hyper::Error>>;
 
 /// Forwards requests into the chain and out of it.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Proxy {
         destination: Destination,
         peer: Peer,
         request: Request<Incoming>,
-    ) -> Answer {
+    ) -> HttpResponse {
         if destination == Destination::Intake && is_probe(&request) {
             return healthy();
         }
@@ -93,7 +93,11 @@ impl Proxy {
     }
 
     /// Forwards a request of the last auditor to its destination.
-    pub(crate) async fn forward_to_destination(&self, peer: Peer, mut request: Request<Incoming>) -> Answer {
+    pub(crate) async fn forward_to_destination(
+        &self,
+        peer: Peer,
+        mut request: Request<Incoming>,
+    ) -> HttpResponse {
         let token = request.headers_mut().remove(ROUTE);
         if token.is_none() && is_probe(&request) {
             return healthy();
@@ -214,7 +218,7 @@ fn check_protocol(request: &Request<Incoming>) -> Result<(), Refusal> {
 }
 
 /// Keeps `held` until the response is sent.
-pub(crate) fn hold<B>(response: Response<B>, held: impl Send + Sync + 'static) -> Answer
+pub(crate) fn hold<B>(response: Response<B>, held: impl Send + Sync + 'static) -> HttpResponse
 where
     B: Body<Data = Bytes, Error = hyper::Error> + Send + Sync + 'static,
 {
@@ -236,16 +240,16 @@ fn is_probe(request: &Request<Incoming>) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD) && request.uri().path() == "/health"
 }
 
-fn healthy() -> Answer {
-    answer(StatusCode::OK, &json!({"status": "ok"}))
+fn healthy() -> HttpResponse {
+    json(StatusCode::OK, &json!({"status": "ok"}))
 }
 
-pub(crate) fn refused((status, message): Refusal) -> Answer {
+pub(crate) fn refused((status, message): Refusal) -> HttpResponse {
     tracing::warn!(status = status.as_u16(), "{message}");
-    answer(status, &json!({"error": format!("lucid-egress: {message}")}))
+    json(status, &json!({"error": format!("lucid-egress: {message}")}))
 }
 
-fn answer(status: StatusCode, body: &serde_json::Value) -> Answer {
+fn json(status: StatusCode, body: &serde_json::Value) -> HttpResponse {
     let body = body.to_string();
     let length = HeaderValue::from(body.len());
     let mut response = Response::new(Full::from(body).map_err(|never| match never {}).boxed());

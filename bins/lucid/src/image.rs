@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_has_an_answer_with_all_keys() {
+    fn each_line_has_a_result_with_all_keys() {
         let digest = format!("sha256:{}", "a".repeat(64));
         let (all, lines) = parse(format!("nginx\nlocalhost:5000/a/b:1@{digest}\n").as_bytes());
         assert!(all);

@@ -23,11 +23,11 @@ pub(crate) fn request(operation: &str, kind: Value, object: Value) -> Vec<u8> {
 
 /// In one cluster, with the default settings.
 #[tokio::test]
-async fn bad_input_is_answered() {
+async fn bad_input_gets_a_response() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator).await;
     invalid_annotations_are_warnings(&cluster, &operator).await;
-    malformed_requests_are_answered(&cluster, &operator).await;
+    malformed_requests_get_a_response(&cluster, &operator).await;
     log_lines_cannot_be_forged(&cluster, &operator).await;
     escaping_does_not_make_a_pod_too_large(&cluster).await;
 }
@@ -35,7 +35,7 @@ async fn bad_input_is_answered() {
 /// Name, content type, body, HTTP status, and for 200 the expected `allowed`.
 type Case = (&'static str, &'static str, Vec<u8>, u16, Option<bool>);
 
-async fn malformed_requests_are_answered(cluster: &Cluster, operator: &Operator) {
+async fn malformed_requests_get_a_response(cluster: &Cluster, operator: &Operator) {
     let client = client_of(&ca_bundle(cluster).await);
     let pod_kind = json!({"group": "", "version": "v1", "kind": "Pod"});
     let pod = secured("web");

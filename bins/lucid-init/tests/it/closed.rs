@@ -134,7 +134,7 @@ fn a_mesh_that_takes_all_connections_does_not_open_closed_ports() {
 }
 
 #[test]
-fn without_a_model_on_the_guarded_port_nothing_answers() {
+fn without_a_model_the_guarded_port_does_not_respond() {
     // The model listens on an undeclared port, and 5000 is guarded: it is unreachable instead of unguarded.
     for (image, network) in networks() {
         Init::new(image).plan(Some(CLOSED)).install(&network.pod);

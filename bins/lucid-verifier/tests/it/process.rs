@@ -36,7 +36,7 @@ async fn only_listed_digests_are_notarized() {
 }
 
 #[tokio::test]
-async fn the_notary_client_accepts_the_answers() {
+async fn the_notary_client_accepts_the_responses() {
     let (_folder, verifier) = serving(&['a']);
     let client = Client::builder(HttpVerifier::builder(&verifier.url).build().unwrap()).build();
     let digests: Vec<Digest> = ['a', 'b'].map(|digit| sha256(digit).parse().unwrap()).into();

@@ -12,7 +12,7 @@ use reqwest::{Method, StatusCode, Url};
 use serde_json::json;
 
 use super::keys::parse_key;
-use super::remote::{AccessArgs, RejectedError, Remote, answer, builder};
+use super::remote::{AccessArgs, RejectedError, Remote, builder, send};
 use super::{Format, shutdown_signal};
 use crate::documents::read;
 use crate::error::{Result, ResultExt};
@@ -139,7 +139,7 @@ async fn submit(witness: &Remote, prefix: &Url, log: &Path) -> Result<Result<Not
             submission => submission?,
         };
         let request = witness.request(Method::POST, url.clone()).body(submission.to_string());
-        let (status, text) = answer(request, prefix).await?;
+        let (status, text) = send(request, prefix).await?;
         match (status, text.trim().parse()) {
             (StatusCode::OK, _) => {
                 return match submission.cosigned(&text) {
@@ -172,7 +172,7 @@ async fn store(args: &CosignArgs, note: &str) -> Result<Cosigned> {
     };
     let request = args.access.remote(url)?.request(Method::POST, url.clone());
     let request = request.header(CONTENT_TYPE, "text/plain").body(note.to_owned());
-    let (status, text) = answer(request, url).await?;
+    let (status, text) = send(request, url).await?;
     match (status, serde_json::from_str(&text)) {
         (StatusCode::OK, Ok(cosigned)) => Ok(cosigned),
         _ => Err(RejectedError::new(url, status, &text).into()),

@@ -105,13 +105,13 @@ impl Remote {
 }
 
 /// Sends a request and returns status and body of the response. Errors name the remote as `url`.
-pub(super) async fn answer(request: RequestBuilder, url: &Url) -> Result<(StatusCode, String)> {
-    let answered = async {
+pub(super) async fn send(request: RequestBuilder, url: &Url) -> Result<(StatusCode, String)> {
+    let response = async {
         let response = request.send().await?;
         Ok((response.status(), response.text().await?))
     };
-    let answered: reqwest::Result<_> = answered.await;
-    answered.map_err(reqwest::Error::without_url).failed_to(format_args!("request {url}"))
+    let response: reqwest::Result<_> = response.await;
+    response.map_err(reqwest::Error::without_url).failed_to(format_args!("request {url}"))
 }
 
 /// Returns the builder of a client that trusts the authorities in `ca`, or else those of the system.

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_webhooks_own_answer_counts_as_open() {
+    fn only_a_webhooks_own_response_counts_as_open() {
         for (statuses, expected) in [
             (&[400][..], Status::Warning),
             (&[403], Status::Ok),

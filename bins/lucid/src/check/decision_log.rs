@@ -53,15 +53,15 @@ mod tests {
             "lucid.computing/prod/lucid-operator-0+9af35244+AW3P18mFKyWsDM5Wds9N/Zp/LpTMfMafn3pLMlyq87VH";
         let sealed = || Ok((200, format!("{vkey}\n")));
         let missing = || Ok((404, "{}".to_owned()));
-        for (answers, wanted, status, found) in [
+        for (responses, wanted, status, found) in [
             (vec![sealed()], true, Status::Ok, vkey),
             (vec![sealed(), missing()], true, Status::Warning, "192.0.2.1:443"),
             (vec![missing()], false, Status::Ok, "no decision log"),
             (vec![Err("refused".to_owned())], true, Status::Unknown, "reachable"),
             (vec![Ok((200, "x".to_owned()))], true, Status::Unknown, "reachable"),
         ] {
-            let answers: Vec<_> = answers.into_iter().map(|answer| ("192.0.2.1:443", answer)).collect();
-            let check = conclude("web", &answers, wanted);
+            let responses: Vec<_> = responses.into_iter().map(|response| ("192.0.2.1:443", response)).collect();
+            let check = conclude("web", &responses, wanted);
             assert!(check.status == status && check.found.contains(found), "{check:?}");
         }
     }

@@ -34,34 +34,34 @@ pub(crate) struct ReviewArgs {
 pub(crate) async fn review(args: &ReviewArgs, output: &mut impl Write) -> Result<bool> {
     let body = documents::read(&args.file)?;
     let planner = Arc::new(Planner::new(&args.planning, [])?);
-    let answer = move |request: AdmissionRequest| {
+    let handler = move |request: AdmissionRequest| {
         let planner = Arc::clone(&planner);
-        async move { answer(&planner, &request) }
+        async move { handle(&planner, &request) }
     };
-    let router = Router::new().webhook(MUTATE_PATH, Webhook::mutating(MUTATE_NAME, answer));
+    let router = Router::new().webhook(MUTATE_PATH, Webhook::mutating(MUTATE_NAME, handler));
     let request = Request::post(MUTATE_PATH)
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body)))?;
     let response = router.oneshot(request).await.unwrap_or_else(|never: Infallible| match never {});
     let status = response.status();
-    let answer =
+    let body =
         response.into_body().collect().await.unwrap_or_else(|never: Infallible| match never {}).to_bytes();
     if status != StatusCode::OK {
-        let said: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let said: Value = serde_json::from_slice(&body).unwrap_or_default();
         let said = said["message"].as_str().unwrap_or("it is rejected");
         return Err(said).failed_to(format_args!("review {}", args.file.display())).usage();
     }
     output
-        .write_all(&answer)
+        .write_all(&body)
         .and_then(|()| output.write_all(b"\n"))
         .and_then(|()| output.flush())
         .failed_to_print()?;
-    let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
-    Ok(answer["response"]["allowed"] == true)
+    let review: Value = serde_json::from_slice(&body).unwrap_or_default();
+    Ok(review["response"]["allowed"] == true)
 }
 
 /// Responds as `/mutate` does, without recording the decision.
-fn answer(planner: &Planner, request: &AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
+fn handle(planner: &Planner, request: &AdmissionRequest) -> Result<AdmissionResponse, InjectError> {
     let namespace = request.namespace.as_deref().unwrap_or_default();
     let mut context = planner.namespace(namespace);
     let concerned = request.operation == Operation::Create && context.skip_reason.is_none();

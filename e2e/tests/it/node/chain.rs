@@ -43,7 +43,7 @@ async fn requests_pass_the_chain_from_every_caller() {
     an_auditor_reads_its_files(&site).await;
     probes_have_held(&site).await;
     let vkeys = both_webhooks_seal_their_decisions(&site).await;
-    helm_test_says_whether_lucid_answers(&site, &vkeys);
+    helm_test_says_whether_lucid_responds(&site, &vkeys);
 }
 
 /// Adds a container that runs as root.
@@ -406,7 +406,7 @@ async fn both_webhooks_seal_their_decisions(site: &Installation) -> Vec<String> 
 }
 
 /// In a pod with the permissions of the chart's own account. The last test: it stops the operator.
-fn helm_test_says_whether_lucid_answers(site: &Installation, vkeys: &[String]) {
+fn helm_test_says_whether_lucid_responds(site: &Installation, vkeys: &[String]) {
     let test = || {
         let arguments = ["test", "lucid", "--logs", "--timeout", "2m", "--namespace", "lucid-system"];
         let output = site.cluster.helm(&arguments, "").unwrap();

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::TailArgs;
 use super::entry::Entry;
 use crate::audit::Format;
-use crate::audit::remote::{RejectedError, Remote, answer};
+use crate::audit::remote::{RejectedError, Remote, send};
 use crate::error::{Result, ResultExt};
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -222,7 +222,7 @@ impl Server<'_> {
         let mut url = self.url.clone();
         url.set_path(path);
         url.query_pairs_mut().clear().extend_pairs(query);
-        let (status, text) = answer(self.remote.request(Method::GET, url), self.url).await?;
+        let (status, text) = send(self.remote.request(Method::GET, url), self.url).await?;
         if status != StatusCode::OK {
             let said = serde_json::from_str::<serde_json::Value>(&text).ok();
             let said = said.and_then(|it| Some(it.get("error")?.as_str()?.to_owned())).unwrap_or(text);

@@ -18,7 +18,7 @@ fn request(pod: &str) -> Value {
 }
 
 #[test]
-fn an_answer_carries_the_patch_that_inject_makes() {
+fn responses_carry_the_patch_that_inject_makes() {
     let ran = run(&["review", "-f", "-"], &request(POD).to_string());
     assert_eq!(ran.code, 0, "{}", ran.messages);
     let answer: Value = serde_json::from_str(&ran.output).unwrap();
@@ -45,7 +45,7 @@ fn pods_without_room_for_a_chain_are_admitted_with_the_reason() {
 }
 
 #[test]
-fn warnings_are_in_the_answer() {
+fn warnings_are_in_the_response() {
     let labels = "pod-security.kubernetes.io/enforce=restricted";
     let ran = run(&["review", "-f", "-", "--namespace-labels", labels], &request(POD).to_string());
     let answer: Value = serde_json::from_str(&ran.output).unwrap();
