@@ -7,6 +7,9 @@ use snafu::{OptionExt as _, ResultExt as _};
 
 use crate::error::{BackendSnafu, Error, NoPlanSnafu, PlanSnafu};
 
+/// Environment variable with the tool that installs the rules: `auto`, `nft` or `iptables`.
+pub(crate) const BACKEND: &str = "LUCID_INIT_BACKEND";
+
 /// Search path if `PATH` is not set.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -27,7 +30,7 @@ pub(crate) fn redirect() -> Result<Redirect, Error> {
 }
 
 pub(crate) fn choice() -> Result<Choice, Error> {
-    match variable(keys::INIT_BACKEND_ENV).as_deref() {
+    match variable(BACKEND).as_deref() {
         Some("auto") | None => Ok(Choice::Auto),
         Some("nft") => Ok(Choice::Nft),
         Some("iptables") => Ok(Choice::Iptables),

@@ -1,9 +1,9 @@
 //! Errors and exit codes.
 
-use lucid_chain::{keys, redirect::RedirectError};
+use lucid_chain::keys;
 use snafu::Snafu;
 
-use crate::proof::NotProven;
+use crate::{environment, proof::NotProven};
 
 /// The redirect could not be installed or verified. [`Error::exit_code`] identifies the phase.
 #[derive(Debug, Snafu)]
@@ -22,11 +22,11 @@ pub(crate) enum Error {
     NoPlan,
 
     #[snafu(display("{source} (environment variable {})", keys::REDIRECT_ENV))]
-    Plan { source: RedirectError },
+    Plan { source: lucid_chain::Error },
 
     #[snafu(display(
         "failed to read the environment: {}: expected one of auto, nft, iptables; found {found:?}",
-        keys::INIT_BACKEND_ENV
+        environment::BACKEND
     ))]
     Backend { found: String },
 

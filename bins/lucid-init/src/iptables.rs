@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fs, path::PathBuf};
 
-use lucid_chain::redirect::{IPTABLES_CHAIN, IPTABLES_FLAGS, Redirect};
+use lucid_chain::redirect::Redirect;
 
 use crate::{
     addresses,
@@ -10,6 +10,12 @@ use crate::{
     environment,
     tool::{self, LOCK_WAIT, ToolError},
 };
+
+/// Chain that [`Redirect::iptables_restore`] creates.
+const CHAIN: &str = "LUCID_REDIRECT";
+
+/// Match option of the rules that reset existing connections in which the server sends the next packet.
+const FLAGS: &str = "--tcp-flags";
 
 /// One variant of `iptables-restore` and `iptables-save` and their IPv6 counterparts: the prefixes of their names.
 #[derive(Debug, Clone, Copy)]
@@ -70,25 +76,25 @@ impl Variant {
         let restore = self.program(family, "restore")?;
         let run = |rules: &str| tool::run(&restore, &["--noflush", LOCK_WAIT], rules).map(drop);
         // A new pod has no rules yet, so that one process suffices.
-        let rules = redirect.iptables_restore();
+        let rules = redirect.iptables_restore(None);
         let Err(error) = run(&rules) else { return Ok(true) };
         let (rules, error) = match self.saved(family) {
-            Ok(saved) if saved.contains(&format!(":{IPTABLES_CHAIN} ")) => {
-                let rules = redirect.iptables_restore_over(&saved);
+            Ok(saved) if saved.contains(&format!(":{CHAIN} ")) => {
+                let rules = redirect.iptables_restore(Some(&saved));
                 let Err(error) = run(&rules) else { return Ok(true) };
                 (rules, error)
             }
             _ => (rules, error),
         };
-        if !rules.contains(IPTABLES_FLAGS) || !error.may_be_from_kernel() {
+        if !rules.contains(FLAGS) || !error.may_be_from_kernel() {
             return Err(error);
         }
         // gVisor cannot match TCP flags.
-        let without_flags = rules.lines().filter(|rule| !rule.contains(IPTABLES_FLAGS));
+        let without_flags = rules.lines().filter(|rule| !rule.contains(FLAGS));
         let without_flags: String = without_flags.map(|rule| format!("{rule}\n")).collect();
         run(&without_flags).map_err(|_| error)?;
         // The first failure may have been transient: rules are only omitted if they fail again.
-        match run(&redirect.iptables_restore_over(&self.saved(family)?)) {
+        match run(&redirect.iptables_restore(Some(&self.saved(family)?))) {
             Ok(()) => Ok(true),
             Err(error) if error.may_be_from_kernel() => Ok(false),
             Err(error) => Err(error),

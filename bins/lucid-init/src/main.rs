@@ -57,7 +57,7 @@ fn print(rules: Rules) -> Result<String, Error> {
         Rules::Nft => redirect.nft_script(),
         Rules::Iptables(family) => {
             let saved = Variant::offered().into_iter().find_map(|variant| variant.saved(family).ok());
-            saved.map_or_else(|| redirect.iptables_restore(), |saved| redirect.iptables_restore_over(&saved))
+            redirect.iptables_restore(saved.as_deref())
         }
     };
     Ok(text.trim_end().to_owned())

@@ -74,8 +74,11 @@ fn own_targets(redirect: &Redirect) -> Vec<Target> {
 
 fn external_targets(redirect: &Redirect) -> Vec<Target> {
     let address = |port: NonZeroU16| EXTERNAL_HOSTS.map(|host| SocketAddr::new(host, port.get()));
-    let first = redirect.first_port();
-    redirect.outbound().flat_map(address).map(|address| Target { address, first, own: false }).collect()
+    let first = redirect.first_ports().next();
+    let targets = first.into_iter().flat_map(|first| {
+        redirect.outbound().flat_map(address).map(move |address| Target { address, first, own: false })
+    });
+    targets.collect()
 }
 
 /// Connects to the targets. Returns the number of connections if all that can be established arrive at the first

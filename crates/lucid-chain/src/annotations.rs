@@ -7,11 +7,12 @@ use lucid_text::Excerpt;
 use crate::{
     catalogue::{Auditor, Catalogue},
     chain,
-    egress::{AllowedHosts, DestinationError, Upstream},
+    egress::{AllowedHosts, Upstream},
+    error::Error,
     keys,
-    mode::{AuditMode, Direction, Intercept, ModeError, OtherPorts, PodChoices, SidecarMode},
+    mode::{AuditMode, Direction, Intercept, OtherPorts, PodChoices, SidecarMode},
     pod::PodView,
-    port_list::{PortList, PortListError},
+    port_list::PortList,
     warning::Warning,
 };
 
@@ -69,11 +70,10 @@ impl<'c> Annotations<'c> {
             direction: reader.read_mode(keys::DIRECTION, Direction::EXPECTED),
             sidecar_mode: reader.read_mode(keys::SIDECAR_MODE, SidecarMode::EXPECTED),
             intercept: reader.read_mode(keys::INTERCEPT, Intercept::EXPECTED),
-            upstream: reader.read(keys::UPSTREAM, |text| {
-                text.parse().map_err(|_: DestinationError| expected(Upstream::EXPECTED))
-            }),
+            upstream: reader
+                .read(keys::UPSTREAM, |text| text.parse().map_err(|_: Error| expected(Upstream::EXPECTED))),
             allowed_hosts: reader.read(keys::ALLOWED_HOSTS, |text| {
-                text.parse().map_err(|_: DestinationError| expected(AllowedHosts::EXPECTED))
+                text.parse().map_err(|_: Error| expected(AllowedHosts::EXPECTED))
             }),
             other_ports: reader.read_mode(keys::OTHER_PORTS, OtherPorts::EXPECTED),
             open_ports: reader.read(keys::OPEN_PORTS, read_ports),
@@ -107,7 +107,7 @@ impl Reader<'_, '_> {
     }
 
     /// Parses an annotation with a fixed set of values.
-    fn read_mode<T: FromStr<Err = ModeError>>(&mut self, key: &'static str, values: &str) -> Option<T> {
+    fn read_mode<T: FromStr<Err = Error>>(&mut self, key: &'static str, values: &str) -> Option<T> {
         self.read(key, |text| text.parse().map_err(|_| expected(values)))
     }
 }
@@ -117,7 +117,7 @@ fn expected(values: &str) -> String {
 }
 
 fn read_ports(text: &str) -> Result<PortList, String> {
-    text.parse().map_err(|_: PortListError| expected(PortList::EXPECTED))
+    text.parse().map_err(|_: Error| expected(PortList::EXPECTED))
 }
 
 fn read_bool(text: &str) -> Result<bool, String> {

@@ -4,11 +4,11 @@ use std::num::NonZeroU16;
 
 use lucid_notary::ImageReference;
 use serde::{Deserialize, Serialize};
-use snafu::Snafu;
 
 use crate::{
     catalogue::{Auditor, Catalogue, DEFAULT_INIT_IMAGE},
     chain::{self, ChainSource},
+    error::Error,
     mode::{AuditMode, Direction, Intercept, SidecarMode},
     port_list::PortList,
     skip::SkipPolicy,
@@ -16,14 +16,6 @@ use crate::{
 
 /// Default chain: the same auditor twice.
 pub const DEFAULT_CHAIN: [&str; 2] = ["lucid-guardrails-auditor", "lucid-guardrails-auditor"];
-
-/// A [`Configuration`] is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("failed to {action}: {problem}"))]
-pub struct ConfigurationError {
-    action: &'static str,
-    problem: String,
-}
 
 /// Operator settings that take precedence over pod annotations.
 ///
@@ -58,7 +50,7 @@ pub struct Overrides {
 ///
 /// let unknown = Configuration::new(Catalogue::builtin(), Some(&["injectoin".to_owned()]));
 /// assert!(unknown.unwrap_err().to_string().contains("did you mean lucid-injection-auditor?"));
-/// # Ok::<(), lucid_chain::ConfigurationError>(())
+/// # Ok::<(), lucid_chain::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -81,9 +73,9 @@ impl Configuration {
     /// `chain` defaults to [`DEFAULT_CHAIN`].
     ///
     /// # Errors
-    /// Returns [`ConfigurationError`] if the chain is empty, too long or names an auditor that is not in `catalogue`.
-    pub fn new(catalogue: Catalogue, chain: Option<&[String]>) -> Result<Self, ConfigurationError> {
-        let failed = |action| move |problem: String| ConfigurationError { action, problem };
+    /// Returns [`Error`] if the chain is empty, too long or names an auditor that is not in `catalogue`.
+    pub fn new(catalogue: Catalogue, chain: Option<&[String]>) -> Result<Self, Error> {
+        let failed = |action| move |problem: String| Error::new(format!("failed to {action}: {problem}"));
         let (chain, chain_source) = match chain {
             Some(names) => (
                 chain::resolve(&catalogue, names.iter().map(String::as_str))

@@ -4,9 +4,8 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, num::NonZeroU16, str::FromStr
 
 use lucid_text::Excerpt;
 use serde::{Deserialize, Serialize};
-use snafu::Snafu;
 
-use crate::keys;
+use crate::{error::Error, keys};
 
 /// Parameters of `lucid-egress`, passed as JSON in [`EGRESS_ENV`](crate::keys::EGRESS_ENV).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,21 +48,13 @@ impl Egress {
     }
 }
 
-/// A destination is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("expected {expected}; found {}", Excerpt(found)))]
-pub struct DestinationError {
-    found: String,
-    expected: &'static str,
-}
-
 /// Base URL that outbound traffic goes to.
 ///
 /// ```
 /// let upstream: lucid_chain::Upstream = "https://api.example.com/v1/".parse()?;
 /// assert_eq!((upstream.origin(), upstream.path()), ("https://api.example.com", "/v1"));
 /// assert!("ftp://api.example.com".parse::<lucid_chain::Upstream>().is_err());
-/// # Ok::<(), lucid_chain::DestinationError>(())
+/// # Ok::<(), lucid_chain::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -82,9 +73,7 @@ impl Upstream {
     pub(crate) fn from_annotations(annotations: &BTreeMap<String, String>) -> (Option<Self>, Option<String>) {
         match annotations.get(keys::UPSTREAM).map(|url| url.trim().parse()).transpose() {
             Ok(upstream) => (upstream, None),
-            Err(DestinationError { .. }) => {
-                (None, Some(format!("{}: expected {}", keys::UPSTREAM, Self::EXPECTED)))
-            }
+            Err(Error { .. }) => (None, Some(format!("{}: expected {}", keys::UPSTREAM, Self::EXPECTED))),
         }
     }
 
@@ -108,9 +97,9 @@ impl Upstream {
 }
 
 impl FromStr for Upstream {
-    type Err = DestinationError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, DestinationError> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         let parse = || {
             let (scheme, rest) = text.split_once("://")?;
             let scheme = Some(scheme.to_ascii_lowercase()).filter(|it| it == "http" || it == "https")?;
@@ -124,7 +113,7 @@ impl FromStr for Upstream {
             let url = format!("{origin}{}", path.trim_end_matches('/'));
             Some(Self { url: url.into(), origin: origin.len() })
         };
-        parse().ok_or_else(|| DestinationError { found: text.to_owned(), expected: Self::EXPECTED })
+        parse().ok_or_else(|| invalid(text, Self::EXPECTED))
     }
 }
 
@@ -195,22 +184,22 @@ impl AllowedHosts {
 }
 
 impl FromStr for AllowedHosts {
-    type Err = DestinationError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, DestinationError> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         let items = text.split(|it: char| it == ',' || it.is_whitespace()).filter(|item| !item.is_empty());
         let patterns = items.map(str::parse).collect::<Result<Vec<_>, _>>()?;
         match patterns.is_empty() {
-            true => Err(DestinationError { found: text.to_owned(), expected: Self::EXPECTED }),
+            true => Err(invalid(text, Self::EXPECTED)),
             false => Ok(Self(patterns.into())),
         }
     }
 }
 
 impl FromStr for Pattern {
-    type Err = DestinationError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, DestinationError> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         let network = || {
             let (address, length) = text.split_once('/').map_or((text, None), |(it, len)| (it, Some(len)));
             let address: IpAddr = address.parse().ok()?;
@@ -224,9 +213,7 @@ impl FromStr for Pattern {
             let name = host.strip_prefix('*').unwrap_or(host).to_ascii_lowercase();
             is_name(bare).then_some(Self::Name { name, port })
         };
-        network()
-            .or_else(name)
-            .ok_or_else(|| DestinationError { found: text.to_owned(), expected: AllowedHosts::EXPECTED })
+        network().or_else(name).ok_or_else(|| invalid(text, AllowedHosts::EXPECTED))
     }
 }
 
@@ -248,12 +235,16 @@ impl fmt::Display for AllowedHosts {
     }
 }
 
+fn invalid(found: &str, expected: &str) -> Error {
+    Error::new(format!("expected {expected}; found {}", Excerpt(found)))
+}
+
 macro_rules! impl_string {
     ($($type:ident)+) => {$(
         impl TryFrom<String> for $type {
-            type Error = DestinationError;
+            type Error = Error;
 
-            fn try_from(text: String) -> Result<Self, DestinationError> {
+            fn try_from(text: String) -> Result<Self, Error> {
                 text.parse()
             }
         }

@@ -136,9 +136,6 @@ pub const ROUTES_ENV: &str = "LUCID_ROUTES";
 /// Environment variable of [`INIT_CONTAINER`]: the JSON form of a [`Redirect`](crate::redirect::Redirect).
 pub const REDIRECT_ENV: &str = "LUCID_REDIRECT";
 
-/// Environment variable of [`INIT_CONTAINER`]: tool that installs the rules, `auto`, `nft` or `iptables`.
-pub const INIT_BACKEND_ENV: &str = "LUCID_INIT_BACKEND";
-
 /// Maximum size of an object's annotations, keys and values, in bytes (`TotalAnnotationSizeLimitB` of the API
 /// server).
 pub(crate) const ANNOTATIONS_SIZE: usize = 256 * 1024;

@@ -134,6 +134,7 @@ mod catalogue;
 mod chain;
 mod configuration;
 mod egress;
+mod error;
 pub mod keys;
 mod mode;
 mod namespace;
@@ -156,20 +157,20 @@ mod volume;
 mod warning;
 
 pub use catalogue::{
-    Auditor, Catalogue, CatalogueError, DEFAULT_INIT_IMAGE, DEFAULT_PORT, Defaults, RESERVED_ENV,
-    UnknownAuditor, stem as short_name,
+    Auditor, Catalogue, DEFAULT_INIT_IMAGE, DEFAULT_PORT, Defaults, RESERVED_ENV, stem as short_name,
 };
 pub use chain::MAX_CHAIN;
-pub use configuration::{Configuration, ConfigurationError, DEFAULT_CHAIN, Overrides};
-pub use egress::{AllowedHosts, DestinationError, Egress, Upstream};
-pub use mode::{AuditMode, Direction, Intercept, ModeError, PodChoices, SidecarMode};
-pub use namespace::{NamespaceChain, NamespaceChainError, NamespaceSettings};
+pub use configuration::{Configuration, DEFAULT_CHAIN, Overrides};
+pub use egress::{AllowedHosts, Egress, Upstream};
+pub use error::Error;
+pub use mode::{AuditMode, Direction, Intercept, PodChoices, SidecarMode};
+pub use namespace::{NamespaceChain, NamespaceSettings};
 pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};
 pub use plan::{
     Decision, FIRST_UID, ImpossibleReason, Inputs, Outcome, Plan, PlannedContainer, PlannedInit, plan,
 };
 pub use pod::{ContainerView, PodError, PodView, PortView};
-pub use port_list::{PortList, PortListError};
+pub use port_list::PortList;
 pub use privileges::Privileges;
 pub use quantity::Quantity;
 pub use setting_source::SettingSource;

@@ -4,9 +4,8 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use lucid_text::Excerpt;
 use serde::{Deserialize, Serialize};
-use snafu::Snafu;
 
-use crate::keys;
+use crate::{error::Error, keys};
 
 /// Reaction of auditors to a finding, passed to each of them as `LUCID_AUDIT_MODE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -128,7 +127,7 @@ impl PodChoices {
         let mut problem = None;
         let values = [labels, annotations].into_iter().filter_map(|map| map.get(keys::POD_CHOICES));
         let choices = values.map(|value| {
-            value.trim().parse().unwrap_or_else(|error: ModeError| {
+            value.trim().parse().unwrap_or_else(|error: Error| {
                 problem = Some(format!("{}: {error}; \"{}\" applies", keys::POD_CHOICES, Self::None));
                 Self::None
             })
@@ -161,14 +160,6 @@ pub(crate) fn requires_chain(
     values.into_iter().any(|value| !matches!(value.trim(), "" | "false"))
 }
 
-/// A text is not one of a setting's values.
-#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("expected {expected}, found {}", Excerpt(found)))]
-pub struct ModeError {
-    found: String,
-    expected: &'static str,
-}
-
 /// Implements the conversions between the values of a setting and their texts. Values after `;` cannot be set.
 macro_rules! impl_text {
     ($($type:ident, $expected:literal {
@@ -188,12 +179,12 @@ macro_rules! impl_text {
         }
 
         impl FromStr for $type {
-            type Err = ModeError;
+            type Err = Error;
 
-            fn from_str(text: &str) -> Result<Self, ModeError> {
+            fn from_str(text: &str) -> Result<Self, Error> {
                 match text {
                     $($text => Ok(Self::$value),)+
-                    _ => Err(ModeError { found: text.to_owned(), expected: Self::EXPECTED }),
+                    _ => Err(Error::new(format!("expected {}, found {}", Self::EXPECTED, Excerpt(text)))),
                 }
             }
         }

@@ -4,24 +4,17 @@ use std::collections::BTreeMap;
 
 use lucid_notary::{ImagePattern, ImageReference};
 use lucid_text::{Excerpt, Line};
-use snafu::Snafu;
 
 use crate::{
     catalogue::{Auditor, Catalogue, Files},
     chain,
     egress::Upstream,
+    error::Error,
     keys,
     mode::{OtherPorts, PodChoices, requires_chain},
     pod_security::PodSecurity,
     uid_range::UidRange,
 };
-
-/// The ConfigMap of a namespace does not contain a valid chain; the message names the ConfigMap and the key.
-#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("{problem}"))]
-pub struct NamespaceChainError {
-    problem: String,
-}
 
 /// Image repositories from which a namespace may run auditors of its own; none by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,19 +147,19 @@ impl NamespaceChain {
     /// security context must equal those of `cluster`, unless [`keys::AUDITOR_IMAGES`] in `settings` allows the entry's image and those of its files.
     ///
     /// # Errors
-    /// Returns [`NamespaceChainError`] if neither key is present, a value is invalid, or an entry is not allowed.
+    /// Returns [`Error`] if neither key is present, a value is invalid, or an entry is not allowed.
     pub fn from_data(
         namespace: &str,
         data: &BTreeMap<String, String>,
         cluster: &Catalogue,
         settings: &NamespaceSettings,
-    ) -> Result<Self, NamespaceChainError> {
+    ) -> Result<Self, Error> {
         let images = &settings.auditor_images;
         let config_map = format!("ConfigMap {namespace}/{}", keys::NAMESPACE_CONFIG_MAP);
-        let invalid = |problem: String| NamespaceChainError { problem: format!("{config_map}{problem}") };
+        let invalid = |problem: String| Error::new(format!("{config_map}{problem}"));
         let origin = format!("{config_map}, {}", keys::CATALOGUE_KEY);
         let own = data.get(keys::CATALOGUE_KEY).map(|yaml| Catalogue::parse_over(&origin, yaml, cluster));
-        let own = own.transpose().map_err(|error| NamespaceChainError { problem: error.to_string() })?;
+        let own = own.transpose()?;
         for entry in own.iter().flat_map(Catalogue::entries) {
             let of_entry =
                 |problem| invalid(format!(", {}: auditor {}: {problem}", keys::CATALOGUE_KEY, entry.name()));

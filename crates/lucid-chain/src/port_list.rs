@@ -4,29 +4,21 @@ use std::{fmt, num::NonZeroU16, str::FromStr};
 
 use lucid_text::Excerpt;
 use serde::{Deserialize, Serialize};
-use snafu::Snafu;
 
-use crate::{port, redirect::MAX_ROUTES};
+use crate::{error::Error, port, redirect::MAX_ROUTES};
 
 /// Ports such as `8080,8085`: between 1 and 8 different ones, in their written order.
 ///
 /// ```
 /// let ports: lucid_chain::PortList = "8080, 8085".parse()?;
 /// assert_eq!(ports.to_string(), "8080,8085");
-/// # Ok::<(), lucid_chain::PortListError>(())
+/// # Ok::<(), lucid_chain::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PortList {
     first: NonZeroU16,
     further: [Option<NonZeroU16>; Self::MAX - 1],
-}
-
-/// The text is not a list of ports.
-#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("expected {}, found {}", PortList::EXPECTED, Excerpt(found)))]
-pub struct PortListError {
-    found: String,
 }
 
 impl PortList {
@@ -53,10 +45,10 @@ impl From<NonZeroU16> for PortList {
 }
 
 impl FromStr for PortList {
-    type Err = PortListError;
+    type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = || PortListError { found: text.to_owned() };
+        let invalid = || Error::new(format!("expected {}, found {}", Self::EXPECTED, Excerpt(text)));
         let mut items = text.split(',').map(|item| port::parse(item.trim()).ok_or_else(invalid));
         let mut ports = Self::from(items.next().ok_or_else(invalid)??);
         for (place, port) in items.enumerate() {
@@ -71,7 +63,7 @@ impl FromStr for PortList {
 }
 
 impl TryFrom<String> for PortList {
-    type Error = PortListError;
+    type Error = Error;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()

@@ -3,9 +3,8 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use lucid_text::Excerpt;
-use snafu::{OptionExt, Snafu};
 
-use crate::keys;
+use crate::{error::Error, keys};
 
 /// Smallest and largest uid of an auditor. `runAsUser` is at most `i32::MAX`.
 const AUDITOR_UIDS: (u32, u32) = (1001, i32::MAX.cast_unsigned());
@@ -18,13 +17,6 @@ pub(crate) struct UidRange {
     last: u32,
 }
 
-/// A text is not a range of user IDs.
-#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("expected {}, found {}", UidRange::EXPECTED, Excerpt(found)))]
-pub(crate) struct UidRangeError {
-    found: String,
-}
-
 impl UidRange {
     /// Expected values, for messages.
     pub(crate) const EXPECTED: &'static str = "<first>/<size> or <first>-<last>, such as 1000650000/10000";
@@ -34,7 +26,7 @@ impl UidRange {
         match annotations.get(keys::SCC_UID_RANGE).map(|range| range.parse()).transpose() {
             Ok(range) => (range, None),
             Err(error) => {
-                let error: UidRangeError = error;
+                let error: Error = error;
                 (None, Some(format!("{}: {error}", keys::SCC_UID_RANGE)))
             }
         }
@@ -55,10 +47,10 @@ impl UidRange {
 }
 
 impl FromStr for UidRange {
-    type Err = UidRangeError;
+    type Err = Error;
 
     /// Parses a range. As in OpenShift, the first of several blocks counts.
-    fn from_str(text: &str) -> Result<Self, UidRangeError> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         let block = text.split(',').next().unwrap_or_default().trim();
         let number = |text: &str| text.trim().parse::<u32>().ok();
         let range = match block.split_once('/') {
@@ -68,7 +60,7 @@ impl FromStr for UidRange {
                 .and_then(|(first, last)| Some((number(first)?, number(last)?.checked_sub(number(first)?)?))),
         };
         let range = range.and_then(|(first, more)| Some(Self { first, last: first.checked_add(more)? }));
-        range.context(UidRangeSnafu { found: text })
+        range.ok_or_else(|| Error::new(format!("expected {}, found {}", Self::ACCEPTED, Excerpt(text))))
     }
 }
 

@@ -87,7 +87,7 @@ async fn sidecar_mode_and_interception(cluster: &Cluster) {
     // Rules in the node's network would affect the whole node.
     let host = manifest("on-node", &json!({}), &json!({"hostNetwork": true}));
     let response = create(cluster, "shop", &host).await;
-    assert_no_chain(&answer, &["spec.hostNetwork is true", "lucid.computing/intercept", "\"env\""]);
+    assert_no_chain(&response, &["spec.hostNetwork is true", "lucid.computing/intercept", "\"env\""]);
 }
 
 #[tokio::test]

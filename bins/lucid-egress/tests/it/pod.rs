@@ -65,7 +65,7 @@ impl Pod {
             Tool::Nft => feed(&network.pod, "nft -f -", &redirect.nft_script()),
             Tool::Iptables => {
                 for program in ["iptables-restore --noflush", "ip6tables-restore --noflush"] {
-                    feed(&network.pod, program, &redirect.iptables_restore());
+                    feed(&network.pod, program, &redirect.iptables_restore(None));
                 }
             }
             Tool::None => {}

@@ -26,8 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_chain::{
-    Catalogue, Configuration, ConfigurationError, Inputs, NamespaceChain, NamespaceSettings, Overrides,
-    SkipPolicy,
+    Catalogue, Configuration, Inputs, NamespaceChain, NamespaceSettings, Overrides, SkipPolicy,
 };
 use lucid_notary::ImageReference;
 use lucid_policy::Policy;
@@ -67,7 +66,7 @@ impl Settings {
     /// # Errors
     ///
     /// Returns an error if the chain names an auditor that the catalogue does not contain.
-    pub fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, ConfigurationError> {
+    pub fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, lucid_chain::Error> {
         let catalogue = match &self.egress_image {
             Some(image) => catalogue.with_egress_image(image),
             None => catalogue,

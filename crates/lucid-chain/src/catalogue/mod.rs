@@ -24,8 +24,10 @@ use lucid_notary::ImageReference;
 
 use auditor::Entry;
 use entry::{File, WrittenEntry};
+use yaml::Problem;
 
 use crate::{
+    error::Error,
     keys::{self, EGRESS_CONTAINER, INIT_CONTAINER},
     port,
 };
@@ -34,11 +36,9 @@ pub use auditor::Auditor;
 pub use defaults::Defaults;
 pub(crate) use env::EnvValue;
 pub(crate) use files::Files;
-pub use nearest::UnknownAuditor;
 pub(crate) use probes::{Probe, Probes};
 pub(crate) use resources::Resources;
 pub(crate) use security_context::SecurityContext;
-pub use yaml::CatalogueError;
 
 /// Default image of the init container that installs the network rules.
 pub const DEFAULT_INIT_IMAGE: &str = concat!("ghcr.io/lucid/lucid-init:", env!("CARGO_PKG_VERSION"));
@@ -222,7 +222,7 @@ impl Catalogue {
     ///
     /// let error = Catalogue::parse("auditors.yaml", "chain:\n- name: topics\n  image: topics\n  port: 0\n").unwrap_err();
     /// assert_eq!(error.to_string(), "auditors.yaml: line 4, column 9: chain[0].port: expected 1 to 65535, found 0");
-    /// # Ok::<(), lucid_chain::CatalogueError>(())
+    /// # Ok::<(), lucid_chain::Error>(())
     /// ```
     ///
     /// The size is limited, because the text may come from any user who can write a ConfigMap: 128 KiB of text and
@@ -230,18 +230,19 @@ impl Catalogue {
     /// value.
     ///
     /// # Errors
-    /// Returns [`CatalogueError`], with the line, if the syntax is invalid, a key is unknown or occurs twice, a value
+    /// Returns [`Error`], with the line, if the syntax is invalid, a key is unknown or occurs twice, a value
     /// is out of bounds, entries have equivalent names, or an entry would loosen the
     /// `securityContext`. There are no partial results.
-    pub fn parse(origin: &str, yaml: &str) -> Result<Self, CatalogueError> {
+    pub fn parse(origin: &str, yaml: &str) -> Result<Self, Error> {
         Self::parse_over(origin, yaml, &BUILTIN)
     }
 
     /// Parses an `auditors.yaml` whose entries inherit omitted keys from the entries of `base` with equivalent names.
-    pub(crate) fn parse_over(origin: &str, yaml: &str, base: &Self) -> Result<Self, CatalogueError> {
-        let File { chain, defaults } = yaml::read(origin, yaml, &entry::FILE, entry::MISSING_CHAIN, base)?;
+    pub(crate) fn parse_over(origin: &str, yaml: &str, base: &Self) -> Result<Self, Error> {
+        let file = yaml::read(yaml, &entry::FILE, entry::MISSING_CHAIN, base);
+        let File { chain, defaults } = file.map_err(|problem| problem.in_file(origin))?;
         let auditors = chain.into_iter().map(|entry| entry.over(base)).collect::<Result<_, _>>();
-        let auditors = auditors.map_err(|problem| CatalogueError::new(origin, problem))?;
+        let auditors = auditors.map_err(|problem| Problem::new(problem).in_file(origin))?;
         Ok(Self::new(auditors, defaults))
     }
 
@@ -250,17 +251,17 @@ impl Catalogue {
     ///
     /// ```
     /// let entry = r#"{"name": "topics", "image": "registry.example/topics:1.0"}"#;
-    /// let auditor = lucid_chain::Catalogue::parse_entry("Auditor topics", entry)?;
+    /// let auditor = lucid_chain::Catalogue::parse_entry(entry)?;
     /// assert_eq!(auditor.port().get(), 8080);
-    /// # Ok::<(), lucid_chain::CatalogueError>(())
+    /// # Ok::<(), lucid_chain::Error>(())
     /// ```
     ///
     /// # Errors
-    /// As [`parse`](Self::parse).
-    pub fn parse_entry(origin: &str, yaml: &str) -> Result<Auditor, CatalogueError> {
+    /// As [`parse`](Self::parse), without origin and line.
+    pub fn parse_entry(yaml: &str) -> Result<Auditor, Error> {
         let missing = "expected an auditor, found nothing";
-        let entry: WrittenEntry = yaml::read(origin, yaml, &entry::ENTRY, missing, &BUILTIN)?;
-        entry.over(&BUILTIN).map_err(|problem| CatalogueError::new(origin, problem))
+        let entry = yaml::read::<WrittenEntry>(yaml, &entry::ENTRY, missing, &BUILTIN);
+        entry.map_err(|problem| problem.text).and_then(|entry| entry.over(&BUILTIN)).map_err(Error::new)
     }
 
     /// Creates a catalogue of `auditors`, in order and without defaults. Of several auditors with equivalent names,
@@ -318,11 +319,11 @@ impl Catalogue {
     /// Returns the auditor that `name` refers to, ignoring surrounding white space.
     ///
     /// # Errors
-    /// Returns [`UnknownAuditor`], with the nearest and all known names, if there is no such auditor.
-    pub fn resolve(&self, name: &str) -> Result<&Auditor, UnknownAuditor> {
+    /// Returns [`Error`], with the nearest and all known names, if there is no such auditor.
+    pub fn resolve(&self, name: &str) -> Result<&Auditor, Error> {
         let name = name.trim();
         let found = self.place_of_stem(stem(name)).map(|place| &self.auditors()[place]);
-        found.ok_or_else(|| UnknownAuditor::new(name, self.auditors()))
+        found.ok_or_else(|| nearest::unknown(name, self.auditors()))
     }
 
     /// Returns the first auditor whose image is in the same repository as `image`, regardless of tag and digest.

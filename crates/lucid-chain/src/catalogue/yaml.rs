@@ -6,55 +6,41 @@ use serde::{
     Deserialize, Deserializer as _,
     de::{self, DeserializeOwned, DeserializeSeed, IgnoredAny, Visitor},
 };
-use snafu::Snafu;
 
 use super::{
     Catalogue,
     schema::{Context, Seed, Shape},
 };
+use crate::error::Error;
 
 /// Maximum size of a file, in bytes; an eighth of that of a ConfigMap.
 const FILE_BYTES: usize = 128 * 1024;
 
-/// A catalogue is invalid; the message has the origin, the line and the key.
-#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("{origin}: line {line}, column {column}: {problem}"))]
-pub struct CatalogueError {
-    origin: String,
-    line: usize,
-    column: usize,
-    problem: String,
+/// A problem at a line and column.
+pub(super) struct Problem {
+    position: (usize, usize),
+    pub(super) text: String,
 }
 
-impl CatalogueError {
-    /// Returns an error about the file as a whole.
-    pub(super) fn new(origin: &str, problem: String) -> Self {
-        Self { origin: origin.to_owned(), line: 1, column: 1, problem }
+impl Problem {
+    /// Returns a problem of the file as a whole.
+    pub(super) fn new(text: String) -> Self {
+        Self { position: (1, 1), text }
     }
 
-    fn from_yaml(origin: &str, error: &serde_yaml::Error) -> Self {
+    fn from_yaml(error: &serde_yaml::Error) -> Self {
         let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
         let text = error.to_string();
         // The position is usually a suffix, but syntax errors have it in the middle.
         let position = format!(" at line {line} column {column}");
-        let problem =
+        let text =
             text.strip_suffix(&position).map_or_else(|| text.replacen(&position, "", 1), str::to_owned);
-        Self { origin: origin.to_owned(), line, column, problem }
+        Self { position: (line, column), text }
     }
 
-    /// Returns the line, counted from 1.
-    pub fn line(&self) -> usize {
-        self.line
-    }
-
-    /// Returns the column, counted from 1.
-    pub fn column(&self) -> usize {
-        self.column
-    }
-
-    /// Returns the problem with its key, without origin and line, for entries that the user did not write as text.
-    pub fn problem(&self) -> &str {
-        &self.problem
+    pub(super) fn in_file(self, origin: &str) -> Error {
+        let (line, column) = self.position;
+        Error::new(format!("{origin}: line {line}, column {column}: {}", self.text))
     }
 }
 
@@ -65,13 +51,12 @@ const OPENINGS: usize = 4096;
 /// Parses a text that consists of one document with a value of `shape`. Without a document, the error is `missing`.
 /// Entries may omit keys that they inherit from `base`.
 pub(super) fn read<T: DeserializeOwned>(
-    origin: &str,
     yaml: &str,
     shape: &'static Shape,
     missing: &str,
     base: &Catalogue,
-) -> Result<T, CatalogueError> {
-    check_size(yaml).map_err(|problem| CatalogueError::new(origin, problem))?;
+) -> Result<T, Problem> {
+    check_size(yaml).map_err(Problem::new)?;
     // Skip a byte order mark.
     let yaml = yaml.strip_prefix('\u{feff}').unwrap_or(yaml);
     let document = check_syntax(yaml).and_then(|()| {
@@ -87,8 +72,8 @@ pub(super) fn read<T: DeserializeOwned>(
         parse(&first).ok();
         parse(&Context::new(base).with_maps_of(first))
     });
-    let document = document.map_err(|error| CatalogueError::from_yaml(origin, &error))?;
-    T::deserialize(document).map_err(|error| CatalogueError::new(origin, error.to_string()))
+    let document = document.map_err(|error| Problem::from_yaml(&error))?;
+    T::deserialize(document).map_err(|error| Problem::new(error.to_string()))
 }
 
 /// Bounds the cost of parsing.

@@ -13,7 +13,6 @@ use crate::{
     keys,
     mode::{Direction, Intercept},
     pod::PodView,
-    redirect::RedirectError,
 };
 
 /// Hint for pods without requests, which the API server derives before it calls webhooks.
@@ -109,10 +108,10 @@ pub enum ImpossibleReason {
         allowed: String,
     },
     /// The chain cannot be written as network rules.
-    #[snafu(context(false), display("failed to redirect traffic to the auditors: {source}"))]
+    #[snafu(display("failed to redirect traffic to the auditors: {problem}"))]
     Redirect {
         /// Cause.
-        source: RedirectError,
+        problem: String,
     },
     /// Several ports of the model need auditors with a listener for each.
     #[snafu(display(

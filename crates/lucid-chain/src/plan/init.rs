@@ -9,9 +9,10 @@ use super::{PlannedContainer, model_port::ModelPort};
 use crate::{
     catalogue::Resources,
     configuration::Configuration,
+    error::Error,
     keys,
     pod::ContainerView,
-    redirect::{Hop, Redirect, RedirectError},
+    redirect::{Hop, Redirect},
     template::{Filled, PLACE, Template},
     volume,
 };
@@ -41,12 +42,12 @@ impl PlannedInit {
         model: &ModelPort,
         inbound: bool,
         outbound: Option<NonZeroU16>,
-    ) -> Result<Self, RedirectError> {
+    ) -> Result<Self, Error> {
         let image = &configuration.init_image;
         let auditors = chain.iter().filter(|member| member.egress.is_none());
         let egress = chain.iter().find_map(|member| Some((member, member.egress.as_ref()?.intake?)));
         // `Redirect` refuses the uid 0.
-        let hop = |member: &PlannedContainer, port| Hop::new(member.uid.unwrap_or_default(), port);
+        let hop = |member: &PlannedContainer, port| Hop { uid: member.uid.unwrap_or_default(), port };
         let intake = egress.map(|(egress, intake)| hop(egress, intake));
         let hops = intake.into_iter().chain(auditors.map(|auditor| hop(auditor, auditor.port)));
         let mut redirect = Redirect::new(hops, model.port, inbound, outbound)?;

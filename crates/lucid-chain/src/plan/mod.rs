@@ -27,6 +27,7 @@ use crate::{
     catalogue::{Auditor, Catalogue},
     chain::ChainSource,
     egress::{AllowedHosts, Egress, Upstream},
+    error::Error,
     keys,
     mode::{AuditMode, Direction, Intercept, OtherPorts, SidecarMode},
     namespace::NamespaceChain,
@@ -335,19 +336,12 @@ fn make_plan(
         init: redirects.then_some(&init_resources),
     };
     warnings.extend(demand.check(pod)?);
-    let init = init_name.map(|name| -> Result<_, ImpossibleReason> {
+    let init = init_name.map(|name| {
         let outbound = settings.direction.value.covers_outbound().then_some(settings.outbound_port.value);
-        Ok(PlannedInit::new(
-            name,
-            configuration,
-            &init_resources,
-            &containers,
-            &model_port,
-            inbound,
-            outbound,
-        )?)
+        PlannedInit::new(name, configuration, &init_resources, &containers, &model_port, inbound, outbound)
     });
-    let mut init = init.transpose()?;
+    let no_redirect = |error: Error| ImpossibleReason::Redirect { problem: error.to_string() };
+    let mut init = init.transpose().map_err(no_redirect)?;
     let other_ports = settings.other_ports;
     let redirect = init.as_ref().map(|init| &init.redirect);
     let open_ports = open_ports::find(others.into_iter(), annotations, redirect, other_ports.value);

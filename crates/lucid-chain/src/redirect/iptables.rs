@@ -5,11 +5,11 @@ use std::{fmt::Write as _, ops::RangeInclusive};
 use super::Redirect;
 
 /// Chain of the table `nat` that redirects packets to the first auditor, on the route of their port.
-pub const IPTABLES_CHAIN: &str = "LUCID_REDIRECT";
+const IPTABLES_CHAIN: &str = "LUCID_REDIRECT";
 
 /// Match option of the rules that reset existing connections in which the server sends the next packet; see
 /// [`Redirect::nft_script`].
-pub const IPTABLES_FLAGS: &str = "--tcp-flags";
+const IPTABLES_FLAGS: &str = "--tcp-flags";
 
 /// Chain of the table `filter` that drops packets from outside to a guarded port that the table `nat` did not
 /// translate, because their connection predates the rules. Native auditors listen before the rules are installed.
@@ -19,29 +19,24 @@ const STALE_CHAIN: &str = "LUCID_OLDER";
 const CLOSED_CHAIN: &str = "LUCID_CLOSED";
 
 impl Redirect {
-    /// Returns the input for `iptables-restore --noflush` and `ip6tables-restore --noflush`, for a pod without these
-    /// rules.
+    /// Returns the input for `iptables-restore --noflush` and `ip6tables-restore --noflush`. `saved` is the output of
+    /// `iptables-save` or, for IPv6, `ip6tables-save`; `None` for a pod without these rules.
     ///
-    /// It creates [`IPTABLES_CHAIN`], so it fails without any change if the chain exists; then use
-    /// [`Redirect::iptables_restore_over`].
+    /// Saved rules of an earlier plan are removed and third-party rules stay. If exactly these rules are installed, nothing
+    /// changes. Without saved rules, the input fails without any change if the chain LUCID_REDIRECT exists.
     ///
     /// It uses only the matches `tcp` and `owner`, which every kernel with iptables has, and neither `multiport` nor
-    /// `comment`. gVisor supports all of it except the [flags](IPTABLES_FLAGS) of `tcp`. The rules for
-    /// [open ports](Self::with_open_ports) also need the match `conntrack` and the target `REJECT`, which gVisor lacks.
-    pub fn iptables_restore(&self) -> String {
-        let add = |jumps: Vec<String>| jumps.into_iter().map(|jump| format!("-A {jump}")).collect::<Vec<_>>();
-        let nat = self.nat(&format!("-N {IPTABLES_CHAIN}"), &add(self.jumps()));
-        let chains = self.filter_chains().into_iter().filter(|chain| !chain.jumps.is_empty());
-        // After `nat`, which fails if the chain exists.
-        nat + &filter(chains.map(|chain| FilterChain { jumps: add(chain.jumps), ..chain }))
-    }
-
-    /// Returns the input for a pod in which rules may be installed. `saved` is the output of `iptables-save` or, for
-    /// IPv6, `ip6tables-save`.
-    ///
-    /// Rules of an earlier plan are removed and third-party rules stay. If exactly these rules are installed, nothing
-    /// changes.
-    pub fn iptables_restore_over(&self, saved: &str) -> String {
+    /// `comment`. gVisor supports all of it except the `--tcp-flags` of `tcp`. The rules for open ports also need the match
+    /// `conntrack` and the target `REJECT`, which gVisor lacks.
+    pub fn iptables_restore(&self, saved: Option<&str>) -> String {
+        let Some(saved) = saved else {
+            let add =
+                |jumps: Vec<String>| jumps.into_iter().map(|jump| format!("-A {jump}")).collect::<Vec<_>>();
+            let nat = self.nat(&format!("-N {IPTABLES_CHAIN}"), &add(self.jumps()));
+            let chains = self.filter_chains().into_iter().filter(|chain| !chain.jumps.is_empty());
+            // After `nat`, which fails if the chain exists.
+            return nat + &filter(chains.map(|chain| FilterChain { jumps: add(chain.jumps), ..chain }));
+        };
         // Creates the chain or empties it.
         let nat = self.nat(&create(IPTABLES_CHAIN), &changes(saved, IPTABLES_CHAIN, self.jumps()));
         let chains = self.filter_chains().into_iter();

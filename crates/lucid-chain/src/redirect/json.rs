@@ -4,10 +4,9 @@ use std::num::NonZeroU16;
 
 use lucid_text::{Excerpt, Line};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
-use snafu::ensure;
 
-use super::{Hop, Redirect, RedirectError, RedirectSnafu};
-use crate::keys;
+use super::{Hop, Redirect, check, invalid};
+use crate::{error::Error, keys};
 
 /// Version of the JSON form that this build writes, and the only one it reads.
 const VERSION: u64 = 1;
@@ -75,27 +74,21 @@ impl Redirect {
     ///
     /// # Errors
     ///
-    /// Returns [`RedirectError`] if the text is not JSON of this form, has another version, or [`Redirect::new`]
+    /// Returns [`Error`] if the text is not JSON of this form, has another version, or [`Redirect::new`]
     /// fails.
-    pub fn from_json(json: &str) -> Result<Self, RedirectError> {
-        ensure!(
-            json.len() <= LONGEST,
-            RedirectSnafu { problem: format!("expected at most {LONGEST} bytes, found {}", json.len()) }
-        );
+    pub fn from_json(json: &str) -> Result<Self, Error> {
+        check(json.len() <= LONGEST, || format!("expected at most {LONGEST} bytes, found {}", json.len()))?;
         // Check the version first, because other versions may have other members.
         let Versioned { version } = read(json)?;
-        ensure!(
-            version == VERSION,
-            RedirectSnafu {
-                problem: format!(
-                    "expected version {VERSION}, found {version}: {} and the operator must be of the same release",
-                    keys::INIT_CONTAINER
-                )
-            }
-        );
+        check(version == VERSION, || {
+            format!(
+                "expected version {VERSION}, found {version}: {} and the operator must be of the same release",
+                keys::INIT_CONTAINER
+            )
+        })?;
         let document: Document = read(json)?;
         let mut redirect = Self::new(
-            document.chain.into_iter().map(|Auditor { uid, port }| Hop::new(uid, port.0)),
+            document.chain.into_iter().map(|Auditor { uid, port }| Hop { uid, port: port.0 }),
             document.model.0,
             document.inbound,
             document.outbound.into_iter().map(|port| port.0),
@@ -136,7 +129,7 @@ impl Redirect {
     }
 }
 
-fn read<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, RedirectError> {
+fn read<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, Error> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         // `.` denotes the whole text, `?` a value without a name.
@@ -145,8 +138,8 @@ fn read<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, RedirectError> {
             true => error.inner().to_string(),
             false => format!("{path}: {}", error.inner()),
         };
-        RedirectSnafu { problem: Line(&problem).to_string() }.build()
+        invalid(Line(&problem))
     })?;
-    deserializer.end().map_err(|error| RedirectSnafu { problem: error.to_string() }.build())?;
+    deserializer.end().map_err(|error| invalid(error))?;
     Ok(value)
 }

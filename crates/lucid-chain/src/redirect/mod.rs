@@ -5,26 +5,19 @@
 //! `iptables-restore` and checks that they work.
 //!
 //! ```
-//! use std::num::NonZeroU16;
-//! use lucid_chain::redirect::{Hop, Redirect};
+//! use lucid_chain::redirect::Redirect;
 //!
 //! let plan = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":true,"outbound":[]}"#;
 //! let redirect = Redirect::from_json(plan)?;
-//! assert_eq!(redirect.first_port().get(), 8090);
 //! assert_eq!(redirect.to_json(), plan);
 //! assert!(redirect.nft_script().contains("tcp dport { 5000, 8093 } redirect to :8090"));
-//!
-//! // Built from its parts.
-//! let port = |number| NonZeroU16::new(number).ok_or("port 0");
-//! let chain = [Hop::new(20001, port(8090)?), Hop::new(20002, port(8093)?)];
-//! assert_eq!(Redirect::new(chain, port(5000)?, true, [])?, redirect);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok::<(), lucid_chain::Error>(())
 //! ```
 //!
 //! # Rules
 //!
 //! The *guarded* ports are the model's port and the ports of all auditors except the first. A model with several
-//! ports has one [route](Redirect::with_route) for each: every auditor listens on one port per route, and calls stay on
+//! ports has one route for each: every auditor listens on one port per route, and calls stay on
 //! their route.
 //!
 //! - A call from outside the pod to a guarded port is redirected to the first auditor. For the model's port, this
@@ -36,7 +29,7 @@
 //!   auditor forwards to it instead of the model, and the uid of `lucid-egress` is exempt for the model.
 //! - A call to an outbound port of another host is redirected to the first auditor, unless an auditor's uid makes it.
 //!   Other calls that leave the pod are not affected.
-//! - With [open ports](Redirect::with_open_ports), a connection from outside the pod is refused unless it is to one of
+//! - With open ports, a connection from outside the pod is refused unless it is to one of
 //!   these, to a port guarded from outside, or to the first auditor. The port counts that the client connects to, before
 //!   any translation in the pod. Connections of the pod itself and their replies are not affected.
 //! - A connection to a guarded port that predates the rules is reset, whichever side sends the next packet.
@@ -53,34 +46,22 @@ use std::{
     num::NonZeroU16,
 };
 
-use snafu::{Snafu, ensure};
-
-use crate::chain::MAX_CHAIN;
-
-pub use iptables::{IPTABLES_CHAIN, IPTABLES_FLAGS};
+use crate::{chain::MAX_CHAIN, error::Error};
 
 /// Largest uid that the API accepts in `runAsUser`.
 const MAX_UID: u32 = i32::MAX.cast_unsigned();
 
 /// Uid and port of one auditor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Hop {
+pub(crate) struct Hop {
     /// The uid that only this auditor runs as.
-    pub uid: u32,
+    pub(crate) uid: u32,
     /// The TCP port that it listens on.
     pub(crate) port: NonZeroU16,
 }
 
-impl Hop {
-    /// Creates a hop for the auditor that runs as `uid` and listens on `port`.
-    pub fn new(uid: u32, port: NonZeroU16) -> Self {
-        Self { uid, port }
-    }
-}
-
 /// Maximum number of routes of a [`Redirect`].
-pub const MAX_ROUTES: usize = 8;
+pub(crate) const MAX_ROUTES: usize = 8;
 
 /// Ports of one route: those of the auditors, in order, and the model's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,7 +84,7 @@ impl Route {
 /// Parameters of the rules that [`lucid-init`](crate::keys::INIT_CONTAINER) installs: the chain, the model and the
 /// audited traffic.
 ///
-/// Holds between 1 and [`MAX_CHAIN`] auditors, and between 1 and [`MAX_ROUTES`] routes. No uid is root's, and uids and
+/// Holds between 1 and [`MAX_CHAIN`] auditors, and up to 8 routes. No uid is root's, and uids and
 /// ports are unique.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
@@ -124,53 +105,46 @@ impl Redirect {
     ///
     /// # Errors
     ///
-    /// Returns [`RedirectError`] if the chain is empty or too long, a uid is 0 or out of range, or a uid or port
+    /// Returns [`Error`] if the chain is empty or too long, a uid is 0 or out of range, or a uid or port
     /// occurs twice.
-    pub fn new(
+    pub(crate) fn new(
         chain: impl IntoIterator<Item = Hop>,
         model: NonZeroU16,
         inbound: bool,
         outbound: impl IntoIterator<Item = NonZeroU16>,
-    ) -> Result<Self, RedirectError> {
+    ) -> Result<Self, Error> {
         let mut uids = BTreeSet::new();
         let mut ports = BTreeMap::from([(model, "the model".to_owned())]);
         let mut hops = Vec::new();
         for Hop { uid, port } in chain {
             // The intake of outbound traffic is a hop besides the auditors.
-            ensure!(
-                hops.len() <= MAX_CHAIN,
-                RedirectSnafu { problem: format!("chain is longer than the limit of {MAX_CHAIN} auditors") }
-            );
+            check(hops.len() <= MAX_CHAIN, || {
+                format!("chain is longer than the limit of {MAX_CHAIN} auditors")
+            })?;
             let position = hops.len() + 1;
-            ensure!(
-                (1..=MAX_UID).contains(&uid),
-                RedirectSnafu {
-                    problem: format!("uid of auditor {position}: expected 1 to {MAX_UID}, found {uid}")
-                }
-            );
-            ensure!(
-                uids.insert(uid),
-                RedirectSnafu {
-                    problem: format!("uid {uid} of auditor {position} is already used by an earlier auditor")
-                }
-            );
+            check((1..=MAX_UID).contains(&uid), || {
+                format!("uid of auditor {position}: expected 1 to {MAX_UID}, found {uid}")
+            })?;
+            check(uids.insert(uid), || {
+                format!(
+                    "uid {uid} of auditor {position} is already used by an earlier auditor"
+                )
+            })?;
             if let Some(holder) = ports.insert(port, format!("auditor {position}")) {
-                let problem = format!("port {port} of auditor {position} is already used by {holder}");
-                return RedirectSnafu { problem }.fail();
+                let problem = format!(
+                    "port {port} of auditor {position} is already used by {holder}"
+                );
+                return Err(invalid(problem));
             }
             hops.push(Hop { uid, port });
         }
-        ensure!(
-            !hops.is_empty(),
-            RedirectSnafu { problem: format!("chain is empty, expected 1 to {MAX_CHAIN} auditors") }
-        );
+        check(!hops.is_empty(), || format!("chain is empty, expected 1 to {MAX_CHAIN} auditors"))?;
 
         let mut outbound_ports = BTreeSet::new();
         for port in outbound {
-            ensure!(
-                outbound_ports.insert(port),
-                RedirectSnafu { problem: format!("expected each outbound port once, found {port} twice") }
-            );
+            check(outbound_ports.insert(port), || {
+                format!("expected each outbound port once, found {port} twice")
+            })?;
         }
         let uids = hops.iter().map(|hop| hop.uid).collect();
         let first = hops.remove(0).port;
@@ -184,18 +158,14 @@ impl Redirect {
     ///
     /// # Errors
     ///
-    /// Returns [`RedirectError`] if there are [`MAX_ROUTES`] routes already, `ports` has not one port for each auditor,
-    /// a port occurs twice, or the redirect has an [exit](Self::with_exit).
-    pub fn with_route(
+    /// Returns [`Error`] if there are [`MAX_ROUTES`] routes already, `ports` has not one port for each auditor, or a port
+    /// occurs twice.
+    pub(crate) fn with_route(
         mut self,
         ports: impl IntoIterator<Item = NonZeroU16>,
         model: NonZeroU16,
-    ) -> Result<Self, RedirectError> {
+    ) -> Result<Self, Error> {
         let number = self.routes().count() + 1;
-        let invalid = |problem: String| RedirectSnafu { problem }.build();
-        if self.exit.is_some() {
-            return Err(invalid(format!("expected one route with an exit, found {number}")));
-        }
         if number > MAX_ROUTES {
             return Err(invalid(format!("expected at most {MAX_ROUTES} routes, found more")));
         }
@@ -223,26 +193,20 @@ impl Redirect {
     ///
     /// # Errors
     ///
-    /// Returns [`RedirectError`] if `exit` is the port of an auditor or the model, or the model has several
+    /// Returns [`Error`] if `exit` is the port of an auditor or the model, or the model has several
     /// [routes](Self::with_route).
-    pub fn with_exit(mut self, exit: NonZeroU16) -> Result<Self, RedirectError> {
+    pub(crate) fn with_exit(mut self, exit: NonZeroU16) -> Result<Self, Error> {
         let routes = self.routes().count();
-        ensure!(
-            routes == 1,
-            RedirectSnafu { problem: format!("expected one route with an exit, found {routes}") }
-        );
+        check(routes == 1, || format!("expected one route with an exit, found {routes}"))?;
         let is_taken = self.route.ports().any(|port| port == exit);
-        ensure!(
-            !is_taken,
-            RedirectSnafu { problem: format!("exit port {exit} is already used by the chain") }
-        );
+        check(!is_taken, || format!("exit port {exit} is already used by the chain"))?;
         self.exit = Some(exit);
         Ok(self)
     }
 
     /// Closes all ports of the pod except `ports` and those through which its chain is reached.
     #[must_use]
-    pub fn with_open_ports(self, ports: impl IntoIterator<Item = NonZeroU16>) -> Self {
+    pub(crate) fn with_open_ports(self, ports: impl IntoIterator<Item = NonZeroU16>) -> Self {
         Self { open_ports: Some(ports.into_iter().collect()), ..self }
     }
 
@@ -251,13 +215,13 @@ impl Redirect {
     }
 
     /// Returns the auditors, in order, with their ports on the first route; at least one.
-    pub fn chain(&self) -> impl Iterator<Item = Hop> + '_ {
-        self.uids.iter().zip(self.route.auditors()).map(|(uid, port)| Hop::new(*uid, port))
+    pub(crate) fn chain(&self) -> impl Iterator<Item = Hop> + '_ {
+        self.uids.iter().zip(self.route.auditors()).map(|(uid, port)| Hop { uid: *uid, port })
     }
 
     /// Returns the port of the first auditor on the first route, the target of all redirected calls that have no other
     /// route.
-    pub fn first_port(&self) -> NonZeroU16 {
+    pub(crate) fn first_port(&self) -> NonZeroU16 {
         self.route.first
     }
 
@@ -272,7 +236,7 @@ impl Redirect {
     }
 
     /// Returns the model's port on each route.
-    pub fn models(&self) -> impl Iterator<Item = NonZeroU16> + '_ {
+    pub(crate) fn models(&self) -> impl Iterator<Item = NonZeroU16> + '_ {
         self.routes().map(|route| route.model)
     }
 
@@ -330,9 +294,10 @@ impl Redirect {
     }
 }
 
-/// A redirect is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
-#[snafu(display("failed to read the redirect: {problem}"))]
-pub struct RedirectError {
-    problem: String,
+fn invalid(problem: impl std::fmt::Display) -> Error {
+    Error::new(format!("failed to read the redirect: {problem}"))
+}
+
+fn check(is_valid: bool, problem: impl FnOnce() -> String) -> Result<(), Error> {
+    if is_valid { Ok(()) } else { Err(invalid(problem())) }
 }

@@ -77,9 +77,8 @@ fn an_invalid_catalogue_is_rejected_with_origin_line_and_key() {
     let mut wrong = Vec::new();
     for (expected, yaml) in cases.chain(more.map(|(expected, yaml)| (expected, yaml.to_owned()))) {
         let error = Catalogue::parse("ConfigMap a/b, auditors.yaml", &yaml).expect_err(&yaml);
-        let (line, column, message) = (error.line(), error.column(), error.to_string());
-        let is_placed = expected.starts_with(&format!("line {line}, column {column}: "));
-        if !is_placed || !message.starts_with(&format!("ConfigMap a/b, auditors.yaml: {expected}")) {
+        let message = error.to_string();
+        if !message.starts_with(&format!("ConfigMap a/b, auditors.yaml: {expected}")) {
             wrong.push(format!("{yaml}\nexpected {expected}\nfound    {message}"));
         }
     }
@@ -324,6 +323,6 @@ fn an_entry_named_like_a_built_in_one_inherits_what_it_omits() {
     assert_eq!(toxicity.description(), "Detects toxic language");
     assert_eq!(injection.image(), "ghcr.io/lucid/lucid-injection-auditor:latest");
     assert_eq!(injection.port().get(), 1);
-    let entry = Catalogue::parse_entry("an entry", "{name: injection, image: r.test/i}").unwrap();
+    let entry = Catalogue::parse_entry("{name: injection, image: r.test/i}").unwrap();
     assert_eq!(entry.port().get(), 8090);
 }

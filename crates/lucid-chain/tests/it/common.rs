@@ -241,7 +241,7 @@ pub(crate) fn manifest(members: &str) -> Value {
 pub(crate) fn refusal_of(members: &str) -> String {
     let yaml = format!("chain:\n- {{name: a, image: a, {members}}}");
     let error = Catalogue::parse("auditors.yaml", &yaml).expect_err(&yaml);
-    assert_eq!(error.line(), 2, "{error}");
     let message = error.to_string();
+    assert!(message.starts_with("auditors.yaml: line 2, "), "{message}");
     message.split_once("chain[0].").map_or(message.clone(), |(_, problem)| problem.to_owned())
 }

@@ -449,7 +449,7 @@ defaults: {direction: both}\n";
         yaml.insert_str(at.index(YAML.len()), &text);
         for yaml in [text, yaml] {
             if let Err(error) = Catalogue::parse("auditors.yaml", &yaml) {
-                prop_assert!(error.line() >= 1 && error.column() >= 1);
+                prop_assert!(error.to_string().starts_with("auditors.yaml: line "), "{}", error);
             }
         }
     }

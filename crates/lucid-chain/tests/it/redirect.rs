@@ -2,10 +2,8 @@
 
 use std::num::NonZeroU16;
 
-use lucid_chain::{
-    MAX_CHAIN,
-    redirect::{Hop, Redirect},
-};
+use lucid_chain::{MAX_CHAIN, redirect::Redirect};
+use serde_json::{Value, json};
 
 const PLAN: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":true,"outbound":[8000]}"#;
 
@@ -13,15 +11,29 @@ fn port(number: u16) -> NonZeroU16 {
     NonZeroU16::new(number).unwrap()
 }
 
-fn chain(length: u16) -> impl Iterator<Item = Hop> {
-    (0..length).map(|place| Hop::new(20001 + u32::from(place), port(8090 + 3 * place)))
+/// Returns the JSON form of a chain of this length.
+fn form(length: u16, model: u16, inbound: bool, outbound: &[u16]) -> Value {
+    let chain = (0..length).map(|at| json!({"uid": 20001 + u32::from(at), "port": 8090 + 3 * at}));
+    let chain: Vec<_> = chain.collect();
+    json!({"version": 1, "chain": chain, "model": model, "inbound": inbound, "outbound": outbound})
+}
+
+fn read(form: &Value) -> Redirect {
+    Redirect::from_json(&form.to_string()).unwrap()
+}
+
+/// Returns the plan with these open ports.
+fn opened(ports: &[u16]) -> Redirect {
+    let mut form = form(2, 5000, true, &[8000]);
+    form["open"] = json!(ports);
+    read(&form)
 }
 
 #[test]
 fn the_json_form_is_canonical() {
     let redirect = Redirect::from_json(PLAN).unwrap();
     assert_eq!(redirect.to_json(), PLAN);
-    assert_eq!(redirect, Redirect::new(chain(2), port(5000), true, [port(8000)]).unwrap());
+    assert_eq!(redirect, read(&form(2, 5000, true, &[8000])));
 
     let another_order = r#" {"outbound": [9000, 8000], "inbound": false, "model": 1,
         "chain": [{"port": 2, "uid": 7}], "version": 1} "#;
@@ -77,13 +89,11 @@ fn ports<const N: usize>(numbers: [u16; N]) -> [NonZeroU16; N] {
 
 #[test]
 fn routes_are_written_only_if_there_are_several() {
-    let one = Redirect::new(chain(2), port(8080), true, []).unwrap();
+    let one = read(&form(2, 8080, true, &[]));
     assert!(!one.to_json().contains("routes"), "{}", one.to_json());
-    let two = one.with_route(ports([8091, 8094]), port(8085)).unwrap();
-    assert_eq!(two, Redirect::from_json(ROUTES).unwrap());
+    let two = Redirect::from_json(ROUTES).unwrap();
     assert_eq!(two.to_json(), ROUTES);
     assert_eq!(two.first_ports().collect::<Vec<_>>(), ports([8090, 8091]));
-    assert_eq!(two.models().collect::<Vec<_>>(), ports([8080, 8085]));
     let guarded = [(8080, 8090), (8085, 8091), (8093, 8090), (8094, 8091)];
     assert_eq!(two.guarded(), guarded.map(|(from, to)| (port(from), port(to))).into());
 }
@@ -112,19 +122,18 @@ fn a_route_has_its_own_port_for_every_auditor() {
     let with_exit = ROUTES.replace(r#","routes""#, r#","exit":8099,"routes""#);
     let error = Redirect::from_json(&with_exit).unwrap_err().to_string();
     assert!(error.ends_with("expected one route with an exit, found 2"), "{error}");
-    let exit = Redirect::new(chain(1), port(8080), true, []).unwrap().with_exit(port(9)).unwrap();
-    let error = exit.with_route(ports([8091]), port(8085)).unwrap_err().to_string();
-    assert!(error.ends_with("expected one route with an exit, found 2"), "{error}");
 }
 
 #[test]
 fn up_to_eight_routes_are_accepted() {
-    let mut redirect = Redirect::new(chain(1), port(1), true, []).unwrap();
-    for number in 2..=8 {
-        redirect = redirect.with_route([port(number + 100)], port(number)).unwrap();
-    }
+    let mut form = form(1, 1, true, &[]);
+    let routes =
+        |most| (2..=most).map(|at: u16| json!({"ports": [at + 100], "model": at})).collect::<Vec<_>>();
+    form["routes"] = json!(routes(8));
+    let redirect = read(&form);
     assert_eq!(Redirect::from_json(&redirect.to_json()).unwrap(), redirect);
-    let error = redirect.with_route([port(109)], port(9)).unwrap_err().to_string();
+    form["routes"] = json!(routes(9));
+    let error = Redirect::from_json(&form.to_string()).unwrap_err().to_string();
     assert!(error.ends_with("expected at most 8 routes, found more"), "{error}");
 }
 
@@ -146,7 +155,7 @@ add rule inet lucid output oifname "lo" tcp dport { 8080, 8093 } redirect to :80
 add rule inet lucid output oifname "lo" tcp dport { 8085, 8094 } redirect to :8091
 "#;
     assert_eq!(redirect.nft_script(), script);
-    let restore = redirect.iptables_restore();
+    let restore = redirect.iptables_restore(None);
     let chain = "-A LUCID_REDIRECT -p tcp -m tcp --dport 8085 -j REDIRECT --to-ports 8091
 -A LUCID_REDIRECT -p tcp -m tcp --dport 8094 -j REDIRECT --to-ports 8091
 -A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090
@@ -163,9 +172,11 @@ COMMIT
 fn open_ports_are_written_only_if_others_are_closed() {
     let open = Redirect::from_json(PLAN).unwrap();
     assert!(!open.to_json().contains("open"), "{}", open.to_json());
-    assert!(!open.nft_script().contains("proto-dst") && !open.iptables_restore().contains("LUCID_CLOSED"));
+    assert!(
+        !open.nft_script().contains("proto-dst") && !open.iptables_restore(None).contains("LUCID_CLOSED")
+    );
     for (ports, json) in [(&[][..], r#","open":[]}"#), (&[9091, 9090], r#","open":[9090,9091]}"#)] {
-        let closed = open.clone().with_open_ports(ports.iter().map(|number| port(*number)));
+        let closed = opened(ports);
         assert_eq!(closed.to_json(), format!("{}{json}", PLAN.strip_suffix('}').unwrap()));
         assert_eq!(Redirect::from_json(&closed.to_json()).unwrap(), closed);
     }
@@ -175,7 +186,7 @@ fn open_ports_are_written_only_if_others_are_closed() {
 
 #[test]
 fn closed_ports_are_refused_last() {
-    let redirect = Redirect::from_json(PLAN).unwrap().with_open_ports([port(9090)]);
+    let redirect = opened(&[9090]);
     let input = r#"add rule inet lucid input iifname != "lo" tcp dport { 5000, 8093 } reject with tcp reset
 add rule inet lucid input tcp flags & (fin | syn | rst | ack) != syn return
 add rule inet lucid input meta l4proto tcp ct original proto-dst 5000 return
@@ -196,18 +207,20 @@ add rule inet lucid input iifname != "lo" meta l4proto tcp reject with tcp reset
 -A LUCID_CLOSED -p tcp -j REJECT --reject-with tcp-reset
 COMMIT
 ";
-    let restore = redirect.iptables_restore();
+    let restore = redirect.iptables_restore(None);
     assert!(restore.ends_with(filter), "{restore}");
 
     // An open pod removes the rules of a closed one.
-    let over = Redirect::from_json(PLAN).unwrap().iptables_restore_over(&restore);
+    let over = Redirect::from_json(PLAN).unwrap().iptables_restore(Some(&restore));
     assert!(
         over.contains(":LUCID_CLOSED - [0:0]\n-D INPUT ! -i lo -p tcp -j LUCID_CLOSED\nCOMMIT\n"),
         "{over}"
     );
 
     // The model of a chain for outbound traffic is not guarded from outside.
-    let outbound = Redirect::new(chain(1), port(5000), false, [port(8000)]).unwrap().with_open_ports([]);
+    let mut outbound = form(1, 5000, false, &[8000]);
+    outbound["open"] = json!([]);
+    let outbound = read(&outbound);
     let script = outbound.nft_script();
     assert!(script.contains("proto-dst 8090 ") && !script.contains("proto-dst 5000 "), "{script}");
 }
@@ -228,10 +241,11 @@ fn errors_are_one_short_line() {
 fn the_maximum_chain_is_accepted() {
     // With the intake of outbound traffic.
     let longest = u16::try_from(MAX_CHAIN + 1).unwrap();
-    let redirect = Redirect::new(chain(longest), port(5000), true, []).unwrap();
+    let redirect = read(&form(longest, 5000, true, &[]));
     assert_eq!(Redirect::from_json(&redirect.to_json()).unwrap(), redirect);
 
-    let error = Redirect::new(chain(longest + 1), port(5000), true, []).unwrap_err();
+    let longer = form(longest + 1, 5000, true, &[]).to_string();
+    let error = Redirect::from_json(&longer).unwrap_err();
     assert_eq!(
         error.to_string(),
         "failed to read the redirect: chain is longer than the limit of 128 auditors"
@@ -261,17 +275,17 @@ add rule inet lucid output oifname != "lo" tcp dport 8000 redirect to :8090
 
 #[test]
 fn a_single_outbound_auditor_guards_nothing_from_outside() {
-    let redirect = Redirect::new(chain(1), port(5000), false, [port(8000)]).unwrap();
+    let redirect = read(&form(1, 5000, false, &[8000]));
     let script = redirect.nft_script();
     assert!(
         !script.contains("prerouting tcp dport") && !script.contains("rule inet lucid input"),
         "{script}"
     );
     assert!(script.contains("oifname \"lo\" tcp dport 5000 redirect to :8090"), "{script}");
-    let restore = redirect.iptables_restore();
+    let restore = redirect.iptables_restore(None);
     assert!(!restore.contains("PREROUTING -p") && !restore.contains("*filter"), "{restore}");
     // Rules of an earlier plan are removed.
-    let over = redirect.iptables_restore_over(RESTORE);
+    let over = redirect.iptables_restore(Some(RESTORE));
     assert!(over.contains("-D INPUT ! -i lo -p tcp -m tcp --dport 8093 -j LUCID_OLDER\n"), "{over}");
     assert!(!over.contains("-A INPUT"), "{over}");
 }
@@ -299,10 +313,12 @@ COMMIT
 #[test]
 fn the_iptables_input_adds_one_chain_with_jumps() {
     let redirect = Redirect::from_json(PLAN).unwrap();
-    assert_eq!(redirect.iptables_restore(), RESTORE);
+    assert_eq!(redirect.iptables_restore(None), RESTORE);
 
-    let apart = [7, 5, 6, 9].into_iter().zip(1..).map(|(uid, number)| Hop::new(uid, port(number)));
-    let restore = Redirect::new(apart, port(5000), true, [port(8000)]).unwrap().iptables_restore();
+    let mut apart = form(0, 5000, true, &[8000]);
+    apart["chain"] =
+        [7, 5, 6, 9].into_iter().zip(1..).map(|(uid, port)| json!({"uid": uid, "port": port})).collect();
+    let restore = read(&apart).iptables_restore(None);
     let owners = "--dport 8000 -m owner ! --uid-owner 5-7 -m owner ! --uid-owner 9 -j LUCID_REDIRECT";
     assert!(restore.contains(owners), "{restore}");
 }
@@ -313,13 +329,13 @@ fn the_iptables_input_keeps_current_and_third_party_rules() {
     let others = "-A OUTPUT -p tcp -j MESH\n";
     let saved = RESTORE.replace("-N LUCID_REDIRECT", ":LUCID_REDIRECT - [0:0]").replace("COMMIT", others);
     assert_eq!(
-        redirect.iptables_restore_over(&saved),
+        redirect.iptables_restore(Some(&saved)),
         "*nat\n:LUCID_REDIRECT - [0:0]\n-A LUCID_REDIRECT -p tcp -j REDIRECT --to-ports 8090\nCOMMIT\n\
          *filter\n:LUCID_OLDER - [0:0]\n-A LUCID_OLDER -p tcp -j DROP\nCOMMIT\n"
     );
 
     // An earlier plan with another outbound port.
-    let over = redirect.iptables_restore_over(&saved.replace("8000", "8001"));
+    let over = redirect.iptables_restore(Some(&saved.replace("8000", "8001")));
     let (old, new) = over.split_once("-A PREROUTING").unwrap();
     assert_eq!(old.matches("-D ").count(), 8, "{over}");
     assert!(old.contains("-D OUTPUT ! -o lo -p tcp -m tcp --dport 8001 "), "{over}");
@@ -328,6 +344,6 @@ fn the_iptables_input_keeps_current_and_third_party_rules() {
     assert!(new.starts_with(nat.split_once("-A PREROUTING").unwrap().1), "{over}");
 
     // Nothing is installed.
-    let over = redirect.iptables_restore_over("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n");
+    let over = redirect.iptables_restore(Some("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"));
     assert_eq!(over, RESTORE.replace("-N LUCID_REDIRECT", ":LUCID_REDIRECT - [0:0]"));
 }

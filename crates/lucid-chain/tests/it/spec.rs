@@ -155,7 +155,7 @@ fn an_application_calls_its_model_through_8081_and_8082() {
 fn the_iptables_form_redirects_port_8000_to_the_chain() {
     let (pod, configuration) = outbound_example();
     let redirect = redirect_of(&planned_by(outcome_in(&pod, &configuration, None)));
-    let rules = redirect.iptables_restore();
+    let rules = redirect.iptables_restore(None);
     let rules: Vec<_> = rules.lines().collect();
     assert!(
         rules.iter().any(|rule| rule.contains("N LUCID_REDIRECT") || rule.starts_with(":LUCID_REDIRECT "))

@@ -253,7 +253,7 @@ mod tests {
     fn truncated_and_numbered_names_are_recognized() {
         let name = format!("{}-{}", "a".repeat(60), "bb");
         let entry = format!("{{name: {name}, image: r.test/a}}");
-        let names = called(&Catalogue::parse_entry("test", &entry).unwrap());
+        let names = called(&Catalogue::parse_entry(&entry).unwrap());
         assert_eq!(names, BTreeSet::from([name, "a".repeat(60), "a".repeat(59)]));
     }
 }

@@ -54,8 +54,8 @@ pub fn read(object: &DynamicObject) -> Result<Auditor, AuditorError> {
         entry.extend(container);
     }
     entry.insert("name".to_owned(), json!(name));
-    Catalogue::parse_entry("", &yaml(&entry.into()))
-        .map_err(|error| AuditorError::new(&name, format!("spec.{}", in_terms_of_v1(error.problem()))))
+    Catalogue::parse_entry(&yaml(&entry.into()))
+        .map_err(|error| AuditorError::new(&name, format!("spec.{}", in_terms_of_v1(&error.to_string()))))
 }
 
 /// Formats `json` so that a YAML parser reads the same value. YAML rejects some characters that JSON permits, and
