@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Default chain: the same auditor twice.
-pub const DEFAULT_CHAIN: [&str; 2] = ["lucid-guardrails-auditor", "lucid-guardrails-auditor"];
+const DEFAULT_CHAIN: [&str; 2] = ["lucid-guardrails-auditor", "lucid-guardrails-auditor"];
 
 /// Operator settings that take precedence over pod annotations.
 ///
@@ -69,8 +69,8 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Creates a configuration with no overrides, [`SkipPolicy::Never`], [`DEFAULT_INIT_IMAGE`] and no pull secrets.
-    /// `chain` defaults to [`DEFAULT_CHAIN`].
+    /// Creates a configuration with no overrides, [`SkipPolicy::Never`], the init image of this release and no pull secrets.
+    /// `chain` defaults to `lucid-guardrails-auditor` twice.
     ///
     /// # Errors
     /// Returns [`Error`] if the chain is empty, too long or names an auditor that is not in `catalogue`.

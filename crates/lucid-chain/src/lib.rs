@@ -62,9 +62,9 @@
 //! 2. the pod annotation `lucid.computing/auditors`,
 //! 3. the ConfigMap `lucid-auditor-chain` in the pod's namespace ([`NamespaceChain`]),
 //! 4. the operator ([`Configuration`]),
-//! 5. the built-in default ([`DEFAULT_CHAIN`]).
+//! 5. the built-in default.
 //!
-//! For other settings, the operator's [`Overrides`] take precedence over pod annotations, these over the [`Defaults`]
+//! For other settings, the operator's [`Overrides`] take precedence over pod annotations, these over the `defaults`
 //! of an `auditors.yaml`, and these over values derived from the pod and its namespace and built-in values
 //! ([`SettingSource`]). An annotation that is invalid or excluded by the namespace's [`PodChoices`] never blocks the
 //! pod: it counts as absent and produces a [`Warning`].
@@ -83,7 +83,7 @@
 //!   applications, their ports are taken, and a warning is produced.
 //! - Ports are unique in the pod. An auditor uses the port of its catalogue entry unless a container, the model or an
 //!   earlier auditor holds it ([`PlannedContainer::port_reason`]).
-//! - Auditors run as non-root with a uid of their own ([`FIRST_UID`], [`keys::SCC_UID_RANGE`]), without capabilities, with a read-only root file
+//! - Auditors run as non-root with a uid of their own ([`keys::SCC_UID_RANGE`]), without capabilities, with a read-only root file
 //!   system and the runtime's seccomp profile, which a catalogue can tighten. A pod that satisfies
 //!   the Pod Security level `restricted` still does with its auditors, unless network rules are requested.
 //! - Auditors are plain containers if the pod's `restartPolicy` is `Always` and native sidecars otherwise, so that Jobs
@@ -156,27 +156,22 @@ mod uninject;
 mod volume;
 mod warning;
 
-pub use catalogue::{
-    Auditor, Catalogue, DEFAULT_INIT_IMAGE, DEFAULT_PORT, Defaults, RESERVED_ENV, stem as short_name,
-};
+pub use catalogue::{Auditor, Catalogue, RESERVED_ENV, stem as short_name};
 pub use chain::MAX_CHAIN;
-pub use configuration::{Configuration, DEFAULT_CHAIN, Overrides};
+pub use configuration::{Configuration, Overrides};
 pub use egress::{AllowedHosts, Egress, Upstream};
 pub use error::Error;
 pub use mode::{AuditMode, Direction, Intercept, PodChoices, SidecarMode};
 pub use namespace::{NamespaceChain, NamespaceSettings};
-pub use patch::{IDENTITY_ENV, IdentityForm, PodPatch, TOKEN_PATHS};
-pub use plan::{
-    Decision, FIRST_UID, ImpossibleReason, Inputs, Outcome, Plan, PlannedContainer, PlannedInit, plan,
-};
-pub use pod::{ContainerView, PodError, PodView, PortView};
+pub use patch::{PodPatch, TOKEN_PATHS, identity_env};
+pub use plan::{Decision, ImpossibleReason, Inputs, Outcome, Plan, PlannedContainer, PlannedInit, plan};
+pub use pod::{ContainerView, PodError, PodView};
 pub use port_list::PortList;
 pub use privileges::Privileges;
 pub use quantity::Quantity;
 pub use setting_source::SettingSource;
 pub use skip::{SkipPolicy, SkipReason};
 pub use uninject::uninject;
-pub use volume::MountView;
 pub use warning::Warning;
 
 #[cfg(doctest)]

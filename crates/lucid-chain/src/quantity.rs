@@ -1,32 +1,24 @@
 //! Resource quantities with the semantics of the API server.
 
-use std::fmt;
+use std::{fmt, ops::Add, str::FromStr};
 
+use lucid_text::Excerpt;
 use serde_json::Value;
+
+use crate::error::Error;
 
 /// A [Kubernetes quantity](https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/) such as
 /// `100m`, `0.5`, `256Mi` or `1e3`, in thousandths.
 ///
 /// Spellings of the same quantity compare equal, because the API server stores a normalized one (`1000m` becomes
 /// `1`). Finer values are rounded up to thousandths, as in the API server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Quantity(u128);
 
 impl Quantity {
     /// The quantity 0.
-    pub const ZERO: Self = Self(0);
+    pub(crate) const ZERO: Self = Self(0);
     pub(crate) const ONE: Self = Self(1000);
-
-    /// Adds two quantities, saturating at the largest one.
-    #[must_use]
-    pub fn saturating_add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-
-    /// Returns the number of thousandths.
-    pub fn thousandths(self) -> u128 {
-        self.0
-    }
 
     /// Returns half of this quantity, rounded down to thousandths.
     pub(crate) fn half(self) -> Self {
@@ -48,7 +40,7 @@ impl Quantity {
     }
 
     /// Parses a quantity; `None` if the text is malformed, negative or out of range.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let unsigned = text.strip_prefix('+').unwrap_or(text);
         let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
         let (number, suffix) = unsigned.split_at(end);
@@ -70,6 +62,31 @@ impl Quantity {
             (true, None) => Some(Self(1)),
             (false, None) => None,
         }
+    }
+}
+
+/// Parses a quantity that is neither negative nor out of range.
+impl FromStr for Quantity {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text).ok_or_else(|| Error::new(format!("found {}, accepted a quantity", Excerpt(text))))
+    }
+}
+
+/// Saturates at the largest quantity.
+impl Add for Quantity {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+/// Returns the number of thousandths.
+impl From<Quantity> for u128 {
+    fn from(quantity: Quantity) -> Self {
+        quantity.0
     }
 }
 

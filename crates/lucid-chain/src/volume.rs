@@ -131,7 +131,7 @@ impl<'a> VolumeView<'a> {
 
 /// One entry of a container's `volumeMounts`.
 #[derive(Debug, Clone, Default)]
-pub struct MountView<'a> {
+pub(crate) struct MountView<'a> {
     name: Option<Text<'a>>,
     mount_path: Option<Text<'a>>,
 }
@@ -148,7 +148,7 @@ impl<'a> MountView<'a> {
     }
 
     /// `name` of the mounted volume; empty when absent.
-    pub fn volume(&self) -> &str {
+    pub(crate) fn volume(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
-use lucid_chain::{ContainerView, MountView, keys};
+use lucid_chain::{ContainerView, keys};
 use lucid_notary::reference::ReferenceError;
 use lucid_notary::{Digest, ImageReference};
 
@@ -79,7 +79,7 @@ impl Case<'_> {
                 {
                     continue;
                 }
-                let volumes = container.mounts().map(MountView::volume);
+                let volumes = container.mounted_volumes();
                 mounted.extend(volumes.filter(|volume| image_volumes.contains(volume)));
                 if !self.had_image(list, container) {
                     let name = container.name();

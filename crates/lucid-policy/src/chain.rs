@@ -74,28 +74,10 @@ impl Case<'_> {
                 continue;
             }
             let before = before.get(&(list, found.name())).copied();
-            let keeps = || before.is_some_and(|before| found.is_as_large_as(before));
-            let difference = match self.planned_resources(found, before) {
-                Some(difference) => difference,
-                None => (!keeps()).then(|| "resources".to_owned()),
-            };
-            if let Some(difference) = difference {
+            if let Some(difference) = found.resource_difference(self.plan(), before) {
                 findings.add(&findings.container(list, found), self.differs(found.name(), &difference));
             }
         }
-    }
-
-    /// Compares the resources of a container with its plan; `None` if there is no plan for it.
-    fn planned_resources(
-        &self,
-        found: &ContainerView<'_>,
-        before: Option<&ContainerView<'_>>,
-    ) -> Option<Option<String>> {
-        let plan = self.plan()?;
-        let auditor = plan.containers.iter().find(|planned| planned.name == found.name());
-        let init = plan.init.as_ref().filter(|planned| planned.name == found.name());
-        let of_auditor = auditor.map(|planned| planned.resource_difference(found, before));
-        of_auditor.or_else(|| init.map(|planned| planned.resource_difference(found, before)))
     }
 
     /// Returns the problem of a container that differs from the plan, with the way out where an autoscaler made the

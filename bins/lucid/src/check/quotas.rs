@@ -4,6 +4,7 @@
 //! refused in every pod.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Add;
 
 use k8s_openapi::api::core::v1::{
     LimitRange, LimitRangeItem, LimitRangeSpec, ResourceQuota, ResourceQuotaSpec,
@@ -142,10 +143,10 @@ impl Chain {
 
     /// Returns what the pod has of a resource in `list` at the least, as counted by the API server.
     fn total(&self, list: List, name: &str) -> Quantity {
-        let of = |container: &Container| list.of(container).get(name).copied().unwrap_or(Quantity::ZERO);
-        let auditors = self.auditors.iter().map(of).fold(Quantity::ZERO, Quantity::saturating_add);
-        let init = self.init.as_ref().map_or(Quantity::ZERO, of);
-        auditors.max(if self.is_native { auditors.saturating_add(init) } else { init })
+        let of = |container: &Container| list.of(container).get(name).copied().unwrap_or_default();
+        let auditors = self.auditors.iter().map(of).fold(Quantity::default(), Add::add);
+        let init = self.init.as_ref().map_or_else(Quantity::default, of);
+        auditors.max(if self.is_native { auditors + init } else { init })
     }
 
     /// Returns the problem of the containers for which `problem` returns the same text, once for each text.
@@ -167,7 +168,7 @@ impl Container {
     fn new(name: &str, manifest: &Value) -> Self {
         let list = |list: &str| -> Quantities {
             let all = manifest["resources"][list].as_object().into_iter().flatten();
-            all.filter_map(|(name, quantity)| Some((name.clone(), Quantity::parse(quantity.as_str()?)?)))
+            all.filter_map(|(name, quantity)| Some((name.clone(), quantity.as_str()?.parse().ok()?)))
                 .collect()
         };
         Self { name: name.to_owned(), requests: list("requests"), limits: list("limits") }
@@ -198,7 +199,7 @@ impl List {
 
 fn quantities(written: Option<&BTreeMap<String, Written>>) -> Quantities {
     let all = written.into_iter().flatten();
-    all.filter_map(|(name, quantity)| Some((name.clone(), Quantity::parse(&quantity.0)?))).collect()
+    all.filter_map(|(name, quantity)| Some((name.clone(), quantity.0.parse().ok()?))).collect()
 }
 
 fn quota_problems(quota: &ResourceQuotaSpec, chain: &Chain) -> Vec<Problem> {
@@ -285,11 +286,11 @@ fn item_problems(item: &LimitRangeItem, chain: &Chain) -> Vec<Problem> {
     for (name, ratio) in &ratio {
         problems.extend(chain.problems(|container| {
             let expected = format!("limits.{name}: expected at most {ratio} times requests.{name}, found");
-            let of = |list: List| list.of(container).get(name).filter(|it| **it > Quantity::ZERO);
+            let of = |list: List| list.of(container).get(name).filter(|it| **it > Quantity::default());
             match (of(List::Requests), of(List::Limits)) {
                 (Some(request), Some(limit)) => {
-                    let most = ratio.thousandths().saturating_mul(request.thousandths());
-                    let is_above = limit.thousandths().saturating_mul(1000) > most;
+                    let most = u128::from(*ratio).saturating_mul(u128::from(*request));
+                    let is_above = u128::from(*limit).saturating_mul(1000) > most;
                     is_above.then(|| format!("{expected} {limit} and {request}"))
                 }
                 (request, limit) => {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use lucid_chain::{Catalogue, DEFAULT_CHAIN, DEFAULT_INIT_IMAGE};
+use lucid_chain::{Catalogue, Configuration};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -40,9 +40,11 @@ struct Published {
 /// Returns `settings` with the defaults of this version of Lucid, which may differ between versions.
 pub(crate) fn resolved(settings: &Settings) -> Settings {
     let mut resolved = settings.clone();
-    resolved.chain.get_or_insert_with(|| DEFAULT_CHAIN.map(str::to_owned).to_vec());
-    resolved.init_image = resolved.init_image.or_else(|| DEFAULT_INIT_IMAGE.parse().ok());
-    let egress = || Some(Catalogue::builtin().egress()?.image_reference().clone());
+    let Ok(builtin) = Configuration::new(Catalogue::builtin(), None) else { return resolved };
+    let names = || builtin.chain().iter().map(|auditor| auditor.name().to_owned()).collect();
+    resolved.chain.get_or_insert_with(names);
+    resolved.init_image.get_or_insert_with(|| builtin.init_image.clone());
+    let egress = || builtin.catalogue().egress()?.image().parse().ok();
     resolved.egress_image = resolved.egress_image.or_else(egress);
     resolved
 }
@@ -228,8 +230,9 @@ mod tests {
         assert_eq!(published.settings, Settings::default());
         let resolved = resolved(&Settings::default());
         assert_ne!(id(&resolved), id(&Settings::default()));
-        assert_eq!(resolved.init_image.unwrap().to_string(), DEFAULT_INIT_IMAGE);
-        assert_eq!(resolved.chain.unwrap(), DEFAULT_CHAIN);
+        let image = concat!("ghcr.io/lucid/lucid-init:", env!("CARGO_PKG_VERSION"));
+        assert_eq!(resolved.init_image.unwrap().to_string(), image);
+        assert_eq!(resolved.chain.unwrap(), ["lucid-guardrails-auditor"; 2]);
     }
 
     #[test]

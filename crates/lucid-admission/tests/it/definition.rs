@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use lucid_admission::auditor;
-use lucid_chain::{DEFAULT_PORT, RESERVED_ENV};
+use lucid_chain::{Catalogue, RESERVED_ENV};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
@@ -30,7 +30,10 @@ fn the_definition_has_the_defaults_and_rules_of_the_catalogue() {
     let schema = serde_json::to_value(&version.schema).unwrap();
     let container = "/openAPIV3Schema/properties/spec/properties/container/properties";
     let container = schema.pointer(container).unwrap();
-    assert_eq!(container["port"]["default"], DEFAULT_PORT.get());
+    assert_eq!(
+        container["port"]["default"],
+        Catalogue::parse_entry("{name: a, image: a}").unwrap().port().get()
+    );
     let rules = &container["env"]["items"]["properties"]["name"]["x-kubernetes-validations"];
     let reserved = format!("!(self in {RESERVED_ENV:?})");
     assert!(rules.as_array().unwrap().iter().any(|rule| rule["rule"] == reserved), "{rules}");

@@ -113,7 +113,7 @@ impl Auditor {
     }
 
     /// Returns the parsed image reference.
-    pub fn image_reference(&self) -> &ImageReference {
+    pub(crate) fn image_reference(&self) -> &ImageReference {
         &self.entry().reference
     }
 
@@ -153,7 +153,7 @@ impl Auditor {
     }
 
     /// Returns the labels of the entry. They describe the auditor and are not added to pods.
-    pub fn labels(&self) -> &BTreeMap<String, String> {
+    pub(super) fn labels(&self) -> &BTreeMap<String, String> {
         &self.entry().labels
     }
 
@@ -186,7 +186,7 @@ impl Auditor {
 
     /// Returns `true` if the program listens on one port for each of several model ports; see
     /// [`ROUTES_ENV`](crate::keys::ROUTES_ENV).
-    pub fn serves_routes(&self) -> bool {
+    pub(crate) fn serves_routes(&self) -> bool {
         self.entry().serves_routes
     }
 

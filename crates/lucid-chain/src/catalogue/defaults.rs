@@ -1,6 +1,6 @@
 //! The `defaults` of a catalogue.
 
-use std::{num::NonZeroU16, str::FromStr};
+use std::{collections::BTreeMap, num::NonZeroU16, str::FromStr};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,30 +23,47 @@ use crate::{
 /// `audit-mode: observe`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-#[non_exhaustive]
-pub struct Defaults {
+pub(crate) struct Defaults {
     /// `audit-mode`: reaction of auditors to a finding.
-    pub audit_mode: Option<AuditMode>,
+    pub(crate) audit_mode: Option<AuditMode>,
     /// `direction`: direction of the audited traffic.
-    pub direction: Option<Direction>,
+    pub(crate) direction: Option<Direction>,
     /// `target-port`: ports that models listen on.
-    pub target_port: Option<PortList>,
+    pub(crate) target_port: Option<PortList>,
     /// `sidecar-mode`: kind of container that auditors run as.
-    pub sidecar_mode: Option<SidecarMode>,
+    pub(crate) sidecar_mode: Option<SidecarMode>,
     /// `intercept`: method that directs traffic to the chain.
-    pub intercept: Option<Intercept>,
+    pub(crate) intercept: Option<Intercept>,
     /// `outbound-port`: remote port on which outbound calls are audited, if the direction covers outbound traffic. No
     /// annotation corresponds to it.
-    pub outbound_port: Option<NonZeroU16>,
+    pub(crate) outbound_port: Option<NonZeroU16>,
     /// `upstream`: destination of outbound calls to the first auditor.
-    pub upstream: Option<Upstream>,
+    pub(crate) upstream: Option<Upstream>,
     /// `allowed-hosts`: hosts that outbound calls may reach.
-    pub allowed_hosts: Option<AllowedHosts>,
+    pub(crate) allowed_hosts: Option<AllowedHosts>,
     /// `resources`: resources of every injected container whose entry has none of its own.
     pub(crate) resources: Option<Resources>,
 }
 
 impl Defaults {
+    /// Returns the settings as written in an `auditors.yaml`, without `resources`.
+    pub(super) fn texts(&self) -> BTreeMap<&'static str, String> {
+        fn text<T: ToString>(value: &Option<T>) -> Option<String> {
+            value.as_ref().map(T::to_string)
+        }
+        let texts = [
+            ("audit-mode", text(&self.audit_mode)),
+            ("direction", text(&self.direction)),
+            ("target-port", text(&self.target_port)),
+            ("sidecar-mode", text(&self.sidecar_mode)),
+            ("intercept", text(&self.intercept)),
+            ("outbound-port", text(&self.outbound_port)),
+            ("upstream", text(&self.upstream)),
+            ("allowed-hosts", text(&self.allowed_hosts)),
+        ];
+        texts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+
     /// Returns these defaults, overridden by the settings of `other`.
     #[must_use]
     pub(crate) fn overlay(self, other: Self) -> Self {

@@ -33,7 +33,7 @@ use crate::{
 };
 
 pub use auditor::Auditor;
-pub use defaults::Defaults;
+pub(crate) use defaults::Defaults;
 pub(crate) use env::EnvValue;
 pub(crate) use files::Files;
 pub(crate) use probes::{Probe, Probes};
@@ -41,10 +41,10 @@ pub(crate) use resources::Resources;
 pub(crate) use security_context::SecurityContext;
 
 /// Default image of the init container that installs the network rules.
-pub const DEFAULT_INIT_IMAGE: &str = concat!("ghcr.io/lucid/lucid-init:", env!("CARGO_PKG_VERSION"));
+pub(crate) const DEFAULT_INIT_IMAGE: &str = concat!("ghcr.io/lucid/lucid-init:", env!("CARGO_PKG_VERSION"));
 
 /// Port of a catalogue entry that does not specify one.
-pub const DEFAULT_PORT: NonZeroU16 = port::known(8080);
+const DEFAULT_PORT: NonZeroU16 = port::known(8080);
 
 /// Environment variables that Lucid sets on every auditor and that a catalogue may not set.
 pub const RESERVED_ENV: [&str; 9] = [
@@ -191,12 +191,12 @@ impl Catalogue {
     /// Parses an `auditors.yaml`. `origin` names the source of the text in error messages.
     ///
     /// `chain` is a list of entries, which require `name` and `image`. An entry whose name is equivalent to that of a
-    /// [built-in](Self::builtin) one inherits the keys that it omits. `defaults` holds [`Defaults`]; a file with
+    /// [built-in](Self::builtin) one inherits the keys that it omits. `defaults` holds default settings; a file with
     /// `defaults` may omit `chain`. docs/auditors-yaml.md in the repository is the reference of all keys, defaults
     /// and limits.
     ///
     /// ```
-    /// use lucid_chain::{AuditMode, Catalogue};
+    /// use lucid_chain::Catalogue;
     ///
     /// let catalogue = Catalogue::parse(
     ///     "auditors.yaml",
@@ -218,7 +218,7 @@ impl Catalogue {
     /// "#,
     /// )?;
     /// assert_eq!(catalogue.auditors()[0].port().get(), 9000);
-    /// assert_eq!(catalogue.defaults().audit_mode, Some(AuditMode::Observe));
+    /// assert_eq!(catalogue.defaults()["audit-mode"], "observe");
     ///
     /// let error = Catalogue::parse("auditors.yaml", "chain:\n- name: topics\n  image: topics\n  port: 0\n").unwrap_err();
     /// assert_eq!(error.to_string(), "auditors.yaml: line 4, column 9: chain[0].port: expected 1 to 65535, found 0");
@@ -277,8 +277,12 @@ impl Catalogue {
         &self.0.auditors
     }
 
-    /// Returns the default settings of the catalogue.
-    pub fn defaults(&self) -> &Defaults {
+    /// Returns the default settings of the catalogue by their keys, as written in an `auditors.yaml`.
+    pub fn defaults(&self) -> BTreeMap<&'static str, String> {
+        self.0.defaults.texts()
+    }
+
+    pub(crate) fn typed_defaults(&self) -> &Defaults {
         &self.0.defaults
     }
 
@@ -297,7 +301,7 @@ impl Catalogue {
         }
         places.sort_unstable();
         let index = Index::from_entries(places.into_iter().map(|place| (place, &auditors[place])));
-        let defaults = self.defaults().clone().overlay(other.defaults().clone());
+        let defaults = self.typed_defaults().clone().overlay(other.typed_defaults().clone());
         let egress = other.0.egress.clone().or_else(|| self.0.egress.clone());
         let init = other.0.init.clone().or_else(|| self.0.init.clone());
         let base = Some(self.clone());
@@ -313,7 +317,7 @@ impl Catalogue {
         }
         let kept = self.auditors().iter().filter(|auditor| !names.contains(stem(auditor.name())));
         let egress = self.0.egress.iter().filter(|egress| !names.contains(stem(egress.name())));
-        Self::new(kept.chain(egress).chain(&self.0.init).cloned().collect(), self.defaults().clone())
+        Self::new(kept.chain(egress).chain(&self.0.init).cloned().collect(), self.typed_defaults().clone())
     }
 
     /// Returns the auditor that `name` refers to, ignoring surrounding white space.
@@ -375,7 +379,7 @@ impl Catalogue {
             return self.clone();
         };
         let egress = Some(egress.with_image(image));
-        let (auditors, defaults) = (self.auditors().to_vec(), self.defaults().clone());
+        let (auditors, defaults) = (self.auditors().to_vec(), self.typed_defaults().clone());
         Self(Arc::new(Entries {
             auditors,
             egress,
@@ -389,7 +393,7 @@ impl Catalogue {
 
     /// Returns the resources of [`INIT_CONTAINER`].
     pub(crate) fn init_resources(&self) -> Resources {
-        let defaults = self.defaults().resources.as_ref();
+        let defaults = self.typed_defaults().resources.as_ref();
         let entry = self.init().map(|entry| entry.with_default_resources(defaults));
         entry.map(|entry| entry.resources().clone()).unwrap_or_default()
     }

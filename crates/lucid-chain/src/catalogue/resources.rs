@@ -75,7 +75,7 @@ impl Resources {
             return (request, request);
         }
         let min = of(&self.min).or_else(|| Some(request?.half()));
-        let max = of(&self.max).or_else(|| Some(limit?.saturating_add(limit?)));
+        let max = of(&self.max).or_else(|| Some(limit? + limit?));
         (min, max)
     }
 

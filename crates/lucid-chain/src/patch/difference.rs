@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::identity;
 use crate::{
     catalogue::Resources,
-    plan::{PlannedContainer, PlannedInit},
+    plan::Plan,
     pod::{ContainerView, PodView},
     quantity::Quantity,
 };
@@ -27,32 +27,28 @@ const DEFAULTED: [(&str, &str); 3] = [("cpu", "100m"), ("memory", "128Mi"), ("ep
 /// Smallest uid of an auditor.
 const LEAST_UID: u64 = 1001;
 
-impl PlannedContainer {
-    /// Returns the first of the resources in which `found` differs from the plan.
-    /// Quantities between those of `before`, the same container before an update, and the bounds are accepted as well.
-    pub fn resource_difference(
-        &self,
-        found: &ContainerView<'_>,
-        before: Option<&ContainerView<'_>>,
-    ) -> Option<String> {
-        resource_difference(self.auditor.resources(), found, before)
-    }
-}
-
-impl PlannedInit {
-    /// As [`PlannedContainer::resource_difference`].
-    pub fn resource_difference(
-        &self,
-        found: &ContainerView<'_>,
-        before: Option<&ContainerView<'_>>,
-    ) -> Option<String> {
-        resource_difference(&self.resources, found, before)
-    }
-}
-
 impl ContainerView<'_> {
+    /// Returns the first of the resources in which the container differs from `plan`, or from `before` if it is not planned.
+    /// Quantities between those of `before`, the same container before an update, and the bounds of the plan are accepted as
+    /// well. A container that is not planned may not become smaller.
+    pub fn resource_difference(
+        &self,
+        plan: Option<&Plan>,
+        before: Option<&ContainerView<'_>>,
+    ) -> Option<String> {
+        let planned = plan.and_then(|plan| plan.resources_of(self.name()));
+        match planned {
+            Some(planned) => {
+                different_resource(planned, &resources_of(self), before.map(resources_of).as_ref())
+            }
+            None => {
+                (!before.is_some_and(|before| self.is_as_large_as(before))).then(|| "resources".to_owned())
+            }
+        }
+    }
+
     /// Returns `true` if the container has at least the resources of `other`.
-    pub fn is_as_large_as(&self, other: &ContainerView<'_>) -> bool {
+    fn is_as_large_as(&self, other: &ContainerView<'_>) -> bool {
         let (before, found) = (&resources_of(other), &resources_of(self));
         let is_known =
             found.as_object().is_none_or(|found| found.keys().all(|key| LISTS.contains(&key.as_str())));
@@ -67,6 +63,15 @@ impl ContainerView<'_> {
                     before.contains_key(name) || is_default(name, found, list == "limits")
                 })
             })
+    }
+}
+
+impl Plan {
+    /// Returns the resources of the planned container called `name`.
+    fn resources_of(&self, name: &str) -> Option<&Resources> {
+        let auditor = self.containers.iter().find(|planned| planned.name == name);
+        let init = self.init.as_ref().filter(|planned| planned.name == name);
+        auditor.map(|planned| planned.auditor.resources()).or_else(|| init.map(|planned| &planned.resources))
     }
 }
 
@@ -242,14 +247,6 @@ fn is_image(planned: &Value, found: &ImageReference) -> bool {
             Some(digest) => found.digest() == Some(digest),
             None => tag(&planned) == tag(found) || found.tag().is_none() && found.digest().is_some(),
         }
-}
-
-fn resource_difference(
-    planned: &Resources,
-    found: &ContainerView<'_>,
-    before: Option<&ContainerView<'_>>,
-) -> Option<String> {
-    different_resource(planned, &resources_of(found), before.map(resources_of).as_ref())
 }
 
 /// Parses the resources of the container; `null` if they are too long to match planned ones.

@@ -12,7 +12,7 @@ use crate::{pod::PodView, volume::TOKEN_PATH};
 ///
 /// Variables that name an identity (`AWS_ROLE_ARN`, `AZURE_CLIENT_ID`, `AZURE_TENANT_ID`) are excluded: only the
 /// catalogue chooses the identity of an auditor.
-pub const VARIABLES: [(&str, IdentityForm); 8] = [
+const VARIABLES: [(&str, IdentityForm); 8] = [
     ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", IdentityForm::TokenFile),
     ("AWS_CONTAINER_CREDENTIALS_FULL_URI", IdentityForm::OneOf(&CREDENTIALS)),
     ("AWS_DEFAULT_REGION", IdentityForm::Region),
@@ -25,8 +25,7 @@ pub const VARIABLES: [(&str, IdentityForm); 8] = [
 
 /// Expected form of the value of one of [`VARIABLES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum IdentityForm {
+enum IdentityForm {
     /// One of these values.
     OneOf(&'static [&'static str]),
     /// A file directly in one of [`PATHS`]; its name consists of ASCII letters, digits, `-` and `_`.
@@ -36,7 +35,29 @@ pub enum IdentityForm {
     Region,
 }
 
+/// Returns the names of the variables that auditors may have in addition to their plan, each with a regular expression of
+/// its accepted values.
+pub fn identity_env() -> impl Iterator<Item = (&'static str, String)> {
+    VARIABLES.iter().map(|(name, form)| (*name, format!("^({})$", form.pattern())))
+}
+
 impl IdentityForm {
+    fn pattern(self) -> String {
+        let escaped = |values: &[&str]| {
+            let values = values.iter().map(|value| {
+                let escape =
+                    |it: char| if matches!(it, '.' | '[' | ']' | '-') { vec!['\\', it] } else { vec![it] };
+                value.chars().flat_map(escape).collect::<String>()
+            });
+            values.collect::<Vec<_>>().join("|")
+        };
+        match self {
+            Self::OneOf(values) => escaped(values),
+            Self::TokenFile => format!("({})/[A-Za-z0-9_-]+", escaped(&PATHS)),
+            Self::Region => "[a-z]{2,9}(-[a-z]{2,9}){1,3}-[0-9]{1,2}".to_owned(),
+        }
+    }
+
     fn admits(self, value: &str) -> bool {
         match self {
             Self::OneOf(values) => values.contains(&value),

@@ -18,7 +18,7 @@ use added::Added;
 use difference::difference;
 
 pub(crate) use hardening::{Originals, restore};
-pub use identity::{IdentityForm, PATHS as TOKEN_PATHS, VARIABLES as IDENTITY_ENV};
+pub use identity::{PATHS as TOKEN_PATHS, identity_env};
 
 use crate::{
     catalogue::Resources,

@@ -24,7 +24,7 @@ use crate::{
 
 /// User ID of the first auditor; each further auditor has the next one. Distinct user IDs let the kernel tell the
 /// auditors apart. A namespace with a [`UidRange`] has its own.
-pub const FIRST_UID: u32 = 20001;
+pub(super) const FIRST_UID: u32 = 20001;
 
 /// An injected auditor.
 #[derive(Debug, Clone, PartialEq, Eq)]

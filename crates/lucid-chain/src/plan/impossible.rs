@@ -217,11 +217,10 @@ fn is_pod(pod: &PodView<'_>, host: &str) -> bool {
     let is_unspecified =
         |host: &str| host.parse::<IpAddr>().is_ok_and(|it| it.to_canonical().is_unspecified());
     let is_local = |host: &str| is_loopback_name(host) || is_unspecified(host);
-    let mut names = pod.hostname().into_iter().chain(pod.hostname_override());
-    let mut aliases = pod.host_aliases().filter(|(_, name)| name.eq_ignore_ascii_case(host));
-    is_local(host)
-        || names.any(|name| name.eq_ignore_ascii_case(host))
-        || aliases.any(|(address, _)| is_local(address))
+    let is_named = |(address, name): (Option<&str>, &str)| {
+        name.eq_ignore_ascii_case(host) && address.is_none_or(is_local)
+    };
+    is_local(host) || pod.host_names().any(is_named)
 }
 
 /// Returns `true` for addresses that no connection can be made to. An upstream cannot name the interface that a link-local

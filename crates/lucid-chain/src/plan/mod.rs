@@ -44,7 +44,8 @@ use model_port::{ModelClues, ModelPort};
 use open_ports::OpenPortReason;
 use settings::{Setting, Settings};
 
-pub use container::{FIRST_UID, PlannedContainer};
+use container::FIRST_UID;
+pub use container::PlannedContainer;
 pub use impossible::ImpossibleReason;
 pub use init::PlannedInit;
 pub use inputs::Inputs;
@@ -249,7 +250,7 @@ fn make_plan(
     let clues = ModelClues {
         operator: configuration.overrides.target_port,
         annotation: annotations.target_port,
-        catalogue: catalogue.defaults().target_port,
+        catalogue: catalogue.typed_defaults().target_port,
         direction: settings.direction.value,
         pod,
         auditors: catalogue,
@@ -314,7 +315,7 @@ fn make_plan(
     } else {
         BTreeSet::new()
     };
-    let resources = catalogue.defaults().resources.as_ref();
+    let resources = catalogue.typed_defaults().resources.as_ref();
     let shared = SharedSettings {
         audit_mode: settings.audit_mode.value,
         native,

@@ -8,7 +8,7 @@ use super::{ImpossibleReason, model_port::ModelPort, names::Names};
 use crate::{
     catalogue::Auditor,
     mode::Direction,
-    pod::{ContainerView, PodView, PortView},
+    pod::{ContainerView, PodView},
     port,
 };
 
@@ -171,7 +171,7 @@ fn declare<'v>(
     container: &'v ContainerView<'_>,
     holder: fn(&'v str) -> Holder<'v>,
 ) {
-    let numbers = container.ports().flat_map(|port: &PortView<'_>| [port.container_port(), port.host_port()]);
+    let numbers = container.ports().flat_map(|port| [port.container_port(), port.host_port()]);
     for port in numbers.filter_map(port::usable) {
         taken.entry(port).or_insert_with(|| holder(container.name()));
     }

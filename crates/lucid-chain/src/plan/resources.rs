@@ -40,7 +40,7 @@ impl Demand<'_, '_> {
             let sidecars = requests.iter().filter(|(found, _)| found.is_native_sidecar()).map(|(_, it)| it);
             let native = auditors.iter().filter(|_| self.native);
             let beside = sum(native.chain(sidecars));
-            let init = self.init.and_then(planned).map(|init| init.saturating_add(beside));
+            let init = self.init.and_then(planned).map(|init| init + beside);
             let requested = init.into_iter().chain((!auditors.is_empty()).then_some(used)).max();
             // No container may exceed the pod's limit. The sum of the requests may exceed neither the pod's request nor its
             // limit, from which the API server derives an absent request.
@@ -89,7 +89,7 @@ fn join(shortages: &[Shortage]) -> String {
 }
 
 fn sum<'q>(quantities: impl Iterator<Item = &'q Quantity>) -> Quantity {
-    quantities.copied().fold(Quantity::ZERO, Quantity::saturating_add)
+    quantities.copied().fold(Quantity::ZERO, std::ops::Add::add)
 }
 
 /// Returns a request of a container, which the API server derives from the limit if it is absent.

@@ -38,7 +38,7 @@ impl Settings {
         warnings: &mut Vec<Warning>,
     ) -> Self {
         let overrides = &inputs.configuration.overrides;
-        let defaults = catalogue.defaults();
+        let defaults = catalogue.typed_defaults();
         let audit_mode = Setting::resolve(overrides.audit_mode, annotations.audit_mode, defaults.audit_mode);
         let direction = Setting::resolve(overrides.direction, annotations.direction, defaults.direction);
         let intercept = Setting::resolve(overrides.intercept, annotations.intercept, defaults.intercept);
@@ -79,7 +79,7 @@ pub(super) fn resolve_sidecar_mode(
     let found = Setting::resolve(
         inputs.configuration.overrides.sidecar_mode,
         annotations.sidecar_mode,
-        catalogue.defaults().sidecar_mode,
+        catalogue.typed_defaults().sidecar_mode,
     );
     let runs_for_ever = pod.restart_policy() == "Always";
     match found {

@@ -88,8 +88,15 @@ impl<'a> ContainerView<'a> {
         self.image.as_deref()
     }
 
+    /// Iterates over `containerPort` of the `ports` whose protocol is TCP, which is the default. Numbers are as written: the
+    /// API server validates them only after the mutating webhooks.
+    pub fn tcp_ports(&self) -> impl Iterator<Item = i32> {
+        let ports = self.ports().filter(|port| port.is_tcp());
+        ports.filter_map(PortView::container_port)
+    }
+
     /// `ports`.
-    pub fn ports(&self) -> impl Iterator<Item = &PortView<'a>> {
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &PortView<'a>> {
         self.ports.iter().flatten()
     }
 
@@ -108,8 +115,13 @@ impl<'a> ContainerView<'a> {
         self.security_context.as_ref()
     }
 
+    /// Iterates over the names of the volumes in `volumeMounts`.
+    pub fn mounted_volumes(&self) -> impl Iterator<Item = &str> {
+        self.mounts().map(MountView::volume)
+    }
+
     /// `volumeMounts`.
-    pub fn mounts(&self) -> impl Iterator<Item = &MountView<'a>> {
+    pub(crate) fn mounts(&self) -> impl Iterator<Item = &MountView<'a>> {
         self.mounts.iter().flatten()
     }
 
@@ -177,10 +189,9 @@ impl<'a> ContainerView<'a> {
     }
 }
 
-/// An entry of a container's `ports`. Numbers are as written: the API server validates them only after the mutating
-/// webhooks.
+/// An entry of a container's `ports`, with numbers as written.
 #[derive(Debug, Clone, Default)]
-pub struct PortView<'a> {
+pub(crate) struct PortView<'a> {
     name: Option<Text<'a>>,
     container_port: Option<i32>,
     host_port: Option<i32>,
@@ -201,12 +212,12 @@ impl<'a> PortView<'a> {
     }
 
     /// `name`.
-    pub fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
     /// `containerPort`.
-    pub fn container_port(&self) -> Option<i32> {
+    pub(crate) fn container_port(&self) -> Option<i32> {
         self.container_port
     }
 
@@ -216,7 +227,7 @@ impl<'a> PortView<'a> {
     }
 
     /// Returns `true` if `protocol` is TCP, which is the default.
-    pub fn is_tcp(&self) -> bool {
+    pub(crate) fn is_tcp(&self) -> bool {
         matches!(self.protocol.as_deref(), None | Some("" | "TCP"))
     }
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, ops::Deref};
 
 use lucid_text::json::{Error, LONGEST_LIST, Reader, Text};
 
-pub use container::{ContainerView, PortView};
+pub use container::ContainerView;
 pub use error::PodError;
 pub(crate) use probe::Protocol;
 
@@ -122,41 +122,33 @@ impl<'a> PodView<'a> {
     }
 
     /// `spec.hostNetwork`.
-    pub fn host_network(&self) -> bool {
+    pub(crate) fn host_network(&self) -> bool {
         self.spec.host_network.unwrap_or_default()
     }
 
-    /// `spec.hostPID`.
-    pub fn host_pid(&self) -> bool {
-        self.spec.host_pid.unwrap_or_default()
+    /// Iterates over the fields that are `true` of those by which the pod shares namespaces with the node or between its
+    /// containers: `hostNetwork`, `hostPID`, `hostIPC` and `shareProcessNamespace`.
+    pub fn shared_namespaces(&self) -> impl Iterator<Item = &'static str> {
+        let spec = &self.spec;
+        let fields = [
+            ("hostNetwork", spec.host_network),
+            ("hostPID", spec.host_pid),
+            ("hostIPC", spec.host_ipc),
+            ("shareProcessNamespace", spec.shares_processes),
+        ];
+        fields.into_iter().filter_map(|(name, value)| (value == Some(true)).then_some(name))
     }
 
-    /// `spec.hostIPC`.
-    pub fn host_ipc(&self) -> bool {
-        self.spec.host_ipc.unwrap_or_default()
-    }
-
-    /// `spec.hostname`, or the name of the pod: the host name of the pod's address in its hosts file.
-    pub fn hostname(&self) -> Option<&str> {
-        self.spec.hostname.as_deref().filter(|name| !name.is_empty()).or(self.name())
-    }
-
-    /// `spec.hostnameOverride` (KEP-4762), which replaces [`hostname`](Self::hostname) in the pod's hosts file.
-    pub fn hostname_override(&self) -> Option<&str> {
-        self.spec.hostname_override.as_deref()
-    }
-
-    /// Iterates over address and name of each entry that `spec.hostAliases` adds to the pod's hosts file.
-    pub fn host_aliases(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.spec.host_aliases.iter().flatten().flat_map(|alias| {
+    /// Iterates over the names in the pod's hosts file, each with its address; `None` for the address of the pod, whose names
+    /// are `spec.hostname` or else the name of the pod, and `spec.hostnameOverride` (KEP-4762).
+    pub fn host_names(&self) -> impl Iterator<Item = (Option<&str>, &str)> {
+        let hostname = self.spec.hostname.as_deref().filter(|name| !name.is_empty()).or(self.name());
+        let own = hostname.into_iter().chain(self.spec.hostname_override.as_deref());
+        let aliases = self.spec.host_aliases.iter().flatten().flat_map(|alias| {
             let address = alias.ip.as_deref().unwrap_or_default();
-            alias.hostnames.iter().flatten().map(move |name| (address, &**name))
-        })
-    }
-
-    /// `spec.shareProcessNamespace`.
-    pub fn shares_processes(&self) -> bool {
-        self.spec.shares_processes.unwrap_or_default()
+            alias.hostnames.iter().flatten().map(move |name| (Some(address), &**name))
+        });
+        own.map(|name| (None, name)).chain(aliases)
     }
 
     /// `spec.securityContext`, the default for containers that do not override it. It sets only users: capabilities

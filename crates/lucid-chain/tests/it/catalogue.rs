@@ -1,6 +1,6 @@
 //! Parsing of catalogues and lookups in them.
 
-use lucid_chain::{Auditor, Catalogue, Configuration, DEFAULT_PORT, RESERVED_ENV};
+use lucid_chain::{Catalogue, Configuration, Decision, RESERVED_ENV, keys};
 use serde_json::{Value, json};
 
 use crate::common::*;
@@ -29,8 +29,7 @@ fn an_entry_keeps_all_keys_and_the_order() {
     let expected = [("RATIO", "0.80"), ("STRICT", "yes"), ("THRESHOLD", "0.8")];
     let expected = expected.map(|(name, value)| json!({"name": name, "value": value}));
     assert_eq!((&variables[0], &variables[1..]), (&json!({"name": "EMPTY"}), &expected[..]));
-    assert_eq!(first.labels()["tier"], "core");
-    assert_eq!((second.name(), second.port()), ("topics", DEFAULT_PORT));
+    assert_eq!(second.name(), "topics");
     assert_eq!((second.port().get(), catalogue.resolve("injection").unwrap()), (8080, first));
 
     let configuration =
@@ -96,9 +95,13 @@ fn a_catalogue_may_not_set_reserved_variables() {
 
 #[test]
 fn routes_are_served_by_built_in_images_and_on_request() {
+    let serves = |catalogue: &Catalogue, name: &str| {
+        let configuration = Configuration::new(catalogue.clone(), Some(&[name.to_owned()])).unwrap();
+        let pod = pod(json!({keys::TARGET_PORT: "8080,8085"}), &[]);
+        matches!(outcome_in(&pod, &configuration, None).decision, Decision::Planned(_))
+    };
     let builtin = Catalogue::builtin();
-    assert!(builtin.auditors().iter().all(Auditor::serves_routes));
-    assert!(!builtin.egress().unwrap().serves_routes());
+    assert!(builtin.auditors().iter().all(|auditor| serves(&builtin, auditor.name())));
     for (entry, expected) in [
         ("name: own, image: own", false),
         ("name: own, image: own, routes: true", true),
@@ -109,7 +112,8 @@ fn routes_are_served_by_built_in_images_and_on_request() {
         // Another tag or digest of the same repository.
         ("name: pii, image: \"ghcr.io/lucid/lucid-pii-auditor:1.4\"", true),
     ] {
-        let found = parsed(&format!("chain: [{{{entry}}}]")).auditors()[0].serves_routes();
+        let catalogue = parsed(&format!("chain: [{{{entry}}}]"));
+        let found = serves(&catalogue, catalogue.auditors()[0].name());
         assert_eq!(found, expected, "{entry}");
     }
     let error = refusal("chain: [{name: own, image: own, routes: yes}]");
@@ -267,7 +271,7 @@ fn auditors_are_found_by_image_and_container_name() {
     for (name, expected) in names {
         assert_eq!(catalogue.auditor_of_container(name).map(|auditor| auditor.name()), expected, "{name}");
     }
-    assert_eq!(own.auditors()[0].image_reference(), &"Registry.example/pii:1".parse().unwrap());
+    assert_eq!(own.auditors()[0].image(), "Registry.example/pii:1");
 }
 
 #[test]

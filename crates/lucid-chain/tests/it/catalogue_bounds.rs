@@ -91,7 +91,7 @@ fn the_size_of_a_catalogue_is_bounded() {
 #[test]
 fn aliases_count_towards_the_size_of_an_entry() {
     let few = "chain: [{name: &n a, image: *n, description: *n, env: &e {A: x}, labels: *e}]";
-    assert_eq!(parsed(few).auditors()[0].labels()["A"], "x");
+    assert_eq!(parsed(few).auditors().len(), 1);
 
     let text = "x".repeat(4000);
     let uses: Vec<_> = (0..60).map(|number| format!("N{number}: *t")).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lucid_chain::{AuditMode, Catalogue, Defaults, Direction, Intercept, SidecarMode};
+use lucid_chain::{AuditMode, Catalogue, Direction, Intercept, SidecarMode};
 
 use serde_json::Value;
 
@@ -93,10 +93,8 @@ fn the_first_example_has_the_documented_meaning() {
     assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/live");
     assert_eq!(container["startupProbe"]["failureThreshold"], 300);
     assert_eq!(container["securityContext"]["runAsGroup"], 30_000);
-    let mut expected = Defaults::default();
-    expected.audit_mode = Some(AuditMode::Observe);
-    expected.direction = Some(Direction::Both);
-    assert_eq!(*catalogue.defaults(), expected);
+    let expected = [("audit-mode", "observe".to_owned()), ("direction", "both".to_owned())];
+    assert_eq!(catalogue.defaults(), expected.into());
 }
 
 #[test]

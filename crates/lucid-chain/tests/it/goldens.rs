@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 
 use lucid_chain::{
-    Catalogue, Configuration, Decision, Defaults, Inputs, NamespaceChain, Outcome, Overrides, Plan, PodView,
+    Catalogue, Configuration, Decision, Inputs, NamespaceChain, Outcome, Overrides, Plan, PodView,
     SkipPolicy, keys, plan, uninject,
 };
 use serde::Deserialize;
@@ -52,11 +52,16 @@ impl Cluster {
         }
         if let Some(settings) = &self.operator {
             let yaml = json!({"defaults": settings}).to_string();
-            let Defaults {
-                audit_mode, direction, target_port, sidecar_mode, intercept, outbound_port, ..
-            } = Catalogue::parse("operator", &yaml).unwrap().defaults().clone();
-            configuration.overrides =
-                Overrides { audit_mode, target_port, direction, sidecar_mode, intercept, outbound_port };
+            let written = Catalogue::parse("operator", &yaml).unwrap().defaults();
+            let text = |key| written.get(key).map_or("", String::as_str);
+            configuration.overrides = Overrides {
+                audit_mode: text("audit-mode").parse().ok(),
+                target_port: text("target-port").parse().ok(),
+                direction: text("direction").parse().ok(),
+                sidecar_mode: text("sidecar-mode").parse().ok(),
+                intercept: text("intercept").parse().ok(),
+                outbound_port: text("outbound-port").parse().ok(),
+            };
         }
         configuration
     }

@@ -1,6 +1,14 @@
 //! Parsing of pods.
 
-use lucid_chain::{ContainerView, MountView, PodView};
+use lucid_chain::{ContainerView, PodError, PodView};
+
+fn assert_at(error: &PodError, path: &str) {
+    let message = error.to_string();
+    assert!(
+        message.starts_with(&format!("failed to read the pod at {path}: ")),
+        "{message} is not at {path}"
+    );
+}
 
 #[test]
 fn unknown_fields_are_ignored() {
@@ -20,13 +28,12 @@ fn unknown_fields_are_ignored() {
     assert_eq!((pod.name(), pod.generate_name(), pod.namespace()), (None, Some("a-"), Some("team-a")));
     assert_eq!((pod.label("l"), pod.label("m")), (Some("1"), None));
     assert_eq!(pod.annotation("quoted"), Some("\"x\""));
-    assert!(pod.host_network());
+    assert_eq!(pod.shared_namespaces().collect::<Vec<_>>(), ["hostNetwork"]);
     let web = &pod.containers()[0];
     assert_eq!((web.name(), web.image()), ("web", Some("web:1")));
     let [a, b, c] = ["A", "B", "C"].map(|name| web.env(name));
     assert_eq!((a.as_deref(), b.as_deref(), c), (Some("1"), Some(""), None));
-    let ports: Vec<_> = web.ports().map(|p| (p.name(), p.container_port(), p.is_tcp())).collect();
-    assert_eq!(ports, [(Some("http"), Some(80), true), (None, None, false)]);
+    assert_eq!(web.tcp_ports().collect::<Vec<_>>(), [80]);
     assert!(web.json().starts_with(r#"{"name": "web""#) && web.json().ends_with('}'));
     assert_eq!(pod.init_containers()[0].name(), "setup");
     assert_eq!(pod.ephemeral_containers()[0].name(), "debug");
@@ -44,7 +51,11 @@ fn absent_and_null_are_empty() {
     for json in pods {
         let pod = PodView::from_json(json).unwrap();
         assert_eq!((pod.name(), pod.label("a"), pod.annotation("a")), (None, None, None), "{json}");
-        assert!(pod.containers().is_empty() && pod.init_containers().is_empty() && !pod.host_network());
+        assert!(
+            pod.containers().is_empty()
+                && pod.init_containers().is_empty()
+                && pod.shared_namespaces().count() == 0
+        );
     }
     let pod = PodView::from_json(r#"{"spec": {"containers": [{"name": null, "ports": null, "env": null}]}}"#);
     assert_eq!(pod.unwrap().containers()[0].name(), "");
@@ -64,7 +75,7 @@ fn lists_and_names_are_bounded() {
         assert_eq!(error, expected);
         let named = |length| format!(r#"{{"spec": {{"{list}": [{{"name": "{}"}}]}}}}"#, "a".repeat(length));
         assert!(PodView::from_json(&named(253)).is_ok(), "{list}");
-        assert_eq!(PodView::from_json(&named(254)).unwrap_err().path(), format!("spec.{list}[0].name"));
+        assert_at(&PodView::from_json(&named(254)).unwrap_err(), &format!("spec.{list}[0].name"));
     }
 }
 
@@ -119,7 +130,7 @@ fn an_error_names_the_json_path() {
     ];
     for (json, path) in cases {
         let error = PodView::from_json(json).unwrap_err();
-        assert_eq!(error.path(), path, "{json}");
+        assert_at(&error, path);
         assert!(error.to_string().starts_with(&format!("failed to read the pod at {path}: ")), "{error}");
         // The path locates the error; a column of the JSON means nothing in the user's manifest.
         assert!(!error.to_string().contains(" column "), "{error}");
@@ -155,22 +166,21 @@ fn a_view_has_privileges_and_image_volumes() {
     let pod = PodView::from_json(json).unwrap();
     assert_eq!(pod.labels().collect::<Vec<_>>(), [("a", "b")]);
     assert_eq!(pod.annotations().collect::<Vec<_>>(), [("c", "d")]);
-    assert!(pod.host_ipc() && pod.host_pid() && pod.shares_processes() && !pod.host_network());
+    let shared: Vec<_> = pod.shared_namespaces().collect();
+    assert_eq!(shared, ["hostPID", "hostIPC", "shareProcessNamespace"]);
     let of_pod = pod.privileges().unwrap();
     assert_eq!((of_pod.run_as_user(), of_pod.run_as_non_root()), (Some(7), Some(true)));
     assert_eq!(pod.image_volumes().collect::<Vec<_>>(), [("files", "shop/files:1"), ("y", "")]);
     assert_eq!(pod.host_paths().collect::<Vec<_>>(), [("logs", "/var/log")]);
-    assert_eq!(pod.hostname(), Some("h"));
-    assert_eq!(
-        PodView::from_json(r#"{"metadata": {"name": "n"}, "spec": {"hostname": ""}}"#).unwrap().hostname(),
-        Some("n")
-    );
-    assert_eq!(pod.host_aliases().collect::<Vec<_>>(), [("127.0.0.1", "a"), ("127.0.0.1", "b"), ("", "c")]);
+    let local = Some("127.0.0.1");
+    let expected = [(None, "h"), (local, "a"), (local, "b"), (Some(""), "c")];
+    assert_eq!(pod.host_names().collect::<Vec<_>>(), expected);
+    let named = PodView::from_json(r#"{"metadata": {"name": "n"}, "spec": {"hostname": ""}}"#).unwrap();
+    assert_eq!(named.host_names().collect::<Vec<_>>(), [(None, "n")]);
     let targets = pod.ephemeral_containers().iter().map(ContainerView::target);
     assert_eq!(targets.collect::<Vec<_>>(), [Some("a"), None]);
     let [a, b, c] = pod.containers() else { panic!("three containers") };
-    let mounts = a.mounts().map(MountView::volume);
-    assert_eq!(mounts.collect::<Vec<_>>(), ["files", "logs"]);
+    assert_eq!(a.mounted_volumes().collect::<Vec<_>>(), ["files", "logs"]);
     let a = a.privileges().unwrap();
     assert_eq!(a.proc_mount(), "Unmasked");
     assert_eq!((a.run_as_user(), a.is_privileged()), (Some(0), true));
@@ -276,10 +286,10 @@ fn entries_of_maps_and_hostnames_are_bounded() {
     let labelled = |count| format!(r#"{{"metadata": {{"labels": {{{}}}}}, "spec": {{}}}}"#, labels(count));
     assert!(PodView::from_json(&labelled(65_536)).is_ok());
     let error = PodView::from_json(&labelled(65_537)).unwrap_err();
-    assert_eq!(error.path(), "metadata.labels.65536");
+    assert_at(&error, "metadata.labels.65536");
     let alias = format!(r#"{{"hostnames": [{}""]}}"#, r#""","#.repeat(40_000));
     let aliased = |aliases: &str| format!(r#"{{"spec": {{"hostAliases": [{aliases}]}}}}"#);
     assert!(PodView::from_json(&aliased(&alias)).is_ok());
     let error = PodView::from_json(&aliased(&format!("{alias},{alias}"))).unwrap_err();
-    assert_eq!(error.path(), "spec.hostAliases[1]");
+    assert_at(&error, "spec.hostAliases[1]");
 }

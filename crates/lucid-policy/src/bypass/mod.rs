@@ -5,7 +5,7 @@ pub(crate) mod host_path;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{ContainerView, Intercept, MountView, Plan, SettingSource, Warning, keys};
+use lucid_chain::{ContainerView, Intercept, Plan, SettingSource, Warning, keys};
 use lucid_text::{Excerpt, names::is_loopback_name};
 
 use crate::case::Case;
@@ -148,53 +148,45 @@ impl Case<'_> {
         let pod = self.pod();
         let flags = [
             (
-                pod.host_network(),
+                "hostNetwork",
                 "HostNetwork",
                 "hostNetwork is true: the model can be called on the node, past the chain; expected false, with a Service or a \
                  hostPort to reach it",
             ),
             (
-                pod.host_pid(),
+                "hostPID",
                 "HostPID",
                 "hostPID is true: the auditors' processes can be reached from the pod; expected false",
             ),
             (
-                pod.host_ipc(),
+                "hostIPC",
                 "HostIPC",
                 "hostIPC is true: the model can be called through the node's shared memory, past the chain; expected false, with \
                  an emptyDir of medium Memory at /dev/shm",
             ),
             (
-                pod.shares_processes(),
+                "shareProcessNamespace",
                 "SharedProcesses",
                 "shareProcessNamespace is true: the auditors' processes and files can be reached from other containers; expected \
                  false, with a volume of type image for files of another image",
             ),
         ];
-        let flags = flags.into_iter().filter(|(is_set, ..)| *is_set);
+        let shared: Vec<_> = pod.shared_namespaces().collect();
+        let flags = flags.into_iter().filter(move |(field, ..)| shared.contains(field));
         let flags = flags.map(|(_, reason, message)| Problem::bypass(reason, message));
-        let names = pod.hostname().into_iter().chain(pod.hostname_override());
-        let names = names.filter(|name| is_loopback_name(name)).map(|name| {
+        let names = pod.host_names().filter(|(_, name)| is_loopback_name(name));
+        let names = names.filter_map(|(address, name)| {
+            if let Some(address) = address {
+                return (!host_alias::is_loopback(address)).then(|| host_alias(address, name));
+            }
             let message = format!(
                 "the pod's host name is {}, and each auditor calls the next one by localhost, which would be the pod's address \
                  as well: expected any other hostname",
                 Excerpt(name)
             );
-            Problem::bypass("Hostname", message)
+            Some(Problem::bypass("Hostname", message))
         });
-        let aliases = pod
-            .host_aliases()
-            .filter(|(address, name)| is_loopback_name(name) && !host_alias::is_loopback(address));
-        let aliases = aliases.map(|(address, name)| {
-            let message = format!(
-                "hostAliases gives {} the address {}, and each auditor calls the next one by localhost: expected \
-                 127.0.0.1 or ::1",
-                Excerpt(name),
-                Excerpt(address)
-            );
-            Problem::bypass("HostAlias", message)
-        });
-        flags.chain(names).chain(aliases)
+        flags.chain(names)
     }
 
     fn container_findings<'p>(
@@ -254,7 +246,7 @@ impl Case<'_> {
             );
             findings.add(site, Problem::bypass("AuditorTarget", message));
         }
-        for volume in found.mounts().map(MountView::volume) {
+        for volume in found.mounted_volumes() {
             if let Some(path) = chain.host_paths.get(volume) {
                 let message = format!(
                     "volume {} mounts {} of the node: expected a hostPath of an exemption",
@@ -293,7 +285,7 @@ impl Case<'_> {
             let is_refused = chain.require_non_root || (chain.redirects && !may_keep && !is_hardened);
             findings.add(site, Problem::bypass("PrivilegeEscalation", message).warn_if(!is_refused));
         }
-        for port in found.ports().filter(|port| port.is_tcp()).filter_map(|port| port.container_port()) {
+        for port in found.tcp_ports() {
             if let Some(auditor) = chain.listeners.get(&port) {
                 let message = format!(
                     "it declares port {port}, on which auditor {} listens, and can stand in its place: expected any other port",
@@ -343,10 +335,18 @@ impl Case<'_> {
             (planned.contains(&(found.name(), *list)) && found.name() != keys::INIT_CONTAINER)
                 || self.runs_as_auditor(found)
         });
-        let ports =
-            auditors.flat_map(|(_, found)| found.ports().map(|port| (port.container_port(), found.name())));
-        ports.filter_map(|(port, name)| Some((port?, name))).collect()
+        auditors.flat_map(|(_, found)| found.tcp_ports().map(|port| (port, found.name()))).collect()
     }
+}
+
+fn host_alias(address: &str, name: &str) -> Problem {
+    let message = format!(
+        "hostAliases gives {} the address {}, and each auditor calls the next one by localhost: expected \
+         127.0.0.1 or ::1",
+        Excerpt(name),
+        Excerpt(address)
+    );
+    Problem::bypass("HostAlias", message)
 }
 
 fn host_path(path: &str) -> String {

@@ -119,14 +119,15 @@ impl Case {
         }
         if let Some(settings) = said.get("operator") {
             let yaml = json!({"defaults": settings}).to_string();
-            let defaults = Catalogue::parse("operator", &yaml).unwrap().defaults().clone();
+            let written = Catalogue::parse("operator", &yaml).unwrap().defaults();
+            let text = |key| written.get(key).map_or("", String::as_str);
             configuration.overrides = Overrides {
-                audit_mode: defaults.audit_mode,
-                direction: defaults.direction,
-                target_port: defaults.target_port,
-                sidecar_mode: defaults.sidecar_mode,
-                intercept: defaults.intercept,
-                outbound_port: defaults.outbound_port,
+                audit_mode: text("audit-mode").parse().ok(),
+                direction: text("direction").parse().ok(),
+                target_port: text("target-port").parse().ok(),
+                sidecar_mode: text("sidecar-mode").parse().ok(),
+                intercept: text("intercept").parse().ok(),
+                outbound_port: text("outbound-port").parse().ok(),
             };
         }
         if let Some(listed) = said.get("skipServiceAccounts") {

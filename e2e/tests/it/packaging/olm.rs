@@ -91,9 +91,9 @@ fn versions_and_images_match_the_programs() {
     assert_eq!(&bundle["metadata"]["annotations"]["containerImage"], image);
     let related = &bundle["spec"]["relatedImages"];
     assert_eq!(&related[0]["image"], image);
-    assert_eq!(related[1]["image"], lucid_chain::DEFAULT_INIT_IMAGE);
-    let catalogue = lucid_chain::Catalogue::builtin();
-    assert_eq!(related[2]["image"], catalogue.egress().unwrap().image());
+    let configuration = lucid_chain::Configuration::new(lucid_chain::Catalogue::builtin(), None).unwrap();
+    assert_eq!(related[1]["image"], configuration.init_image.to_string());
+    assert_eq!(related[2]["image"], configuration.catalogue().egress().unwrap().image());
     let annotations = documents("deploy/olm/metadata/annotations.yaml").remove(0)["annotations"].clone();
     let containerfile = std::fs::read_to_string(path("deploy/olm/Containerfile")).unwrap();
     for (key, value) in annotations.as_object().unwrap() {

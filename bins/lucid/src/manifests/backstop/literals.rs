@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 use lucid_chain::{
-    Auditor, Catalogue, Configuration, Decision, Direction, IDENTITY_ENV, IdentityForm, Inputs, Intercept,
-    MAX_CHAIN, Plan, PodView, TOKEN_PATHS, short_name,
+    Auditor, Catalogue, Configuration, Decision, Direction, Inputs, Intercept, MAX_CHAIN, Plan, PodView,
+    identity_env, short_name,
 };
 use lucid_notary::ImageReference;
 use serde_json::json;
@@ -18,15 +18,10 @@ pub(super) fn settings<const N: usize>(written: [(&str, Option<String>); N]) -> 
 }
 
 pub(super) fn defaults(catalogue: &Catalogue) -> String {
-    let defaults = catalogue.defaults();
-    settings([
-        ("audit-mode", defaults.audit_mode.map(|it| it.to_string())),
-        ("direction", defaults.direction.map(|it| it.to_string())),
-        ("intercept", defaults.intercept.map(|it| it.to_string())),
-        ("outbound-port", defaults.outbound_port.map(|it| it.to_string())),
-        ("upstream", defaults.upstream.as_ref().map(ToString::to_string)),
-        ("allowed-hosts", defaults.allowed_hosts.as_ref().map(ToString::to_string)),
-    ])
+    let keys = ["audit-mode", "direction", "intercept", "outbound-port", "upstream", "allowed-hosts"];
+    let mut defaults = catalogue.defaults();
+    defaults.retain(|key, _| keys.contains(key));
+    json!(defaults).to_string()
 }
 
 pub(super) fn stems(auditors: &[Auditor]) -> String {
@@ -43,7 +38,7 @@ pub(super) fn entries(catalogue: &Catalogue) -> String {
         let is = [short_name(auditor.name())];
         let shape = [distinct.iter().take_while(|it| *it < &shape).count().to_string()];
         let entry = json!({"is": is, "called": called(auditor), "env": env, "shape": shape});
-        for repository in repositories(auditor.image_reference()) {
+        for repository in auditor.image().parse().iter().flat_map(repositories) {
             entries.entry(repository).or_default().push(entry.clone());
         }
     }
@@ -177,17 +172,7 @@ pub(super) const VARYING: [&str; 10] = [
 
 /// Returns the identity variables, with regular expressions of their values.
 pub(super) fn identities() -> String {
-    let escaped =
-        |values: &[&str]| values.iter().map(|it| regex_syntax::escape(it)).collect::<Vec<_>>().join("|");
-    let pattern = |form: &IdentityForm| match form {
-        IdentityForm::OneOf(values) => escaped(values),
-        IdentityForm::TokenFile => format!("({})/[A-Za-z0-9_-]+", escaped(&TOKEN_PATHS)),
-        IdentityForm::Region => "[a-z]{2,9}(-[a-z]{2,9}){1,3}-[0-9]{1,2}".to_owned(),
-        // New forms are rejected until they are added here.
-        _ => "[^\\s\\S]".to_owned(),
-    };
-    let patterns = IDENTITY_ENV.iter().map(|(name, form)| (*name, json!(format!("^({})$", pattern(form)))));
-    json!(patterns.collect::<BTreeMap<_, _>>()).to_string()
+    json!(identity_env().collect::<BTreeMap<_, _>>()).to_string()
 }
 
 pub(super) fn names(catalogue: &Catalogue) -> String {
