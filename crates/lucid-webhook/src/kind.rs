@@ -11,18 +11,11 @@ pub enum WebhookKind {
     Validating,
 }
 
-impl WebhookKind {
-    /// `mutating` or `validating`.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Mutating => "mutating",
-            Self::Validating => "validating",
-        }
-    }
-}
-
 impl fmt::Display for WebhookKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(match self {
+            Self::Mutating => "mutating",
+            Self::Validating => "validating",
+        })
     }
 }

@@ -1,7 +1,5 @@
 //! The `traceparent` header (W3C Trace Context).
 
-use std::fmt;
-
 use http::HeaderMap;
 
 /// Trace and parent span of a request.
@@ -56,12 +54,6 @@ impl TraceParent {
         let remote = SpanContext::new(trace, parent, flags, true, TraceState::NONE);
         // Fails if no OpenTelemetry layer is installed, which is not an error.
         let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(remote));
-    }
-}
-
-impl fmt::Display for TraceParent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace_id, self.parent_id, u8::from(self.sampled))
     }
 }
 
