@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use lucid_notary::client::{Answer, TimeToLive, Verifier, VerifierError};
-use lucid_notary::{Digest, Verdict};
+use lucid_notary::{Digest, NotaryVerdict};
 use tower::{BoxError, service_fn};
 
 use crate::{Figure, Outcome};
@@ -37,7 +37,7 @@ pub(crate) async fn measure(requests: usize, callers: usize, rounds: usize) -> O
         let (verifier, digest) = (&verifier, digests[number % digests.len()].clone());
         async move {
             let all = verifier.check_all([digest], Instant::now() + PATIENCE).await;
-            all.values().all(|checked| matches!(checked.verdict, Verdict::Unknown { .. }))
+            all.values().all(|checked| matches!(checked.verdict, NotaryVerdict::Unknown { .. }))
         }
     })
     .await?;

@@ -7,12 +7,12 @@
 //! ```no_run
 //! use std::sync::Arc;
 //!
-//! use lucid_admission::{ClusterConfiguration, Injector, Registrations, Settings, Validator};
+//! use lucid_admission::{ClusterConfiguration, Injector, Registrations, ChainSettings, Validator};
 //! use lucid_webhook::{Readiness, Router};
 //!
 //! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Router {
-//! let cluster = ClusterConfiguration::new(Settings::default()).with_publishing();
-//! cluster.start(client.clone(), "lucid-system", readiness.condition("configuration"));
+//! let cluster = ClusterConfiguration::new(ChainSettings::default()).with_publishing();
+//! cluster.start(client, "lucid-system", readiness.condition("configuration"));
 //! let recorder = Arc::new(lucid_audit::Recorder::new(1000));
 //! let registrations = Registrations::new("lucid-system");
 //! let injector = Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&recorder));
@@ -43,7 +43,7 @@ mod validator;
 pub use audit::{Audit, VKEY as VKEY_PATH};
 pub use break_glass::BreakGlassReview;
 pub use cluster::{
-    ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, POLICY_CONFIG_MAP, Settings,
+    ChainSettings, ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, POLICY_CONFIG_MAP,
     WEBHOOKS_CONFIG_MAP, auditor, parse_exemptions,
 };
 pub use error::{InjectError, RequestError, ValidateError};

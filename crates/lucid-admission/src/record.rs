@@ -200,7 +200,7 @@ pub(crate) fn record_response<'a>(
 mod tests {
     use std::path::Path;
 
-    use lucid_audit::OnFailure;
+    use lucid_audit::LogFailurePolicy;
     use lucid_audit::log::Options;
     use serde_json::{Value, json};
 
@@ -263,7 +263,7 @@ mod tests {
     async fn anonymous_callers_over_budget_get_retry_after() {
         let request = request(&json!({"name": "web"}));
         let deadline = Instant::now() + Duration::from_secs(10);
-        for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
+        for (policy, allowed) in [(LogFailurePolicy::Deny, false), (LogFailurePolicy::ServeAndAlarm, true)] {
             let folder = tempfile::tempdir().unwrap();
             let recorder = Recorder::new(10).with_on_failure(policy).with_budget(0, 0);
             recorder.open_log(folder.path(), Options::new()).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     async fn unrecordable_decisions_are_denied_and_shown_in_the_ring() {
         let deadline = Instant::now() + Duration::from_secs(10);
         let request = request(&json!({"name": "web"}));
-        for (policy, allowed) in [(OnFailure::Deny, false), (OnFailure::ServeAndAlarm, true)] {
+        for (policy, allowed) in [(LogFailurePolicy::Deny, false), (LogFailurePolicy::ServeAndAlarm, true)] {
             let recorder = Recorder::new(10).with_on_failure(policy);
             recorder.open_log(Path::new("/dev/null/log"), Options::new()).unwrap_err();
             let response = AdmissionResponse::allow();

@@ -299,7 +299,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{ClusterConfiguration, Settings};
+    use crate::{ChainSettings, ClusterConfiguration};
 
     fn pod(size: usize) -> Value {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x".repeat(size)}})
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn a_failed_webhook_denies_or_warns_as_configured() {
         let error = Failure::Error("no list of pods".into());
-        let unsynced = ClusterConfiguration::new(Settings::default()).view("shop").unwrap_err();
+        let unsynced = ClusterConfiguration::new(ChainSettings::default()).view("shop").unwrap_err();
         let unsynced = Failure::Error(ValidateError::from(unsynced).into());
         let reason = unsynced.to_string();
         let (retry, warning) =

@@ -11,7 +11,7 @@ use kube::core::{Selector, SelectorExt};
 use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_chain::Inputs;
 use lucid_notary::client::Verifier;
-use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
+use lucid_notary::{CheckedVerdict, Digest, NotaryVerdict, Provenance};
 use lucid_policy::{
     AuditorContainer, Case, EvaluatedKeys, Evaluation, Mode, Permission, Policy, Request, Subject,
     SubjectError, Workload,
@@ -298,7 +298,7 @@ async fn verdicts(
         Some(verifier) => verifier.check_all(digests, verifier_deadline(deadline).into_std()).await,
         None => {
             let reason = "no Verifier is configured".to_owned();
-            let unknown = CheckedVerdict::new(Verdict::Unknown { reason }, Provenance::Verifier);
+            let unknown = CheckedVerdict::new(NotaryVerdict::Unknown { reason }, Provenance::Verifier);
             digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
         }
     }

@@ -36,7 +36,7 @@
 //! - **Durability.** `record` returns after fdatasync(2) has completed for the line. One fdatasync(2) covers all records that arrived during the previous one. Killing the process, a full disk
 //!   or a power failure loses no acknowledged record. A record that was not acknowledged is not in the log, unless the
 //!   process was killed before it could withdraw the record.
-//! - **No silent loss.** [`OnFailure`] determines what happens to decisions that cannot be written: the recorder returns an
+//! - **No silent loss.** [`LogFailurePolicy`] determines what happens to decisions that cannot be written: the recorder returns an
 //!   error, so that the caller can deny the request, or keeps the decision in memory only and counts a failure.
 //! - **Tamper evidence.** Lines form a hash chain and are the leaves of a Merkle tree, whose root a checkpoint signs. A log
 //!   only grows: one with fewer records than its checkpoint covers, or with different ones, is not opened and never signed
@@ -113,5 +113,5 @@ pub use anchor::Anchor;
 pub use decision::{Decision, ImageVerdict, Record};
 pub use error::Error;
 pub use log::Log;
-pub use recorder::{OnFailure, Recorder, Unrecorded};
+pub use recorder::{LogFailurePolicy, Recorder, Unrecorded};
 pub use ring::Entry;

@@ -20,7 +20,7 @@ use crate::ring::{Entry, Ring};
 /// Policy for decisions that the log cannot keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum OnFailure {
+pub enum LogFailurePolicy {
     /// [`Recorder::record`] returns an error, so that the caller can deny the request. Nothing is allowed without a log
     /// record.
     #[default]
@@ -29,7 +29,7 @@ pub enum OnFailure {
     ServeAndAlarm,
 }
 
-impl fmt::Display for OnFailure {
+impl fmt::Display for LogFailurePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Deny => "deny",
@@ -38,7 +38,7 @@ impl fmt::Display for OnFailure {
     }
 }
 
-impl FromStr for OnFailure {
+impl FromStr for LogFailurePolicy {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
@@ -80,7 +80,7 @@ pub struct Recorder {
     /// Reason why the log could not be opened.
     unavailable: ArcSwapOption<String>,
     ready: Arc<watch::Sender<bool>>,
-    on_failure: OnFailure,
+    on_failure: LogFailurePolicy,
     patience: Duration,
     metrics: Metrics,
     budget: Budget,
@@ -100,7 +100,7 @@ impl Recorder {
             log: OnceLock::new(),
             unavailable: ArcSwapOption::empty(),
             ready: Arc::new(watch::Sender::new(true)),
-            on_failure: OnFailure::default(),
+            on_failure: LogFailurePolicy::default(),
             patience: Duration::from_secs(1),
             metrics: Metrics::default(),
             budget: Budget::new(budget::RATE, budget::BURST),
@@ -129,9 +129,9 @@ impl Recorder {
         Ok(())
     }
 
-    /// Sets the policy for decisions that the log cannot keep (default [`OnFailure::Deny`]).
+    /// Sets the policy for decisions that the log cannot keep (default [`LogFailurePolicy::Deny`]).
     #[must_use]
-    pub const fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
+    pub const fn with_on_failure(mut self, on_failure: LogFailurePolicy) -> Self {
         self.on_failure = on_failure;
         self
     }
@@ -183,10 +183,10 @@ impl Recorder {
     }
 
     /// Returns a receiver for a readiness probe that is `true` while the log accepts decisions. `None` with
-    /// [`OnFailure::ServeAndAlarm`], since [`Self::record`] does not fail then.
+    /// [`LogFailurePolicy::ServeAndAlarm`], since [`Self::record`] does not fail then.
     #[must_use]
     pub fn ready(&self) -> Option<watch::Receiver<bool>> {
-        (self.on_failure == OnFailure::Deny).then(|| self.ready.subscribe())
+        (self.on_failure == LogFailurePolicy::Deny).then(|| self.ready.subscribe())
     }
 
     /// Records a decision. Returns its position in the log once it is kept there, or `None` without a log.
@@ -195,7 +195,7 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// Returns an error if the log does not keep the decision and the policy is [`OnFailure::Deny`]. The decision is not in
+    /// Returns an error if the log does not keep the decision and the policy is [`LogFailurePolicy::Deny`]. The decision is not in
     /// the ring then. Record the replacement with [`Self::overrule`], or the same decision with [`Self::remember`].
     pub async fn record(&self, decision: impl Into<Record>) -> Result<Option<Anchor>, Unrecorded> {
         self.record_within(decision, self.patience).await
@@ -223,7 +223,7 @@ impl Recorder {
         };
         self.metrics.failed(source.kind());
         let Some(record) = entry.record.take() else { return Ok(None) };
-        if self.on_failure == OnFailure::Deny {
+        if self.on_failure == LogFailurePolicy::Deny {
             let decision = Box::new(record.decision);
             return Err(Unrecorded { decision, source, pending });
         }

@@ -16,7 +16,7 @@ use tower::BoxError;
 use tracing::{Instrument as _, Span};
 
 use crate::{
-    Direction, Mode, Settings, Unjudged,
+    AuditMode, Direction, Settings, Unjudged,
     body::{
         Body, Buffered, Response, Room, Unbuffered, as_text, beginning, content_type, copied, full,
         is_like_ascii,
@@ -130,11 +130,11 @@ impl Answered<'_> {
             }
         };
         match self.panel.mode {
-            Mode::Observe => {
+            AuditMode::Observe => {
                 let body = self.observe(body, content_type(&parts.headers), codings);
                 Ok(Response::from_parts(parts, body))
             }
-            Mode::Enforce => {
+            AuditMode::Enforce => {
                 if !codings.is_empty() {
                     remove_headers(&mut parts.headers);
                 }

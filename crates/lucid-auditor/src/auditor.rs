@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tracing::Instrument as _;
 
 use crate::{
-    Judge, Judges, Mode, Policy, SettingError, Settings,
+    AuditMode, Judge, JudgePolicy, Judges, SettingError, Settings,
     answer::Answered,
     body::{Body, Response, Room, content_type, json_response, skip},
     cors::Cors,
@@ -79,12 +79,12 @@ impl Auditor {
     /// Adds a judge with the default policy.
     #[must_use]
     pub fn judge(self, judge: impl Judge) -> Self {
-        self.judge_with(judge, Policy::default())
+        self.judge_with(judge, JudgePolicy::default())
     }
 
     /// Adds a judge. Replaces the source of [`Auditor::with_judges`].
     #[must_use]
-    pub fn judge_with(mut self, judge: impl Judge, policy: Policy) -> Self {
+    pub fn judge_with(mut self, judge: impl Judge, policy: JudgePolicy) -> Self {
         let judges = match self.judges {
             Source::Fixed(judges) => judges,
             Source::Reloaded(_) => Judges::new(),
@@ -110,7 +110,7 @@ impl Auditor {
         Metrics(Arc::clone(&self.telemetry))
     }
 
-    fn panel(&self, mode: Mode) -> Panel {
+    fn panel(&self, mode: AuditMode) -> Panel {
         let judges = match &self.judges {
             Source::Fixed(judges) => judges.clone(),
             Source::Reloaded(judges) => judges.borrow().clone(),
@@ -171,7 +171,7 @@ impl Auditor {
                 Ok(json_response(StatusCode::OK, &json!({"status": "ok"})))
             }
             (&Method::POST, "/audit") => {
-                self.examiner(self.panel(Mode::Enforce)).audit(parts.headers, body).await
+                self.examiner(self.panel(AuditMode::Enforce)).audit(parts.headers, body).await
             }
             // Other methods on these paths belong to the model.
             _ => self.exchange(peer, next, parts, body, upgrade).await,
@@ -188,12 +188,12 @@ impl Auditor {
             let message = format!("expected the transfer coding chunked alone, found {coding}");
             return Some((StatusCode::NOT_IMPLEMENTED, message));
         }
-        if self.settings.mode == Mode::Enforce && has_types(&parts.headers) {
+        if self.settings.mode == AuditMode::Enforce && has_types(&parts.headers) {
             let message = "expected one value of Content-Type, found several";
             return Some((StatusCode::BAD_REQUEST, message.to_owned()));
         }
         let is_grpc_of_json = forward::is_grpc(parts) && content_type(&parts.headers).contains("json");
-        if self.settings.mode == Mode::Enforce && is_grpc_of_json {
+        if self.settings.mode == AuditMode::Enforce && is_grpc_of_json {
             let message = "found gRPC of JSON, which cannot be judged and is text";
             return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, message.to_owned()));
         }
@@ -228,8 +228,8 @@ impl Auditor {
         }
         let (asked, body) = match self.settings.mode {
             _ if panel.judges.is_empty() => (Asked::at(""), body),
-            Mode::Observe => self.examiner(panel.clone()).observe(&parts, body),
-            Mode::Enforce => self.examiner(panel.clone()).judge(&mut parts, body).await?,
+            AuditMode::Observe => self.examiner(panel.clone()).observe(&parts, body),
+            AuditMode::Enforce => self.examiner(panel.clone()).judge(&mut parts, body).await?,
         };
         // Compressed responses and parts of them cannot be judged.
         if !panel.judges.is_empty() {

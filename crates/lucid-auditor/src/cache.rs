@@ -10,7 +10,7 @@ use crate::{JudgeError, Passage, Verdict};
 /// Length in bytes of the texts of a verdict that count as one verdict more.
 const UNIT: usize = 256;
 
-/// Cache of a judge's verdicts: see [`Policy::cache`](crate::Policy::cache).
+/// Cache of a judge's verdicts: see [`JudgePolicy::cache`](crate::JudgePolicy::cache).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheOptions {

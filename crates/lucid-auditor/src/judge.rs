@@ -16,7 +16,7 @@ use crate::{Layered, layer::JudgeService};
 /// words, these are its own first words, unless [`Judge::undecided`] withheld them. Without `stream`, the caller sees nothing
 /// of a denied answer.
 ///
-/// Each text is judged again with every request that repeats it, unless [`Policy::cache`](crate::Policy::cache) is set: a judge may keep a state, such
+/// Each text is judged again with every request that repeats it, unless [`JudgePolicy::cache`](crate::JudgePolicy::cache) is set: a judge may keep a state, such
 /// as a count of requests.
 ///
 /// ```
@@ -38,7 +38,7 @@ pub trait Judge: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Returns an error if the judge cannot decide. The [`Policy`](crate::Policy) of the judge says what happens then.
+    /// Returns an error if the judge cannot decide. The [`JudgePolicy`](crate::JudgePolicy) of the judge says what happens then.
     fn judge(&self, passage: &Passage<'_>) -> impl Future<Output = Result<Verdict, JudgeError>> + Send;
 
     /// Length in bytes of the longest finding. As much text precedes the new text of each window, so that findings that arrive
@@ -68,14 +68,14 @@ pub trait Judge: Send + Sync + 'static {
         1
     }
 
-    /// Name for metrics, log lines and refusals, unless the [`Policy`](crate::Policy) has one. Default: the type's name.
+    /// Name for metrics, log lines and refusals, unless the [`JudgePolicy`](crate::JudgePolicy) has one. Default: the type's name.
     fn name(&self) -> Cow<'_, str> {
         let name = any::type_name::<Self>();
         let name = name.split('<').next().unwrap_or(name);
         name.rsplit("::").next().unwrap_or(name).into()
     }
 
-    /// Wraps the judge in a tower layer, such as a limit, a cache or retries. [`Policy`](crate::Policy) has a timeout already.
+    /// Wraps the judge in a tower layer, such as a limit, a cache or retries. [`JudgePolicy`](crate::JudgePolicy) has a timeout already.
     ///
     /// ```
     /// # use lucid_auditor::Judge;

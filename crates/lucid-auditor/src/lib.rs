@@ -30,13 +30,13 @@
 //! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
 //! ```
 //!
-//! [`Settings`] are environment variables, which Lucid sets. [`Policy`] makes a judge observe only, limits its time or its texts, or caches its verdicts.
+//! [`Settings`] are environment variables, which Lucid sets. [`JudgePolicy`] makes a judge observe only, limits its time or its texts, or caches its verdicts.
 //! Judges that are ready made are in the crate `lucid-guardrails`.
 //!
 //! # Requests
 //!
 //! `GET /health` is answered, `POST /audit` judges the text in the body as a whole, and everything else is forwarded. In
-//! [`Mode::Enforce`], a request is buffered and judged before the model sees any part of it. In [`Mode::Observe`], copies of
+//! [`AuditMode::Enforce`], a request is buffered and judged before the model sees any part of it. In [`AuditMode::Observe`], copies of
 //! requests and answers are judged, and nothing is delayed.
 //!
 //! # Texts
@@ -107,7 +107,7 @@ pub use auditor::Auditor;
 pub use cache::CacheOptions;
 pub use judge::{Direction, Judge, JudgeError, Passage, Role, Span, Verdict};
 pub use layer::{JudgeService, Layered};
-pub use policy::{Judges, OnFailure, Policy, Turns};
+pub use policy::{JudgePolicy, Judges, OnFailure, Turns};
 pub use serve::{ServeError, Stage, serve, serve_on};
 pub use settings::{Route, SettingError, Settings, Unjudged};
 pub use telemetry::Metrics;
@@ -115,7 +115,7 @@ pub use telemetry::Metrics;
 /// Action on a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum AuditMode {
     /// A refused text does not pass.
     #[default]
     Enforce,

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 
 use crate::{
-    CacheOptions, Direction, Judge, JudgeError, Mode, Passage, Role, Verdict,
+    AuditMode, CacheOptions, Direction, Judge, JudgeError, Passage, Role, Verdict,
     cache::{Cache, Key},
 };
 
@@ -26,11 +26,11 @@ pub enum Turns {
 /// How a judge and its verdicts are treated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Policy {
+pub struct JudgePolicy {
     /// Name for metrics, log lines and refusals. Default: [`Judge::name`].
     pub name: Option<String>,
     /// In `observe`, verdicts are only reported. An auditor in `observe` observes with all of its judges.
-    pub mode: Mode,
+    pub mode: AuditMode,
     /// Consequence of an error or a timeout. Default: deny.
     pub on_failure: OnFailure,
     /// Time for one verdict. Default: 10 s.
@@ -61,11 +61,11 @@ pub enum OnFailure {
     Allow,
 }
 
-impl Default for Policy {
+impl Default for JudgePolicy {
     fn default() -> Self {
         Self {
             name: None,
-            mode: Mode::Enforce,
+            mode: AuditMode::Enforce,
             on_failure: OnFailure::Deny,
             timeout: Duration::from_secs(10),
             directions: None,
@@ -76,7 +76,7 @@ impl Default for Policy {
     }
 }
 
-impl Policy {
+impl JudgePolicy {
     /// Sets the name.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
@@ -86,7 +86,7 @@ impl Policy {
 
     /// Sets the mode.
     #[must_use]
-    pub fn with_mode(mut self, mode: Mode) -> Self {
+    pub fn with_mode(mut self, mode: AuditMode) -> Self {
         self.mode = mode;
         self
     }
@@ -141,7 +141,7 @@ pub struct Judges(Vec<Arc<Member>>);
 /// A judge with its policy.
 pub(crate) struct Member {
     pub(crate) name: String,
-    pub(crate) policy: Policy,
+    pub(crate) policy: JudgePolicy,
     pub(crate) judge: Box<dyn DynJudge>,
     pub(crate) cache: Option<Cache>,
 }
@@ -155,12 +155,12 @@ impl Judges {
     /// Adds a judge with the default policy.
     #[must_use]
     pub fn with(self, judge: impl Judge) -> Self {
-        self.with_policy(judge, Policy::default())
+        self.with_policy(judge, JudgePolicy::default())
     }
 
     /// Adds a judge.
     #[must_use]
-    pub fn with_policy(mut self, judge: impl Judge, policy: Policy) -> Self {
+    pub fn with_policy(mut self, judge: impl Judge, policy: JudgePolicy) -> Self {
         let name = policy.name.clone().unwrap_or_else(|| judge.name().into_owned());
         let cache = policy.cache.and_then(Cache::new);
         self.0.push(Arc::new(Member { name, policy, judge: Box::new(judge), cache }));
@@ -173,7 +173,7 @@ impl Judges {
     }
 
     /// Returns names and policies.
-    pub fn policies(&self) -> impl Iterator<Item = (&str, &Policy)> {
+    pub fn policies(&self) -> impl Iterator<Item = (&str, &JudgePolicy)> {
         self.0.iter().map(|member| (member.name.as_str(), &member.policy))
     }
 
@@ -217,7 +217,7 @@ impl Member {
 
     /// Returns `true` if the judge is asked about texts of this direction and role.
     pub(crate) fn concerns(&self, passage: &Passage<'_>) -> bool {
-        let Policy { directions, roles, .. } = &self.policy;
+        let JudgePolicy { directions, roles, .. } = &self.policy;
         let is_prompt = passage.direction == Direction::ToolCall && passage.is_message;
         directions.as_ref().is_none_or(|directions| {
             directions.contains(&passage.direction) || is_prompt && directions.contains(&Direction::Prompt)

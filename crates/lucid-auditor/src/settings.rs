@@ -12,7 +12,7 @@ use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{Method, Uri};
 use snafu::Snafu;
 
-use crate::Mode;
+use crate::AuditMode;
 
 /// Settings of an auditor, from environment variables. Lucid sets the first six.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub struct Settings {
     /// The first route has `port` and `next`. Default: this route only.
     pub routes: Vec<Route>,
     /// `LUCID_AUDIT_MODE`.
-    pub mode: Mode,
+    pub mode: AuditMode,
     /// `LUCID_PROBE_PATHS`: paths of the kubelet's probes of the model.
     pub probe_paths: Vec<String>,
     /// `LUCID_UNJUDGED`, `refuse` or `pass`: content that cannot be judged.
@@ -112,7 +112,7 @@ impl Settings {
         let next = first("LUCID_CHAIN_NEXT", "AUDITOR_URL").parsed(None, "http://HOST:PORT", authority)?;
         let port = first("LUCID_AUDITOR_PORT", "PORT").number(8080, 1, "a port from 1 to 65535")?;
         let routes = routes(variable("LUCID_ROUTES"), Route { port, next: next.clone() })?;
-        let modes = [("enforce", Mode::Enforce), ("observe", Mode::Observe)];
+        let modes = [("enforce", AuditMode::Enforce), ("observe", AuditMode::Observe)];
         let mode = one("LUCID_AUDIT_MODE").one_of(modes, "enforce or observe")?;
         let treatments = [("refuse", Unjudged::Refuse), ("pass", Unjudged::Pass)];
         let unjudged = one("LUCID_UNJUDGED").one_of(treatments, "refuse or pass")?;
@@ -136,7 +136,7 @@ impl Settings {
     }
 
     pub(crate) fn refuses_unjudged(&self) -> bool {
-        self.mode == Mode::Enforce && self.unjudged == Unjudged::Refuse
+        self.mode == AuditMode::Enforce && self.unjudged == Unjudged::Refuse
     }
 
     /// Returns the next hop of requests to `port`.

@@ -5,7 +5,7 @@ use std::{borrow::Cow, ops::Range, sync::Arc};
 use futures::future::join_all;
 
 use crate::{
-    Mode, Passage, Span,
+    AuditMode, Passage, Span,
     json::{Offsets, decode},
     policy::Member,
     protocol::Rule,
@@ -156,7 +156,7 @@ impl Track {
         for (index, seat) in progress {
             self.seats[index].1 = seat;
         }
-        if panel.mode == Mode::Enforce {
+        if panel.mode == AuditMode::Enforce {
             if self.rule.is_nested() {
                 masks = masks.into_iter().flat_map(|mask| self.encoded(mask)).collect();
             }

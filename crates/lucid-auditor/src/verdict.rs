@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
 use crate::{
-    Direction, Judges, Mode, OnFailure, Passage, Role, Span, Verdict,
+    AuditMode, Direction, Judges, OnFailure, Passage, Role, Span, Verdict,
     cache::Key,
     policy::Member,
     protocol::{BLOCKED, JUDGE_FAILED},
@@ -35,7 +35,7 @@ pub(crate) struct Panel {
     pub(crate) judges: Judges,
     pub(crate) telemetry: Arc<Telemetry>,
     /// Mode of the auditor.
-    pub(crate) mode: Mode,
+    pub(crate) mode: AuditMode,
 }
 
 /// Consequence of the verdicts on a text.
@@ -103,12 +103,12 @@ impl Panel {
 
     /// Returns `true` if verdicts of this judge have consequences.
     pub(crate) fn enforces(&self, member: &Member) -> bool {
-        self.mode == Mode::Enforce && member.policy.mode == Mode::Enforce
+        self.mode == AuditMode::Enforce && member.policy.mode == AuditMode::Enforce
     }
 
     /// Returns `true` for a judge that observes while others enforce: nothing waits for it.
     pub(crate) fn observes_aside(&self, member: &Member) -> bool {
-        self.mode == Mode::Enforce && member.policy.mode == Mode::Observe
+        self.mode == AuditMode::Enforce && member.policy.mode == AuditMode::Observe
     }
 
     /// Asks one judge. Nothing waits for one that observes aside: its verdict is reported later. Whole texts have a key.

@@ -39,8 +39,8 @@
 //! # }
 //! ```
 //!
-//! The other sources are drop-in replacements: [`source::Files`] for a mounted volume and
-//! [`source::SecretSource`] for a Secret that is not mounted. [`Files::in_directory`](source::Files::in_directory)
+//! The other sources are drop-in replacements: [`source::FileSource`] for a mounted volume and
+//! [`source::SecretSource`] for a Secret that is not mounted. [`FileSource::in_directory`](source::FileSource::in_directory)
 //! and [`SecretSource::new`](source::SecretSource::new) read the keys of cert-manager and OpenShift.
 //!
 //! # Components
@@ -124,7 +124,7 @@
 //!
 //! | feature | default | enables |
 //! |---|---|---|
-//! | `files` | no | [`source::Files`] and [`source::watch_bundle`] |
+//! | `files` | no | [`source::FileSource`] and [`source::watch_bundle`] |
 //! | `kube` | yes | [`SelfManaged`], [`source::SecretSource`], the Kubernetes targets, the injector |
 //!
 //! Without `kube`, the crate does not depend on Kubernetes.

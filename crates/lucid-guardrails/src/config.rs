@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use lucid_auditor::{CacheOptions, Direction, Judge, Judges, Mode, OnFailure, Policy, Role, Turns};
+use lucid_auditor::{AuditMode, CacheOptions, Direction, Judge, JudgePolicy, Judges, OnFailure, Role, Turns};
 use serde::Deserialize;
 
 #[cfg(feature = "classifier")]
@@ -93,7 +93,7 @@ impl Config {
 struct JudgeConfig {
     name: Option<String>,
     #[serde(default)]
-    mode: Mode,
+    mode: AuditMode,
     #[serde(default)]
     on_failure: OnFailure,
     #[serde(default, with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional")]
@@ -178,10 +178,10 @@ impl JudgeConfig {
         files
     }
 
-    fn policy(&self, kind: &str) -> Policy {
+    fn policy(&self, kind: &str) -> JudgePolicy {
         let name = self.name.clone().unwrap_or_else(|| kind.to_owned());
         let mut policy =
-            Policy::default().with_name(name).with_mode(self.mode).with_on_failure(self.on_failure);
+            JudgePolicy::default().with_name(name).with_mode(self.mode).with_on_failure(self.on_failure);
         if let Some(timeout) = self.timeout {
             policy = policy.with_timeout(timeout);
         }
@@ -195,7 +195,7 @@ impl JudgeConfig {
 }
 
 /// Adds the judge of a kind.
-type Add<'a> = Box<dyn FnOnce(Judges, Policy) -> Result<Judges, OptionsError> + 'a>;
+type Add<'a> = Box<dyn FnOnce(Judges, JudgePolicy) -> Result<Judges, OptionsError> + 'a>;
 
 /// Returns `None` if a kind is not set.
 fn kind<'a, O: Clone, J: Judge>(
@@ -239,7 +239,7 @@ mod tests {
         .unwrap();
         let policies: Vec<_> = judges
             .policies()
-            .map(|(name, Policy { roles, turns, cache, .. })| {
+            .map(|(name, JudgePolicy { roles, turns, cache, .. })| {
                 let cache = cache.map(|cache| (cache.size, cache.ttl.as_secs()));
                 (name, roles.as_deref().unwrap_or_default(), *turns, cache)
             })

@@ -7,7 +7,7 @@
 //!   its byte offset.
 //! - Its content: [`Digest`] has a single spelling, so digests can be compared and used as keys. Only digests are
 //!   notarized, because a tag can be moved to other content.
-//! - Its notarization: `client::Verifier` queries the Verifier. [`Verdict`] distinguishes "not notarized" from
+//! - Its notarization: `client::Verifier` queries the Verifier. [`NotaryVerdict`] distinguishes "not notarized" from
 //!   "unknown", and [`CheckedVerdict`] adds the origin of the verdict.
 //!
 //! ```
@@ -50,7 +50,7 @@ pub mod verdict;
 pub use digest::Digest;
 pub use pattern::{ImagePattern, ImagePatternError};
 pub use reference::ImageReference;
-pub use verdict::{CheckedVerdict, Provenance, Verdict};
+pub use verdict::{CheckedVerdict, NotaryVerdict, Provenance};
 
 #[cfg(all(doctest, feature = "client"))]
 #[doc = include_str!("../README.md")]

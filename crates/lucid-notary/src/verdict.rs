@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Failures have a variant of their own: treating them as "not notarized" blames the image for an outage, and
 /// treating them as "notarized" fails open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum NotaryVerdict {
     /// The digest is registered.
     Notarized,
     /// The digest is not registered.
@@ -20,8 +20,8 @@ pub enum Verdict {
     },
 }
 
-impl Verdict {
-    /// Returns `true` for [`Verdict::Notarized`].
+impl NotaryVerdict {
+    /// Returns `true` for [`NotaryVerdict::Notarized`].
     #[must_use]
     pub fn is_notarized(&self) -> bool {
         matches!(self, Self::Notarized)
@@ -33,7 +33,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for NotaryVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Notarized => f.write_str("notarized"),
@@ -48,7 +48,7 @@ impl fmt::Display for Verdict {
 #[non_exhaustive]
 pub struct CheckedVerdict {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: NotaryVerdict,
     /// Origin of the verdict.
     pub provenance: Provenance,
 }
@@ -56,7 +56,7 @@ pub struct CheckedVerdict {
 impl CheckedVerdict {
     /// Creates a verdict with its provenance.
     #[must_use]
-    pub const fn new(verdict: Verdict, provenance: Provenance) -> Self {
+    pub const fn new(verdict: NotaryVerdict, provenance: Provenance) -> Self {
         Self { verdict, provenance }
     }
 }

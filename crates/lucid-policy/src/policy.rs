@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lucid_chain::{Decision, PodView};
-use lucid_notary::{CheckedVerdict, Digest, Verdict};
+use lucid_notary::{CheckedVerdict, Digest, NotaryVerdict};
 
 use crate::auditors::{AuditorContainer, Auditors};
 use crate::break_glass::{BreakGlass, Permission, Tickets};
@@ -147,9 +147,9 @@ fn image_problem(
     };
     let unverified = |reason| Problem::image("Unverified", format!("could not be verified: {reason}"));
     match verdicts.get(digest).map(|checked| &checked.verdict) {
-        Some(Verdict::Notarized) => None,
-        Some(Verdict::NotNotarized) => Some(Problem::image("NotNotarized", "not notarized")),
-        Some(Verdict::Unknown { reason }) => Some(unverified(truncated(reason))),
+        Some(NotaryVerdict::Notarized) => None,
+        Some(NotaryVerdict::NotNotarized) => Some(Problem::image("NotNotarized", "not notarized")),
+        Some(NotaryVerdict::Unknown { reason }) => Some(unverified(truncated(reason))),
         None => Some(unverified("the Verifier was not asked".to_owned())),
     }
 }

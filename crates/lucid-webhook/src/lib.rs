@@ -123,14 +123,14 @@
 //! the CA that signed it. The crate `lucid-certs` provides both. Its `Certificates` serve the certificate of a source,
 //! and pick up renewals without closing connections:
 //!
-//! - `source::Files` (feature `files`): with cert-manager, mount the Secret of a `Certificate` and annotate the
+//! - `source::FileSource` (feature `files`): with cert-manager, mount the Secret of a `Certificate` and annotate the
 //!   configurations with `cert-manager.io/inject-ca-from` ([`registration::Configurations::with_annotation`]).
 //!   `source::SecretSource` needs no volume.
 //! - `SelfManaged`: a CA owned by the webhook and shared by all replicas. It is published to the registration and
 //!   rotated.
 //!
 //! ```
-//! use lucid_certs::source::Files;
+//! use lucid_certs::source::FileSource;
 //! use lucid_certs::{Certificates, ServerTls, ServingNames};
 //! use lucid_webhook::{BoxError, Router, Server, shutdown_signal};
 //!
@@ -138,7 +138,7 @@
 //!     let shutdown = shutdown_signal()?;
 //!     let certificates = Certificates::new(ServingNames::for_services("default", &["label"])?);
 //!     let tls = ServerTls::new(certificates.resolver()).build()?;
-//!     tokio::spawn(certificates.run(Files::in_directory("/tls"), shutdown.clone()));
+//!     tokio::spawn(certificates.run(FileSource::in_directory("/tls"), shutdown.clone()));
 //!
 //!     let server = Server::bind(([0, 0, 0, 0], 8443).into()).await?;
 //!     server.serve(tls, router, shutdown).await;

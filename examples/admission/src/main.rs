@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lucid_admission::{ClusterConfiguration, Injector, Registrations, Settings, Validator};
+use lucid_admission::{ChainSettings, ClusterConfiguration, Injector, Registrations, Validator};
 use lucid_audit::Recorder;
 use lucid_certs::{Certificates, ServerTls, ServingNames};
 use lucid_policy::{Mode, Policy};
@@ -26,7 +26,7 @@ async fn main() -> Result<(), BoxError> {
     let readiness = Readiness::default();
     let mut policy = Policy::default();
     policy.mode = Mode::Enforce;
-    let cluster = ClusterConfiguration::new(Settings::default()).with_policy(policy).with_publishing();
+    let cluster = ClusterConfiguration::new(ChainSettings::default()).with_policy(policy).with_publishing();
     let synced = cluster.start(kube.clone(), NAMESPACE, readiness.condition("configuration"));
 
     // Lucid's webhooks.

@@ -9,7 +9,7 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use lucid_notary::client::{HttpVerifier, Verifier as Client};
-use lucid_notary::{Digest, Verdict};
+use lucid_notary::{Digest, NotaryVerdict};
 use reqwest::{Method, StatusCode};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -41,8 +41,8 @@ async fn the_notary_client_accepts_the_responses() {
     let client = Client::builder(HttpVerifier::builder(&verifier.url).build().unwrap()).build();
     let digests: Vec<Digest> = ['a', 'b'].map(|digit| sha256(digit).parse().unwrap()).into();
     let verdicts = client.check_all(digests.clone(), Instant::now() + PATIENCE).await;
-    assert_eq!(verdicts[&digests[0]].verdict, Verdict::Notarized);
-    assert_eq!(verdicts[&digests[1]].verdict, Verdict::NotNotarized);
+    assert_eq!(verdicts[&digests[0]].verdict, NotaryVerdict::Notarized);
+    assert_eq!(verdicts[&digests[1]].verdict, NotaryVerdict::NotNotarized);
 }
 
 #[tokio::test]

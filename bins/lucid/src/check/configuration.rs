@@ -7,7 +7,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use lucid_admission::auditor::CRD_NAME;
-use lucid_admission::{ClusterConfiguration, POLICY_CONFIG_MAP, Settings, WEBHOOKS_CONFIG_MAP};
+use lucid_admission::{ChainSettings, ClusterConfiguration, POLICY_CONFIG_MAP, WEBHOOKS_CONFIG_MAP};
 use lucid_chain::keys;
 use lucid_policy::{Mode, Policy, Strictness};
 use lucid_webhook::Readiness;
@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) async fn read(
     client: &Client,
     namespace: &str,
-    settings: Settings,
+    settings: ChainSettings,
     policy: Policy,
 ) -> (Option<ClusterConfiguration>, Vec<Check>) {
     // Without permission to list, the synchronization would never finish.

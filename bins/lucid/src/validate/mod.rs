@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use lucid_admission::{evaluate_case, parse_exemptions};
 use lucid_chain::{Catalogue, Configuration, Inputs, NamespaceChain, PodChoices};
-use lucid_notary::client::{Metrics, Verifier};
+use lucid_notary::client::{ClientMetrics, Verifier};
 use lucid_policy::{Case, EvaluatedKeys, Permission, Policy};
 use lucid_shared::options::{InjectionArgs, ValidationArgs};
 use tokio::time::Instant;
@@ -135,7 +135,7 @@ struct Evaluator {
 
 impl Evaluator {
     async fn new(args: &ValidateArgs, inputs: &[Input<'_>]) -> Result<Self> {
-        let verifier = args.validation.verifier(&Metrics::default())?;
+        let verifier = args.validation.verifier(&ClientMetrics::default())?;
         let mut policy = args.validation.policy();
         if let Some(path) = &args.exemptions {
             let yaml = documents::read(path)?;

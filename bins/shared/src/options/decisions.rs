@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use lucid_admission::Audit;
 use lucid_audit::log::{OpenError, Options};
 use lucid_audit::note::{SigningKey, VerifierKey, is_name};
-use lucid_audit::{OnFailure, Recorder};
+use lucid_audit::{LogFailurePolicy, Recorder};
 use lucid_webhook::TokenFile;
 use prometheus_client::registry::Registry;
 
@@ -41,7 +41,7 @@ pub struct DecisionArgs {
     /// `serve-and-alarm` answers them, keeps the decision in memory and reports the failure in metrics and the
     /// program's log.
     #[arg(long, env = "LUCID_DECISION_LOG_ON_FAILURE", value_name = "POLICY", default_value = "deny")]
-    pub decision_log_on_failure: OnFailure,
+    pub decision_log_on_failure: LogFailurePolicy,
 
     /// Size in bytes at which a new log file is started.
     #[arg(long, value_name = "BYTES", default_value = "67108864")]
@@ -83,7 +83,7 @@ impl DecisionArgs {
     ///
     /// # Errors
     ///
-    /// Returns an error if the log cannot be opened and a retry cannot help. With [`OnFailure::ServeAndAlarm`], a
+    /// Returns an error if the log cannot be opened and a retry cannot help. With [`LogFailurePolicy::ServeAndAlarm`], a
     /// damaged log is not an error, and the recorder keeps decisions in memory only.
     ///
     /// # Panics
@@ -152,8 +152,8 @@ impl DecisionArgs {
 pub type Opening = BoxFuture<'static, Error>;
 
 /// Applies the policy to a log that cannot be opened.
-fn without_log(error: OpenError, on_failure: OnFailure) -> Result<(), Error> {
-    if error.is_fault() && on_failure == OnFailure::ServeAndAlarm {
+fn without_log(error: OpenError, on_failure: LogFailurePolicy) -> Result<(), Error> {
+    if error.is_fault() && on_failure == LogFailurePolicy::ServeAndAlarm {
         tracing::error!("LUCID_DECISION_LOG: {error}; decisions are in memory only");
         return Ok(());
     }

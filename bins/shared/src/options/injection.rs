@@ -7,7 +7,7 @@ use lucid_notary::ImageReference;
 
 use crate::names::{parse_namespace, parse_object_name};
 
-use lucid_admission::Settings;
+use lucid_admission::ChainSettings;
 
 /// Defaults for pods without their own settings, and overrides of pod annotations.
 #[derive(Clone, Debug, clap::Args)]
@@ -77,8 +77,8 @@ pub struct InjectionArgs {
 impl InjectionArgs {
     /// Returns the settings for planning.
     #[must_use]
-    pub fn settings(&self) -> Settings {
-        Settings {
+    pub fn settings(&self) -> ChainSettings {
+        ChainSettings {
             chain: self.chain.clone(),
             overrides: Overrides {
                 audit_mode: self.audit_mode,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lucid_notary::Digest;
-use lucid_notary::client::{Allowlist, Answer, BuildError, HttpVerifier, Metrics, Verifier};
+use lucid_notary::client::{Allowlist, Answer, BuildError, ClientMetrics, HttpVerifier, Verifier};
 use lucid_policy::{Policy, Strictness};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
@@ -74,7 +74,7 @@ impl ValidationArgs {
     /// # Errors
     ///
     /// Returns an error if the URL or a file is unusable, or strict notarization is enabled without a Verifier.
-    pub fn verifier(&self, metrics: &Metrics) -> Result<Option<Verifier>, Error> {
+    pub fn verifier(&self, metrics: &ClientMetrics) -> Result<Option<Verifier>, Error> {
         let list = self.verifier_allowlist_file.as_ref();
         let list = list.map(|path| Allowlist::open(path, metrics.clone()));
         let list = list.transpose().map_err(Error::with_context("LUCID_VERIFIER_ALLOWLIST_FILE"))?;
@@ -97,7 +97,7 @@ impl ValidationArgs {
         Ok(Some(builder.build()))
     }
 
-    fn http(&self, metrics: &Metrics) -> Result<Option<HttpVerifier>, Error> {
+    fn http(&self, metrics: &ClientMetrics) -> Result<Option<HttpVerifier>, Error> {
         let files = [
             (TOKEN, &self.verifier_token_file),
             (CA, &self.verifier_ca_file),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube::Client;
-use lucid_certs::source::{Files, SecretSource, watch_bundle};
+use lucid_certs::source::{FileSource, SecretSource, watch_bundle};
 use lucid_certs::target::Target;
 use lucid_certs::{Certificates, ClientCertificates, ServerTls};
 use lucid_webhook::Tls;
@@ -88,8 +88,8 @@ impl Serving {
                 };
                 return certificates.run(source, shutdown).await;
             }
-            (Source::Olm, None) => Some(Files::olm_api_server()),
-            (_, Some(directory)) => Some(Files::in_directory(directory)),
+            (Source::Olm, None) => Some(FileSource::olm_api_server()),
+            (_, Some(directory)) => Some(FileSource::in_directory(directory)),
             (_, None) => None,
         };
         if let Some(files) = files {

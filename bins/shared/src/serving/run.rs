@@ -13,7 +13,7 @@ use lucid_admission::{
     BreakGlassReview, ClusterConfiguration, Events, InjectionMetrics, Injector, Registrations,
     ValidationMetrics, Validator, record_modes,
 };
-use lucid_notary::client::Metrics as VerifierMetrics;
+use lucid_notary::client::ClientMetrics as VerifierMetrics;
 use lucid_webhook::operator::Registration;
 use lucid_webhook::{AdminServer, Readiness, Router, Server, shutdown_signal};
 use prometheus_client::registry::Registry;

@@ -18,7 +18,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use lucid_notary::client::Verifier;
-use lucid_notary::{CheckedVerdict, Digest, Verdict};
+use lucid_notary::{CheckedVerdict, Digest, NotaryVerdict};
 use lucid_text::with_causes;
 use serde_json::json;
 use tokio::time::Instant;
@@ -60,7 +60,8 @@ struct Answer {
 
 impl Answer {
     fn is_due(&self) -> bool {
-        let pace = if matches!(self.checked.verdict, Verdict::Unknown { .. }) { RETRY } else { RECHECK };
+        let pace =
+            if matches!(self.checked.verdict, NotaryVerdict::Unknown { .. }) { RETRY } else { RECHECK };
         self.asked.elapsed() >= pace
     }
 }
@@ -130,7 +131,7 @@ impl AuditorStatuses {
             // Bypasses the cache: the status records the Verifier's current response.
             for (digest, checked) in verifier.recheck_all(batch.iter().cloned(), deadline).await {
                 let asked = Instant::now();
-                let unanswered_since = matches!(checked.verdict, Verdict::Unknown { .. }).then(|| {
+                let unanswered_since = matches!(checked.verdict, NotaryVerdict::Unknown { .. }).then(|| {
                     answers.get(&digest).and_then(|before| before.unanswered_since).unwrap_or(asked)
                 });
                 answers.insert(digest, Answer { checked, asked, unanswered_since });

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::cluster::{Acceptance, AuditorObject, AuditorStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
-use lucid_notary::{CheckedVerdict, Digest, ImageReference, Provenance, Verdict};
+use lucid_notary::{CheckedVerdict, Digest, ImageReference, NotaryVerdict, Provenance};
 
 /// Notarization of an image, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,14 +61,14 @@ pub(super) fn digest(image: &str) -> Result<Digest, Notarization> {
 /// Converts the response about `digest`; `None` means that no Verifier is configured.
 pub(super) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) -> Notarization {
     let (status, reason, message) = match checked.map(|checked| (&checked.verdict, checked.provenance)) {
-        Some((Verdict::Notarized, Provenance::Allowlist)) => {
+        Some((NotaryVerdict::Notarized, Provenance::Allowlist)) => {
             ("True", "OnAllowlist", format!("the allowlist contains {digest}; the Verifier was not called"))
         }
-        Some((Verdict::Notarized, _)) => ("True", "Notarized", format!("the Verifier knows {digest}")),
-        Some((Verdict::NotNotarized, _)) => {
+        Some((NotaryVerdict::Notarized, _)) => ("True", "Notarized", format!("the Verifier knows {digest}")),
+        Some((NotaryVerdict::NotNotarized, _)) => {
             ("False", "NotNotarized", format!("the Verifier does not know {digest}"))
         }
-        Some((Verdict::Unknown { reason }, _)) => {
+        Some((NotaryVerdict::Unknown { reason }, _)) => {
             (UNKNOWN, "NoAnswer", format!("it is not known whether {digest} is notarized: {reason}"))
         }
         None => (UNKNOWN, "NoVerifier", "no Verifier is configured".to_owned()),
@@ -149,11 +149,11 @@ mod tests {
         }
     }
 
-    fn verdict(verdict: &Verdict) -> Notarization {
+    fn verdict(verdict: &NotaryVerdict) -> Notarization {
         from(Provenance::Verifier, verdict)
     }
 
-    fn from(provenance: Provenance, verdict: &Verdict) -> Notarization {
+    fn from(provenance: Provenance, verdict: &NotaryVerdict) -> Notarization {
         notarization(&DIGEST.parse().unwrap(), Some(&CheckedVerdict::new(verdict.clone(), provenance)))
     }
 
@@ -167,17 +167,17 @@ mod tests {
     #[test]
     fn only_changes_are_written_with_their_transition_time() {
         let first =
-            status(&object(1, Value::Null, Acceptance::Accepted), &verdict(&Verdict::NotNotarized), at(10));
+            status(&object(1, Value::Null, Acceptance::Accepted), &verdict(&NotaryVerdict::NotNotarized), at(10));
         let first = first.unwrap();
         assert_eq!(lines(&first), ["Ready True Accepted 10", "Notarized False NotNotarized 10"]);
         assert_eq!(first.notarized, "False");
         let found = object(1, json!(first), Acceptance::Accepted);
-        assert_eq!(status(&found, &verdict(&Verdict::NotNotarized), at(20)), None);
-        let second = status(&found, &verdict(&Verdict::Notarized), at(30)).unwrap();
+        assert_eq!(status(&found, &verdict(&NotaryVerdict::NotNotarized), at(20)), None);
+        let second = status(&found, &verdict(&NotaryVerdict::Notarized), at(30)).unwrap();
         assert_eq!(lines(&second), ["Ready True Accepted 10", "Notarized True Notarized 30"]);
         // A new generation is written even if nothing else changed.
         let found = object(2, json!(second), Acceptance::Accepted);
-        let third = status(&found, &verdict(&Verdict::Notarized), at(40)).unwrap();
+        let third = status(&found, &verdict(&NotaryVerdict::Notarized), at(40)).unwrap();
         assert_eq!((lines(&third), third.observed_generation), (lines(&second), 2));
     }
 
@@ -189,7 +189,7 @@ mod tests {
             (Provenance::Cached { age }, "Notarized", "the Verifier knows sha256:aaa"),
             (Provenance::Allowlist, "OnAllowlist", "the allowlist contains sha256:aaa"),
         ] {
-            let said = from(provenance, &Verdict::Notarized);
+            let said = from(provenance, &NotaryVerdict::Notarized);
             assert_eq!((said.status, &*said.reason), ("True", reason));
             assert!(said.message.starts_with(message), "{}", said.message);
         }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn rewording_of_verifier_errors_does_not_count_as_a_change() {
-        let unknown = |reason: &str| verdict(&Verdict::Unknown { reason: reason.to_owned() });
+        let unknown = |reason: &str| verdict(&NotaryVerdict::Unknown { reason: reason.to_owned() });
         let first =
             status(&object(1, Value::Null, Acceptance::Accepted), &unknown("refused"), at(1)).unwrap();
         assert_eq!(first.notarized, "Unknown");
@@ -210,7 +210,8 @@ mod tests {
         let refused = Acceptance::Invalid("spec.image: found x".to_owned());
         for found in [Value::Null, json!({"notarized": 7}), json!({"conditions": "none"}), json!([])] {
             let written =
-                status(&object(1, found, refused.clone()), &verdict(&Verdict::Notarized), at(1)).unwrap();
+                status(&object(1, found, refused.clone()), &verdict(&NotaryVerdict::Notarized), at(1))
+                    .unwrap();
             assert_eq!(lines(&written)[0], "Ready False Invalid 1");
             assert_eq!(written.conditions[0].message, "spec.image: found x");
         }

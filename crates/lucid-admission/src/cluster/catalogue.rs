@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lucid_chain::{Catalogue, Configuration, keys};
 
-use crate::Settings;
+use crate::ChainSettings;
 use crate::cluster::auditors::Auditors;
 use crate::cluster::document::{self, Document};
 use crate::cluster::namespaces::Data;
@@ -21,7 +21,7 @@ pub(crate) struct InForce {
 /// Composes the layers of the catalogue to the configuration in force.
 #[derive(Debug)]
 pub(crate) struct Layers {
-    settings: Settings,
+    settings: ChainSettings,
     /// Namespace of ConfigMap `lucid-auditors`.
     namespace: String,
     /// ConfigMap `lucid-auditors`.
@@ -32,7 +32,7 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: ChainSettings) -> Self {
         let file = Document::new(keys::CATALOGUE_CONFIG_MAP);
         let in_force = Err(file.content().err().unwrap_or_default());
         Self { settings, namespace: String::new(), file, auditors: Auditors::default(), in_force }

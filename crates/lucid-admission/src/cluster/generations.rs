@@ -13,7 +13,7 @@ use lucid_chain::{Catalogue, Configuration};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::Settings;
+use crate::ChainSettings;
 use crate::cluster::namespaces::Data;
 
 /// ConfigMap with the settings of all replicas, by generation.
@@ -33,12 +33,12 @@ const KEPT: SignedDuration = SignedDuration::from_hours(1);
 /// Value of a key of the ConfigMap.
 #[derive(Serialize, Deserialize)]
 struct Published {
-    settings: Settings,
+    settings: ChainSettings,
     renewed: Timestamp,
 }
 
 /// Returns `settings` with the defaults of this version of Lucid, which may differ between versions.
-pub(crate) fn resolved(settings: &Settings) -> Settings {
+pub(crate) fn resolved(settings: &ChainSettings) -> ChainSettings {
     let mut resolved = settings.clone();
     let Ok(builtin) = Configuration::new(Catalogue::builtin(), None) else { return resolved };
     let names = || builtin.chain().iter().map(|auditor| auditor.name().to_owned()).collect();
@@ -50,14 +50,14 @@ pub(crate) fn resolved(settings: &Settings) -> Settings {
 }
 
 /// Returns the identifier of `settings`.
-pub(crate) fn id(settings: &Settings) -> String {
+pub(crate) fn id(settings: &ChainSettings) -> String {
     // Serialization cannot fail: all map keys are strings.
     let json = serde_json::to_vec(settings).unwrap_or_default();
     Sha256::digest(json).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the ConfigMap value that publishes `settings`.
-pub(crate) fn published(settings: &Settings) -> Result<String, serde_json::Error> {
+pub(crate) fn published(settings: &ChainSettings) -> Result<String, serde_json::Error> {
     serde_json::to_string(&Published { settings: settings.clone(), renewed: Timestamp::now() })
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Generations {
 
 #[derive(Debug)]
 struct Generation {
-    settings: Settings,
+    settings: ChainSettings,
     renewed: Timestamp,
     /// Times of the first and of the latest renewal, without a gap in between; `None` while no replica is known to use
     /// it.
@@ -128,7 +128,7 @@ impl Generations {
     }
 
     /// The latest [`MOST`] generations whose chains are accepted at `now`, with their settings.
-    pub(crate) fn accepted(&self, now: Instant) -> impl Iterator<Item = (&String, &Settings)> {
+    pub(crate) fn accepted(&self, now: Instant) -> impl Iterator<Item = (&String, &ChainSettings)> {
         let mut accepted: Vec<_> =
             self.by_id.iter().filter(|(_, generation)| generation.is_accepted(now)).collect();
         accepted.sort_by_key(|(_, generation)| Reverse(generation.seen));
@@ -148,11 +148,11 @@ impl Generations {
 mod tests {
     use super::*;
 
-    fn settings(chain: &str) -> Settings {
-        Settings { chain: Some(vec![chain.to_owned()]), ..Settings::default() }
+    fn settings(chain: &str) -> ChainSettings {
+        ChainSettings { chain: Some(vec![chain.to_owned()]), ..ChainSettings::default() }
     }
 
-    fn value(settings: &Settings, age: i64) -> String {
+    fn value(settings: &ChainSettings, age: i64) -> String {
         let renewed = Timestamp::now() - SignedDuration::from_secs(age);
         serde_json::to_string(&Published { settings: settings.clone(), renewed }).unwrap()
     }
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn settings_are_read_back_as_they_were_published() {
         use lucid_chain::{AuditMode, Direction, Intercept, Overrides, SidecarMode, SkipPolicy};
-        let settings = Settings {
+        let settings = ChainSettings {
             chain: Some(vec!["injection".to_owned(), "pii".to_owned()]),
             overrides: Overrides {
                 audit_mode: Some(AuditMode::Observe),
@@ -217,7 +217,7 @@ mod tests {
             egress_image: Some("r.test/egress:1".parse().unwrap()),
             image_pull_secrets: vec!["registry".to_owned()],
         };
-        for settings in [settings, Settings::default()] {
+        for settings in [settings, ChainSettings::default()] {
             let read: Published = serde_json::from_str(&published(&settings).unwrap()).unwrap();
             assert_eq!((id(&read.settings), read.settings), (id(&settings), settings));
         }
@@ -227,9 +227,9 @@ mod tests {
     fn settings_of_other_versions_and_defaults_are_shared() {
         let published: Published =
             serde_json::from_str(r#"{"settings": {"later": 1}, "renewed": "2026-01-01T00:00:00Z"}"#).unwrap();
-        assert_eq!(published.settings, Settings::default());
-        let resolved = resolved(&Settings::default());
-        assert_ne!(id(&resolved), id(&Settings::default()));
+        assert_eq!(published.settings, ChainSettings::default());
+        let resolved = resolved(&ChainSettings::default());
+        assert_ne!(id(&resolved), id(&ChainSettings::default()));
         let image = concat!("ghcr.io/lucid/lucid-init:", env!("CARGO_PKG_VERSION"));
         assert_eq!(resolved.init_image.unwrap().to_string(), image);
         assert_eq!(resolved.chain.unwrap(), ["lucid-guardrails-auditor"; 2]);
@@ -237,15 +237,16 @@ mod tests {
 
     #[test]
     fn generations_differ_in_the_image_of_lucid_egress() {
-        let settings = |image: &str| Settings { egress_image: image.parse().ok(), ..Settings::default() };
-        let planned = |settings: &Settings, catalogue: &Catalogue| {
+        let settings =
+            |image: &str| ChainSettings { egress_image: image.parse().ok(), ..ChainSettings::default() };
+        let planned = |settings: &ChainSettings, catalogue: &Catalogue| {
             let configuration = settings.configuration(catalogue.clone()).unwrap();
             (
                 configuration.catalogue().egress().unwrap().image().to_owned(),
                 configuration.catalogue().clone(),
             )
         };
-        let default = Settings::default();
+        let default = ChainSettings::default();
         let before = planned(&default, &Catalogue::builtin()).0;
         let (after, own) = planned(&settings("r.test/egress:2"), &Catalogue::builtin());
         assert_eq!(after, "r.test/egress:2");

@@ -45,7 +45,7 @@ pub use policy::{CONFIG_MAP as POLICY_CONFIG_MAP, parse_exemptions};
 /// Settings from the options of the process. Objects of the cluster are applied on top of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Settings {
+pub struct ChainSettings {
     /// Chain of pods whose annotations and namespace name none.
     pub chain: Option<Vec<String>>,
     /// Values that take precedence over the pods' annotations.
@@ -60,7 +60,7 @@ pub struct Settings {
     pub image_pull_secrets: Vec<String>,
 }
 
-impl Settings {
+impl ChainSettings {
     /// Returns the configuration of a cluster with this catalogue.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ const NAMESPACE_PATIENCE: Duration = Duration::from_secs(1);
 impl ClusterConfiguration {
     /// Creates a configuration that is unknown until [`Self::start`] has read the cluster's objects.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ChainSettings) -> Self {
         Self { state: Arc::new(State::new(settings)), publishes: false }
     }
 
@@ -212,7 +212,7 @@ mod tests {
     use crate::cluster::namespaces::{Change, Labels};
 
     fn synced() -> ClusterConfiguration {
-        let cluster = ClusterConfiguration::new(Settings::default());
+        let cluster = ClusterConfiguration::new(ChainSettings::default());
         cluster.set_catalogue("lucid-system", None);
         cluster.change_auditors(|auditors| auditors.set_all(Vec::new()));
         cluster.change_chains(Change::All(Vec::new()));

@@ -14,7 +14,7 @@ use crate::cluster::generations::{self, Generations};
 use crate::cluster::namespaces::{ByNamespace, Chain, Change, Data, Labels};
 use crate::cluster::permissions::{self, WebhookPermissions, Webhooks};
 use crate::cluster::policy::{self, ModeInForce, PolicyData};
-use crate::cluster::{ClusterConfiguration, NamespaceView, NotSynced, Settings};
+use crate::cluster::{ChainSettings, ClusterConfiguration, NamespaceView, NotSynced};
 
 /// Shared state of [`ClusterConfiguration`]. Only the watches write to it.
 pub(super) struct State {
@@ -26,7 +26,7 @@ pub(super) struct State {
     /// The admission mode; `None` until it is known.
     modes: watch::Sender<Option<ModeInForce>>,
     /// Settings of this replica with all defaults, and their identifier.
-    pub(super) published: Settings,
+    pub(super) published: ChainSettings,
     pub(super) generation: String,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Known {
 }
 
 impl State {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: ChainSettings) -> Self {
         let published = generations::resolved(&settings);
         let layers = Layers::new(settings);
         let known = Known {

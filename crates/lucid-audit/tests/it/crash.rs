@@ -12,7 +12,7 @@ use std::time::Duration;
 use lucid_audit::log::{AppendError, Options};
 use lucid_audit::note::SigningKey;
 use lucid_audit::verify::{Expectations, verify};
-use lucid_audit::{Decision, Log, OnFailure, Recorder};
+use lucid_audit::{Decision, Log, LogFailurePolicy, Recorder};
 use lucid_testbed::Disk;
 
 use crate::support::format::leaf_hash;
@@ -182,8 +182,8 @@ async fn a_full_disk_refuses_or_alarms_as_the_policy_says() {
         recorder.open_log(&disk.path().join(name), Options::new()).unwrap();
         recorder
     };
-    let deny = recorder("deny", OnFailure::Deny);
-    let serve = recorder("serve", OnFailure::ServeAndAlarm);
+    let deny = recorder("deny", LogFailurePolicy::Deny);
+    let serve = recorder("serve", LogFailurePolicy::ServeAndAlarm);
     fill(&disk, 0);
     let mut long = decision("long");
     long.message = "x".repeat(10_000);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use lucid_audit::log::{AppendError, Options};
-use lucid_audit::{Log, OnFailure, Recorder};
+use lucid_audit::{Log, LogFailurePolicy, Recorder};
 use lucid_testbed::Disk;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
@@ -184,7 +184,7 @@ async fn a_lock_that_was_removed_is_taken_again() {
 
 #[tokio::test]
 async fn a_recorder_that_denies_is_ready_while_its_log_takes_records() {
-    assert!(Recorder::new(1).with_on_failure(OnFailure::ServeAndAlarm).ready().is_none());
+    assert!(Recorder::new(1).with_on_failure(LogFailurePolicy::ServeAndAlarm).ready().is_none());
     assert!(*Recorder::new(1).ready().unwrap().borrow());
     let folder = tempfile::tempdir().unwrap();
     let holder = log(folder.path()).await;

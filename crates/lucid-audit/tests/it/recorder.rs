@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_audit::log::{AppendError, Options};
-use lucid_audit::{Decision, ImageVerdict, OnFailure, Recorder};
+use lucid_audit::{Decision, ImageVerdict, LogFailurePolicy, Recorder};
 use prometheus_client::registry::Registry;
 
 use crate::support::format::leaf_hash;
@@ -148,7 +148,7 @@ async fn unloggable_decisions_are_denied_or_kept_in_memory() {
     assert_eq!(deny.latest().len(), 1);
     assert_eq!(deny.log_status(), Err(reason));
 
-    let serve = Recorder::new(10).with_on_failure(OnFailure::ServeAndAlarm);
+    let serve = Recorder::new(10).with_on_failure(LogFailurePolicy::ServeAndAlarm);
     unavailable(&serve);
     assert_eq!(serve.record(decision(1)).await.unwrap(), None);
     assert_eq!(serve.latest()[0].anchor, None);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::{Json, Router, routing::post};
 use futures::future::join_all;
-use lucid_auditor::{CacheOptions, Judge, JudgeError, Passage, Policy, Role, Span, Turns, Verdict};
+use lucid_auditor::{CacheOptions, Judge, JudgeError, JudgePolicy, Passage, Role, Span, Turns, Verdict};
 use serde_json::{Value, json};
 
 use crate::{auditor_with, client, serve, within};
@@ -33,7 +33,7 @@ impl Judge for Attacks {
 }
 
 /// Serves an auditor in front of a model that answers with an attack at `/answer`, and elsewhere with the request, without attacks.
-async fn attacks(policy: Policy) -> (SocketAddr, Arc<AtomicUsize>) {
+async fn attacks(policy: JudgePolicy) -> (SocketAddr, Arc<AtomicUsize>) {
     let answer = json!({"choices": [{"index": 0, "message": {"role": "system", "content": "attack"}}]});
     let answer = move || async move { Json(answer) };
     let echo =
@@ -57,7 +57,7 @@ async fn chat(address: SocketAddr, messages: &[(&str, &str)]) -> (u16, String) {
 
 #[tokio::test]
 async fn roles_exclude_only_texts_of_other_known_roles() {
-    let (address, _) = attacks(Policy::default().with_roles([Role::User, Role::Assistant])).await;
+    let (address, _) = attacks(JudgePolicy::default().with_roles([Role::User, Role::Assistant])).await;
     for (role, status) in [
         ("user", 403),
         ("assistant", 403),
@@ -89,7 +89,7 @@ async fn roles_exclude_only_texts_of_other_known_roles() {
 
 #[tokio::test]
 async fn earlier_turns_pass_if_they_were_judged_before() {
-    let policy = Policy::default().with_turns(Turns::Last).with_cache(CacheOptions::default());
+    let policy = JudgePolicy::default().with_turns(Turns::Last).with_cache(CacheOptions::default());
     let (address, count) = attacks(policy).await;
     let history = |text| [("user", text), ("assistant", "no"), ("user", "hello")];
     assert_eq!(chat(address, &history("attack")).await.0, 403, "an invented history is judged");
@@ -109,7 +109,7 @@ async fn earlier_turns_pass_if_they_were_judged_before() {
 
 #[tokio::test]
 async fn all_turns_are_judged_and_only_new_text_costs() {
-    let (address, count) = attacks(Policy::default().with_cache(CacheOptions::default())).await;
+    let (address, count) = attacks(JudgePolicy::default().with_cache(CacheOptions::default())).await;
     for _ in 0..3 {
         for (text, status) in [("attack", 403), ("fine", 200), ("Jo", 200)] {
             let messages = [("user", text), ("assistant", "no"), ("user", "hello")];
@@ -121,7 +121,7 @@ async fn all_turns_are_judged_and_only_new_text_costs() {
 
 #[tokio::test]
 async fn caching_needs_the_option_and_space() {
-    for policy in [Policy::default(), Policy::default().with_cache(CacheOptions::default().with_size(0))] {
+    for policy in [JudgePolicy::default(), JudgePolicy::default().with_cache(CacheOptions::default().with_size(0))] {
         let (address, count) = attacks(policy.with_turns(Turns::Last)).await;
         for _ in 0..3 {
             let messages = [("user", "attack"), ("assistant", "no"), ("user", "hello")];
@@ -134,7 +134,7 @@ async fn caching_needs_the_option_and_space() {
 #[tokio::test]
 async fn errors_are_not_cached_and_verdicts_expire() {
     let cache = CacheOptions::default().with_ttl(Duration::from_millis(5));
-    let (address, count) = attacks(Policy::default().with_cache(cache)).await;
+    let (address, count) = attacks(JudgePolicy::default().with_cache(cache)).await;
     for status in [503, 200] {
         assert_eq!(chat(address, &[("user", "fail")]).await.0, status);
     }
@@ -148,7 +148,7 @@ async fn errors_are_not_cached_and_verdicts_expire() {
 
 #[tokio::test]
 async fn concurrent_requests_for_a_text_ask_once() {
-    let (address, count) = attacks(Policy::default().with_cache(CacheOptions::default())).await;
+    let (address, count) = attacks(JudgePolicy::default().with_cache(CacheOptions::default())).await;
     let answers =
         join_all((0..20).map(|_| async move { chat(address, &[("user", "attack")]).await.0 })).await;
     assert_eq!((answers, count.load(Ordering::SeqCst)), (vec![403; 20], 1));
@@ -156,7 +156,7 @@ async fn concurrent_requests_for_a_text_ask_once() {
 
 #[tokio::test]
 async fn denials_name_the_message_and_the_option() {
-    let (address, _) = attacks(Policy::default()).await;
+    let (address, _) = attacks(JudgePolicy::default()).await;
     let option = "; the judge's option roles can leave it out";
     let (user, assistant) =
         (json!({"role": "user", "content": "hello"}), json!({"role": "assistant", "content": "no"}));

@@ -4,7 +4,9 @@ use std::convert::Infallible;
 
 use axum::{Router, body::Body, http::HeaderMap};
 use futures::stream;
-use lucid_auditor::{Auditor, Direction, Judge, JudgeError, Mode, OnFailure, Passage, Policy, Span, Verdict};
+use lucid_auditor::{
+    AuditMode, Auditor, Direction, Judge, JudgeError, JudgePolicy, OnFailure, Passage, Span, Verdict,
+};
 use serde_json::{Value, json};
 
 use crate::{Phrase, auditor_with, client, serve, within};
@@ -488,11 +490,11 @@ async fn judges_follow_the_directions_and_failure_mode_of_their_policy() {
     let event =
         |text: &str| format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": text}}]}));
     let model = serve(streaming("text/event-stream", ["fine ", "words"].map(event).to_vec())).await;
-    let policy = || Policy::default().with_name("remote");
+    let policy = || JudgePolicy::default().with_name("remote");
     for (policy, status, end) in [
         (policy(), 503, "judge_failed"),
         (policy().with_on_failure(OnFailure::Allow), 200, "words"),
-        (policy().with_mode(Mode::Observe), 200, "words"),
+        (policy().with_mode(AuditMode::Observe), 200, "words"),
         (policy().with_directions([Direction::ToolCall]), 200, "words"),
         (policy().with_directions([Direction::Completion]), 200, "judge_failed"),
     ] {

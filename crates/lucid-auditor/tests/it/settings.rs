@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use lucid_auditor::{Auditor, Mode, SettingError, Settings, Unjudged};
+use lucid_auditor::{AuditMode, Auditor, SettingError, Settings, Unjudged};
 
 fn settings(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
     let auditor = Auditor::from_variables(|name| {
@@ -23,7 +23,7 @@ fn lucids_variables_are_parsed() {
     ])
     .unwrap();
     assert_eq!((settings.id.as_str(), settings.port), ("lucid-injection-auditor", 8090));
-    assert_eq!((settings.next.as_str(), settings.mode), ("localhost:8093", Mode::Observe));
+    assert_eq!((settings.next.as_str(), settings.mode), ("localhost:8093", AuditMode::Observe));
     assert_eq!(settings.probe_paths, ["/health", "/ready"]);
 }
 
@@ -31,7 +31,7 @@ fn lucids_variables_are_parsed() {
 fn older_names_are_read_and_other_settings_have_defaults() {
     let settings = settings(&[("AUDITOR_URL", "http://localhost:5000/"), ("PORT", "8093")]).unwrap();
     assert_eq!((settings.next.as_str(), settings.port), ("localhost:5000", 8093));
-    assert_eq!((settings.mode, settings.max_bytes), (Mode::Enforce, 1 << 20));
+    assert_eq!((settings.mode, settings.max_bytes), (AuditMode::Enforce, 1 << 20));
     assert_eq!(settings.lame_duck, Duration::from_secs(10));
     assert_eq!((settings.metrics_port, settings.unjudged), (NonZeroU16::new(18093), Unjudged::Refuse));
 }

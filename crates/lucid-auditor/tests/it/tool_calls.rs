@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use axum::{Router, body::Body};
 use futures::{StreamExt as _, stream};
-use lucid_auditor::{Auditor, Direction, Judge, JudgeError, Passage, Policy, Span, Verdict};
+use lucid_auditor::{Auditor, Direction, Judge, JudgeError, JudgePolicy, Passage, Span, Verdict};
 use serde_json::{Value, json};
 
 use crate::protocols::{CARD, both, echoed, joined, streamed, streaming};
@@ -138,7 +138,7 @@ async fn final_events_are_judged_as_the_calls_that_they_repeat() {
         ),
     ] {
         let model = serve(streaming("text/event-stream", vec![format!("data: {event}\n\n")])).await;
-        let policy = Policy::default().with_directions([Direction::ToolCall]);
+        let policy = JudgePolicy::default().with_directions([Direction::ToolCall]);
         let address = auditor_with(model, &[], |it| it.judge_with(Phrase("secret word"), policy)).await;
         let request = client().post(format!("http://{address}{path}")).json(&json!({})).send();
         let content = within(within(request).await.unwrap().text()).await.unwrap();

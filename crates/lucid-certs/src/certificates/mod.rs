@@ -33,14 +33,14 @@ use crate::{
 /// ```no_run
 /// # #[cfg(feature = "files")]
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// use lucid_certs::{Certificates, ServerTls, ServingNames, source::Files};
+/// use lucid_certs::{Certificates, ServerTls, ServingNames, source::FileSource};
 /// use tokio::signal::unix::{SignalKind, signal};
 ///
 /// let names = ServingNames::for_services("my-system", &["my-webhook"])?;
 /// let certificates = Certificates::new(names);
 /// let tls = ServerTls::new(certificates.resolver()).build()?; // for tokio-rustls, or anything on rustls
 /// let ready = certificates.ready(); // for the readiness probe
-/// let source = Files::new("/tls/tls.crt", "/tls/tls.key");
+/// let source = FileSource::new("/tls/tls.crt", "/tls/tls.key");
 /// let mut terminate = signal(SignalKind::terminate())?; // stops all writes
 /// tokio::spawn(certificates.run(source, async move { drop(terminate.recv().await) }));
 /// # drop((tls, ready));
@@ -219,9 +219,9 @@ impl Certificates {
     /// #     asked_to_end: impl Future<Output = ()> + Send + 'static,
     /// # ) -> Result<(), Box<dyn std::error::Error>> {
     /// # use std::time::Duration;
-    /// # use lucid_certs::source::Files;
+    /// # use lucid_certs::source::FileSource;
     /// let mut ready = certificates.ready();
-    /// tokio::spawn(certificates.run(Files::in_directory("/tls"), asked_to_end));
+    /// tokio::spawn(certificates.run(FileSource::in_directory("/tls"), asked_to_end));
     /// tokio::time::timeout(Duration::from_secs(30), ready.wait_for(|ready| *ready)).await??;
     /// # Ok(())
     /// # }

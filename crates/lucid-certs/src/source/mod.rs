@@ -24,7 +24,7 @@ use crate::{
 
 pub(crate) use check::check;
 #[cfg(feature = "files")]
-pub use files::{Files, watch_bundle};
+pub use files::{FileSource, watch_bundle};
 #[cfg(feature = "kube")]
 pub use secret::SecretSource;
 

@@ -15,7 +15,7 @@ use futures::{
 };
 use lucid_certs::{
     Certificates, ServingNames, TrustBundle,
-    source::{CertificateSource, Files, ObservedTrust, Offer, SourceError},
+    source::{CertificateSource, FileSource, ObservedTrust, Offer, SourceError},
     target::{Reading, TargetError, TrustTarget},
 };
 use tokio::time::sleep;
@@ -62,7 +62,7 @@ async fn persistent_conflicts_back_off() {
     let target = Refusing::default();
     let readings = Arc::clone(&target.readings);
     let certificates = Certificates::new(names()).with_targets([target]);
-    let source = Files::in_directory(folder.path()).with_publishing();
+    let source = FileSource::in_directory(folder.path()).with_publishing();
     let task = tokio::spawn(certificates.run(source, future::pending()));
     sleep(Duration::from_secs(8)).await;
     task.abort();

@@ -10,7 +10,7 @@ use std::{
 
 use lucid_certs::{
     TrustBundle,
-    source::{CertificateSource, Files, ObservedTrust, Reason, Trust},
+    source::{CertificateSource, FileSource, ObservedTrust, Reason, Trust},
 };
 use lucid_testbed::AtomicWriter;
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
@@ -28,20 +28,20 @@ fn both_ways() -> [Watching; 2] {
     [by_events, by_polling]
 }
 
-fn by_default(files: Files) -> Files {
+fn by_default(files: FileSource) -> FileSource {
     files
 }
 
 /// A directory with files and its source.
 struct Scene {
     folder: TempDir,
-    source: Following<Files>,
+    source: Following<FileSource>,
 }
 
 impl Scene {
     fn new(watching: Watching) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let source = Following::new(watching(Files::in_directory(folder.path())));
+        let source = Following::new(watching(FileSource::in_directory(folder.path())));
         Self { folder, source }
     }
 
@@ -134,7 +134,7 @@ async fn a_recreated_directory_is_followed() {
         let [first, second, third] = Pair::several();
         let outer = tempfile::tempdir().unwrap();
         let folder = outer.path().join("certificates");
-        let mut source = Following::new(watching(Files::in_directory(&folder)));
+        let mut source = Following::new(watching(FileSource::in_directory(&folder)));
         for pair in [&first, &second, &third] {
             fs::create_dir(&folder).unwrap();
             pair.write(&folder);
@@ -152,7 +152,7 @@ async fn a_replaced_directory_is_followed() {
         let [first, second, third] = Pair::several();
         let outer = tempfile::tempdir().unwrap();
         let [folder, next, before] = ["now", "next", "before"].map(|name| outer.path().join(name));
-        let mut source = Following::new(watching(Files::in_directory(&folder)));
+        let mut source = Following::new(watching(FileSource::in_directory(&folder)));
         fs::create_dir(&folder).unwrap();
         first.write(&folder);
         source.offers(first.fingerprint).await;
@@ -176,7 +176,7 @@ async fn files_created_later_are_picked_up() {
         let pair = Pair::new();
         let outer = tempfile::tempdir().unwrap();
         let folder = outer.path().join("not/yet/there");
-        let mut source = Following::new(watching(Files::in_directory(&folder)));
+        let mut source = Following::new(watching(FileSource::in_directory(&folder)));
         source.refuses(Reason::Missing).await;
         // One step at a time, with a read by the source in between.
         let pause = Duration::from_millis(60);
@@ -207,7 +207,7 @@ async fn a_volume_is_followed_through_nested_symbolic_links() {
             symlink(Path::new("../volume").join(name), at("links").join(name)).unwrap();
         }
         let volume = AtomicWriter::new(at("volume"));
-        let mut source = Following::new(watching(Files::in_directory(at("mount"))));
+        let mut source = Following::new(watching(FileSource::in_directory(at("mount"))));
         let error = source.refuses(Reason::Missing).await;
         assert!(error.to_string().contains("tls.crt: it is a dangling symbolic link"), "{error}");
         for pair in [&first, &second, &third] {
@@ -355,14 +355,14 @@ async fn the_bundle_is_published_only_on_request() {
     scene.write(&pair);
     assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::External);
 
-    let mut publishing = Following::new(Files::in_directory(scene.folder.path()).with_publishing());
+    let mut publishing = Following::new(FileSource::in_directory(scene.folder.path()).with_publishing());
     assert_eq!(ask(&mut publishing.source).await.unwrap().trust, Trust::AtLeast(pair.bundle()));
 
     fs::remove_file(scene.path("ca.crt")).unwrap();
     scene.offers(&pair).await;
     assert_eq!(ask(&mut scene.source.source).await.unwrap().trust, Trust::External);
     let itself = Trust::AtLeast(TrustBundle::from_pem(pair.certificate.as_bytes()).unwrap());
-    let mut alone = Files::in_directory(scene.folder.path()).with_publishing();
+    let mut alone = FileSource::in_directory(scene.folder.path()).with_publishing();
     assert_eq!(ask(&mut alone).await.unwrap().trust, itself);
 }
 
@@ -382,7 +382,7 @@ async fn certificate_and_key_may_share_a_file() {
     for watching in both_ways() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("both.pem");
-        let mut source = Following::new(watching(Files::new(&path, &path)));
+        let mut source = Following::new(watching(FileSource::new(&path, &path)));
         for pair in Pair::several::<2>() {
             fs::write(&path, pair.certificate.clone() + &pair.key).unwrap();
             source.offers(pair.fingerprint).await;

@@ -3,7 +3,7 @@
 use std::{fs, future::pending, path::Path, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
-use lucid_certs::{Certificates, Fingerprint, ServerTls, ServingNames, source::Files};
+use lucid_certs::{Certificates, Fingerprint, ServerTls, ServingNames, source::FileSource};
 use lucid_testbed::eventually;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rustls::{AlertDescription, Error, ServerConfig, version::TLS13};
@@ -43,7 +43,7 @@ impl Scene {
         let server = Arc::new(ServerTls::new(certificates.resolver()).build().unwrap());
         let ready = certificates.ready();
         let first_certificate = certificates.first_certificate().boxed();
-        tokio::spawn(certificates.run(Files::in_directory(folder.path()), pending()));
+        tokio::spawn(certificates.run(FileSource::in_directory(folder.path()), pending()));
         Self { folder, server, ready, first_certificate, registry, log }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{env, process::Command, time::Duration};
 
-use lucid_certs::source::Files;
+use lucid_certs::source::FileSource;
 use lucid_testbed::{AtomicWriter, skip};
 
 use crate::common::{following::Following, pairs::Pair};
@@ -38,7 +38,7 @@ async fn files_are_polled_without_inotify_resources() {
     assert_eq!(std::fs::read_to_string(path).unwrap().trim(), "0");
     let folder = tempfile::tempdir().unwrap();
     let volume = AtomicWriter::new(folder.path());
-    let files = Files::in_directory(folder.path()).with_poll(Duration::from_millis(10));
+    let files = FileSource::in_directory(folder.path()).with_poll(Duration::from_millis(10));
     let mut source = Following::new(files);
     for pair in Pair::several::<3>() {
         volume.write(&pair.files()).unwrap();

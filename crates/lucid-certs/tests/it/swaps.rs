@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use lucid_certs::{
     Fingerprint,
-    source::{CertificateSource, Files, Trust},
+    source::{CertificateSource, FileSource, Trust},
 };
 use lucid_testbed::AtomicWriter;
 use tokio::{sync::watch, time::timeout};
@@ -37,7 +37,7 @@ async fn swaps(watching: Watching) {
 async fn follow_a_volume(pairs: &[Pair], watching: Watching) {
     let folder = tempfile::tempdir().unwrap();
     let volume = AtomicWriter::new(folder.path());
-    let mut source = watching(Files::in_directory(folder.path()).with_publishing());
+    let mut source = watching(FileSource::in_directory(folder.path()).with_publishing());
     volume.write(&pairs[0].files()).unwrap();
     let (offered, mut seen) = watch::channel::<Option<Fingerprint>>(None);
     let all = pairs.to_vec();
@@ -74,7 +74,7 @@ async fn a_volume_replaced_during_a_read_is_consistent() {
     let folder = tempfile::tempdir().unwrap();
     let volume = AtomicWriter::new(folder.path());
     volume.write(&pairs[0].files()).unwrap();
-    let source = Files::in_directory(folder.path()).with_publishing();
+    let source = FileSource::in_directory(folder.path()).with_publishing();
     let mut source = source.without_events().with_poll(Duration::from_millis(1));
     let mut writer = tokio::task::spawn_blocking({
         let pairs = pairs.to_vec();

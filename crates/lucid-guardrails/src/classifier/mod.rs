@@ -64,7 +64,7 @@ enum ClassifierError {
 /// `config.json`, `tokenizer.json` and `model.safetensors`. It runs on the CPU, and nothing is downloaded.
 ///
 /// Long texts are cut into overlapping windows of up to 512 tokens: a text is refused if a window is.
-/// [`Policy::cache`](lucid_auditor::Policy::cache) spares the model texts that it has classified.
+/// [`JudgePolicy::cache`](lucid_auditor::JudgePolicy::cache) spares the model texts that it has classified.
 ///
 /// With a model of 110 million parameters, a full window takes seconds rather than milliseconds on two cores. Streamed answers
 /// cost one window per 200 bytes. The judge's timeout has to suffice for the longest text.

@@ -117,7 +117,7 @@ impl RequestError {
 
 /// Asks a remote service about each text.
 ///
-/// Blank texts pass. [`Policy::cache`](lucid_auditor::Policy::cache) spares the service texts that it has judged.
+/// Blank texts pass. [`JudgePolicy::cache`](lucid_auditor::JudgePolicy::cache) spares the service texts that it has judged.
 ///
 /// The texts leave the pod: `https` keeps them confidential on their way. Redirects are not followed, the system's proxy
 /// settings are ignored, and responses are limited to 1 MiB.

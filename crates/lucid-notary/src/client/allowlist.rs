@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lucid_text::Excerpt;
 use tower::BoxError;
 
-use super::metrics::Metrics;
+use super::metrics::ClientMetrics;
 use super::reloading_files::{FileError, ReloadingFiles};
 use crate::digest::Digest;
 use crate::reference::ImageReference;
@@ -28,7 +28,7 @@ impl Allowlist {
     ///
     /// Returns [`FileError`] if the file cannot be read, or a line is neither a digest nor an image with a digest.
     /// The error names the line.
-    pub fn open(path: impl Into<PathBuf>, metrics: Metrics) -> Result<Self, FileError> {
+    pub fn open(path: impl Into<PathBuf>, metrics: ClientMetrics) -> Result<Self, FileError> {
         let entries = metrics.allowlist_entries.clone();
         let parse = move |files: &[Vec<u8>]| {
             let digests = parse(files.first().map_or(&[], Vec::as_slice))?;

@@ -1,6 +1,6 @@
 //! Answers of the Verifier.
 
-use crate::verdict::Verdict;
+use crate::verdict::NotaryVerdict;
 
 /// The Verifier's answer about a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,7 +11,7 @@ pub enum Answer {
     NotNotarized,
 }
 
-impl From<Answer> for Verdict {
+impl From<Answer> for NotaryVerdict {
     fn from(answer: Answer) -> Self {
         match answer {
             Answer::Notarized => Self::Notarized,

@@ -11,7 +11,7 @@ use snafu::Snafu;
 use tokio::time::Instant;
 use tower::{BoxError, Service};
 
-use super::Metrics;
+use super::ClientMetrics;
 use super::answer::Answer;
 use super::error::VerifierError;
 use crate::digest::Digest;
@@ -33,7 +33,7 @@ pub(super) struct Breaker<S> {
 
 impl<S> Breaker<S> {
     /// Opens after `failures` consecutive outages, for `pause`.
-    pub(super) fn new(inner: S, failures: u32, pause: Duration, metrics: Metrics) -> Self {
+    pub(super) fn new(inner: S, failures: u32, pause: Duration, metrics: ClientMetrics) -> Self {
         let state = Mutex::new(State::Closed { failures: 0 });
         Self { inner, circuit: Arc::new(Circuit { failures, pause, metrics, state }) }
     }
@@ -71,7 +71,7 @@ where
 struct Circuit {
     failures: u32,
     pause: Duration,
-    metrics: Metrics,
+    metrics: ClientMetrics,
     state: Mutex<State>,
 }
 

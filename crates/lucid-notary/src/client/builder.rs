@@ -12,7 +12,7 @@ use tower::BoxError;
 
 use super::credentials;
 use super::http::{Endpoint, HttpVerifier, MAX_IN_FLIGHT};
-use super::metrics::Metrics;
+use super::metrics::ClientMetrics;
 use super::reloading_files::{FileError, ReloadingFiles};
 
 /// Idle timeout of pooled connections: long enough for the next pods of a rollout.
@@ -27,7 +27,7 @@ pub struct HttpVerifierBuilder {
     root_file: Option<PathBuf>,
     token_file: Option<PathBuf>,
     identity_files: Option<(PathBuf, PathBuf)>,
-    metrics: Metrics,
+    metrics: ClientMetrics,
 }
 
 impl HttpVerifier {
@@ -86,7 +86,7 @@ impl HttpVerifierBuilder {
             root_file: None,
             token_file: None,
             identity_files: None,
-            metrics: Metrics::default(),
+            metrics: ClientMetrics::default(),
         }
     }
 
@@ -120,7 +120,7 @@ impl HttpVerifierBuilder {
     }
 
     /// Sets the metrics that count requests.
-    pub fn with_metrics(self, metrics: Metrics) -> Self {
+    pub fn with_metrics(self, metrics: ClientMetrics) -> Self {
         Self { metrics, ..self }
     }
 

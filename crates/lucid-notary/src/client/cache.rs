@@ -7,7 +7,7 @@ use tower::BoxError;
 use super::answer::Answer;
 use super::breaker::BreakerOpen;
 use crate::digest::Digest;
-use crate::verdict::{CheckedVerdict, Provenance, Verdict};
+use crate::verdict::{CheckedVerdict, NotaryVerdict, Provenance};
 
 /// Time to live of cached verdicts. Zero disables caching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) struct Cache {
 
 #[derive(Clone, Debug)]
 struct Entry {
-    verdict: Verdict,
+    verdict: NotaryVerdict,
     at: Instant,
     time_to_live: Duration,
 }
@@ -68,7 +68,7 @@ impl Cache {
         &self,
         digest: Digest,
         request: impl Future<Output = Result<Answer, BoxError>> + Send,
-    ) -> (Verdict, bool) {
+    ) -> (NotaryVerdict, bool) {
         let init = async { self.entry(request.await) };
         let entry = self.entries.entry(digest).or_insert_with_if(init, Entry::is_expired).await;
         let is_coalesced = !entry.is_fresh();
@@ -81,11 +81,11 @@ impl Cache {
 
     fn entry(&self, result: Result<Answer, BoxError>) -> Entry {
         let (verdict, time_to_live) = match result {
-            Ok(Answer::Notarized) => (Verdict::Notarized, self.time_to_live.notarized),
-            Ok(Answer::NotNotarized) => (Verdict::NotNotarized, self.time_to_live.not_notarized),
+            Ok(Answer::Notarized) => (NotaryVerdict::Notarized, self.time_to_live.notarized),
+            Ok(Answer::NotNotarized) => (NotaryVerdict::NotNotarized, self.time_to_live.not_notarized),
             // Rejections are not cached: they end with the breaker's pause.
-            Err(error) if error.is::<BreakerOpen>() => (Verdict::unknown(error), Duration::ZERO),
-            Err(error) => (Verdict::unknown(error), self.time_to_live.unknown),
+            Err(error) if error.is::<BreakerOpen>() => (NotaryVerdict::unknown(error), Duration::ZERO),
+            Err(error) => (NotaryVerdict::unknown(error), self.time_to_live.unknown),
         };
         Entry { verdict, at: Instant::now(), time_to_live }
     }

@@ -16,7 +16,7 @@ use super::answer::Answer;
 use super::error::{
     MalformedSnafu, OtherDigestSnafu, StatusSnafu, TimeoutSnafu, TooLongSnafu, TransportSnafu, VerifierError,
 };
-use super::metrics::Metrics;
+use super::metrics::ClientMetrics;
 use super::reloading_files::ReloadingFiles;
 use crate::digest::Digest;
 
@@ -46,7 +46,7 @@ struct Body {
 #[derive(Clone, Debug)]
 pub struct HttpVerifier {
     pub(super) endpoint: Arc<Endpoint>,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: ClientMetrics,
 }
 
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::answer::Answer;
 use super::error::VerifierError;
-use crate::verdict::{CheckedVerdict, Verdict};
+use crate::verdict::{CheckedVerdict, NotaryVerdict};
 
 /// Prometheus metrics of the client.
 ///
@@ -36,7 +36,7 @@ use crate::verdict::{CheckedVerdict, Verdict};
 ///
 /// Cheap to clone; clones share their counts. The [`Default`] value is not registered anywhere.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub struct ClientMetrics {
     checks: Labelled<2, Counter>,
     pub(super) allowlisted: Counter,
     pub(super) allowlist_entries: Gauge,
@@ -65,7 +65,7 @@ impl Default for Durations {
     }
 }
 
-impl Metrics {
+impl ClientMetrics {
     /// Registers the metrics. Series that alerts may refer to start at 0.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
@@ -165,11 +165,11 @@ impl Metrics {
 const OUTCOMES: [&str; 8] =
     ["notarized", "not_notarized", "timeout", "transport", "status", "too_long", "malformed", "other_digest"];
 
-fn name(verdict: &Verdict) -> &'static str {
+fn name(verdict: &NotaryVerdict) -> &'static str {
     match verdict {
-        Verdict::Notarized => "notarized",
-        Verdict::NotNotarized => "not_notarized",
-        Verdict::Unknown { .. } => "unknown",
+        NotaryVerdict::Notarized => "notarized",
+        NotaryVerdict::NotNotarized => "not_notarized",
+        NotaryVerdict::Unknown { .. } => "unknown",
     }
 }
 

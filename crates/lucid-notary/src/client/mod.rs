@@ -9,7 +9,7 @@
 //! use std::time::{Duration, Instant};
 //!
 //! use lucid_notary::client::{HttpVerifier, Verifier};
-//! use lucid_notary::{Digest, Verdict};
+//! use lucid_notary::{Digest, NotaryVerdict};
 //!
 //! # async fn example(digest: Digest) -> Result<(), Box<dyn std::error::Error>> {
 //! let http =
@@ -17,9 +17,9 @@
 //! let verifier = Verifier::builder(http).build();
 //! let deadline = Instant::now() + Duration::from_secs(5);
 //! match &verifier.check_all([digest.clone()], deadline).await[&digest].verdict {
-//!     Verdict::Notarized => println!("{digest} may run"),
-//!     Verdict::NotNotarized => println!("{digest} must not run"),
-//!     Verdict::Unknown { reason } => println!("{digest} could not be checked: {reason}"),
+//!     NotaryVerdict::Notarized => println!("{digest} may run"),
+//!     NotaryVerdict::NotNotarized => println!("{digest} must not run"),
+//!     NotaryVerdict::Unknown { reason } => println!("{digest} could not be checked: {reason}"),
 //! }
 //! # Ok(()) }
 //! ```
@@ -43,6 +43,6 @@ pub use self::builder::{BuildError, HttpVerifierBuilder};
 pub use self::cache::TimeToLive;
 pub use self::error::VerifierError;
 pub use self::http::{HttpVerifier, MAX_IN_FLIGHT};
-pub use self::metrics::Metrics;
+pub use self::metrics::ClientMetrics;
 pub use self::reloading_files::{FileError, ReloadingFiles};
 pub use self::verifier::{Verifier, VerifierBuilder};

@@ -3,7 +3,7 @@ use tower::BoxError;
 use tower::retry::Policy;
 use tower::retry::backoff::{Backoff, ExponentialBackoff, ExponentialBackoffMaker, MakeBackoff};
 
-use super::Metrics;
+use super::ClientMetrics;
 use super::answer::Answer;
 use super::error::VerifierError;
 use crate::digest::Digest;
@@ -14,11 +14,11 @@ pub(super) struct RetryPolicy {
     retries: usize,
     /// Created by the first retry: clones of a backoff would share its random sequence.
     backoff: Option<ExponentialBackoff>,
-    metrics: Metrics,
+    metrics: ClientMetrics,
 }
 
 impl RetryPolicy {
-    pub(super) fn new(retries: usize, metrics: Metrics) -> Self {
+    pub(super) fn new(retries: usize, metrics: ClientMetrics) -> Self {
         Self { retries, backoff: None, metrics }
     }
 }

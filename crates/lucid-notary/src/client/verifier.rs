@@ -19,10 +19,10 @@ use super::answer::Answer;
 use super::breaker::Breaker;
 use super::cache::{Cache, TimeToLive};
 use super::http::MAX_IN_FLIGHT;
-use super::metrics::Metrics;
+use super::metrics::ClientMetrics;
 use super::retry::RetryPolicy;
 use crate::digest::Digest;
-use crate::verdict::{CheckedVerdict, Provenance, Verdict};
+use crate::verdict::{CheckedVerdict, NotaryVerdict, Provenance};
 
 /// Client of the Verifier for admission webhooks. Cheap to clone; clones share all state.
 ///
@@ -72,7 +72,7 @@ struct Shared {
     requests: Requests,
     /// Bypasses the circuit breaker.
     rechecks: Requests,
-    metrics: Metrics,
+    metrics: ClientMetrics,
 }
 
 impl Verifier {
@@ -119,7 +119,7 @@ impl Verifier {
         deadline: Instant,
         check: impl Fn(Digest) -> F,
     ) -> BTreeMap<Digest, CheckedVerdict> {
-        let late = Verdict::unknown("the Verifier did not respond before the deadline");
+        let late = NotaryVerdict::unknown("the Verifier did not respond before the deadline");
         let late = CheckedVerdict::new(late, Provenance::Verifier);
         let mut all: BTreeMap<_, _> = digests.into_iter().map(|digest| (digest, late.clone())).collect();
         let distinct: Vec<Digest> = all.keys().cloned().collect();
@@ -159,7 +159,7 @@ impl Verifier {
         // The task fails if the service panics or the runtime shuts down.
         let verdict = tokio::spawn(request.in_current_span()).await;
         let failed =
-            |_| Verdict::unknown("failed to query the Verifier: the request ended without a response");
+            |_| NotaryVerdict::unknown("failed to query the Verifier: the request ended without a response");
         CheckedVerdict::new(verdict.unwrap_or_else(failed), Provenance::Verifier)
     }
 
@@ -173,7 +173,7 @@ impl Verifier {
                 answer.into()
             }
             // Failures do not replace cached responses.
-            Err(error) => Verdict::unknown(error),
+            Err(error) => NotaryVerdict::unknown(error),
         };
         CheckedVerdict::new(verdict, Provenance::Verifier)
     }
@@ -190,7 +190,7 @@ impl Shared {
         let is_allowed = self.allowlist.as_ref()?.contains(digest).await;
         is_allowed.then(|| {
             self.metrics.allowlisted.inc();
-            CheckedVerdict::new(Verdict::Notarized, Provenance::Allowlist)
+            CheckedVerdict::new(NotaryVerdict::Notarized, Provenance::Allowlist)
         })
     }
 
@@ -223,7 +223,7 @@ pub struct VerifierBuilder<S> {
     retries: usize,
     breaker: (u32, Duration),
     concurrency: usize,
-    metrics: Metrics,
+    metrics: ClientMetrics,
 }
 
 impl<S> VerifierBuilder<S> {
@@ -237,7 +237,7 @@ impl<S> VerifierBuilder<S> {
             retries: 2,
             breaker: (5, Duration::from_secs(5)),
             concurrency: 32,
-            metrics: Metrics::default(),
+            metrics: ClientMetrics::default(),
         }
     }
 
@@ -280,7 +280,7 @@ impl<S> VerifierBuilder<S> {
     }
 
     /// Sets the metrics. The inner service counts its requests separately.
-    pub fn with_metrics(self, metrics: Metrics) -> Self {
+    pub fn with_metrics(self, metrics: ClientMetrics) -> Self {
         Self { metrics, ..self }
     }
 }

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::process::Command;
 use std::time::Duration;
 
-use lucid_notary::client::{Allowlist, Answer, Metrics};
+use lucid_notary::client::{Allowlist, Answer, ClientMetrics};
 use tempfile::tempdir;
 use tokio::time::{sleep, timeout};
 
@@ -70,7 +70,7 @@ fn a_hanging_file_blocks_no_callers_and_uses_one_thread() {
         let folder = tempdir().unwrap();
         let (path, pipe) = (folder.path().join("list"), folder.path().join("pipe"));
         fs::write(&path, digest('a').as_str()).unwrap();
-        let list = Allowlist::open(&path, Metrics::default()).unwrap();
+        let list = Allowlist::open(&path, ClientMetrics::default()).unwrap();
         // Opening a named pipe blocks until there is a writer.
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         fs::rename(&pipe, &path).unwrap();
@@ -93,7 +93,7 @@ fn a_hanging_file_blocks_no_callers_and_uses_one_thread() {
 fn an_invalid_list_is_rejected_with_file_and_line() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("list");
-    let missing = Allowlist::open(&path, Metrics::default()).unwrap_err().to_string();
+    let missing = Allowlist::open(&path, ClientMetrics::default()).unwrap_err().to_string();
     assert!(missing.contains(path.to_str().unwrap()) && missing.contains("No such file"), "{missing}");
     for (line, reason) in [
         ("sha256:abc", "has 3 hexadecimal digits"),
@@ -103,11 +103,11 @@ fn an_invalid_list_is_rejected_with_file_and_line() {
         ("*", "has no ':'"),
     ] {
         fs::write(&path, format!("# first\n{line}\n")).unwrap();
-        let message = Allowlist::open(&path, Metrics::default()).unwrap_err().to_string();
+        let message = Allowlist::open(&path, ClientMetrics::default()).unwrap_err().to_string();
         let place = format!("{}: line 2: ", path.display());
         assert!(message.contains(&place) && message.contains(reason), "{message}");
     }
     fs::write(&path, [0xff]).unwrap();
-    let message = Allowlist::open(&path, Metrics::default()).unwrap_err().to_string();
+    let message = Allowlist::open(&path, ClientMetrics::default()).unwrap_err().to_string();
     assert!(message.contains("not UTF-8"), "{message}");
 }

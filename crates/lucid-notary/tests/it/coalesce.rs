@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::join_all;
 use lucid_notary::client::{Answer, Verifier};
-use lucid_notary::{CheckedVerdict, Verdict};
+use lucid_notary::{CheckedVerdict, NotaryVerdict};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
@@ -112,7 +112,7 @@ fn a_check_during_shutdown_does_not_block_it() {
         ended.send(()).unwrap();
     });
     has_ended.recv_timeout(PATIENCE).unwrap();
-    assert!(matches!(outcome.recv().unwrap(), Some(Verdict::Unknown { .. })), "no task can run");
+    assert!(matches!(outcome.recv().unwrap(), Some(NotaryVerdict::Unknown { .. })), "no task can run");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::StatusCode;
-use lucid_notary::client::{Answer, Metrics, TimeToLive, Verifier, VerifierBuilder, VerifierError};
+use lucid_notary::client::{Answer, ClientMetrics, TimeToLive, Verifier, VerifierBuilder, VerifierError};
 use lucid_notary::{CheckedVerdict, Digest};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -135,13 +135,13 @@ pub(crate) async fn until(mut holds: impl AsyncFnMut() -> bool) {
 /// Metrics with access to their values.
 pub(crate) struct Scrape {
     registry: Registry,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: ClientMetrics,
 }
 
 impl Scrape {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::default();
-        let metrics = Metrics::new(&mut registry);
+        let metrics = ClientMetrics::new(&mut registry);
         Self { registry, metrics }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use lucid_notary::client::{Answer, HttpVerifier, MAX_IN_FLIGHT, Verifier, VerifierError};
-use lucid_notary::{Digest, Verdict};
+use lucid_notary::{Digest, NotaryVerdict};
 use tempfile::NamedTempFile;
 use tokio::net::TcpListener;
 use tower::Service;
@@ -25,7 +25,7 @@ async fn check_all(
     verifier: HttpVerifier,
     digests: impl IntoIterator<Item = Digest>,
     deadline: Instant,
-) -> BTreeMap<Digest, Verdict> {
+) -> BTreeMap<Digest, NotaryVerdict> {
     let verifier = Verifier::builder(verifier).with_deadline(PATIENCE).build();
     let checked = verifier.check_all(digests, deadline).await;
     checked.into_iter().map(|(digest, checked)| (digest, checked.verdict)).collect()
@@ -226,9 +226,9 @@ async fn each_distinct_digest_is_requested_once() {
     let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
     let digests = ['a', 'b', 'a', 'c', 'b', 'a'].map(digest);
     let mut verdicts = check_all(verifier, digests, in_time()).await;
-    let Some(Verdict::Unknown { reason }) = verdicts.remove(&digest('c')) else { panic!("{verdicts:?}") };
+    let Some(NotaryVerdict::Unknown { reason }) = verdicts.remove(&digest('c')) else { panic!("{verdicts:?}") };
     assert!(reason.starts_with("failed to parse the response of the Verifier at"), "{reason}");
-    let expected = [(digest('a'), Verdict::Notarized), (digest('b'), Verdict::NotNotarized)];
+    let expected = [(digest('a'), NotaryVerdict::Notarized), (digest('b'), NotaryVerdict::NotNotarized)];
     assert_eq!(verdicts, BTreeMap::from(expected));
     assert_eq!(server.requests().len(), 3);
 }
@@ -247,9 +247,9 @@ async fn only_digests_that_miss_the_deadline_are_unknown() {
     let mut verdicts = check_all(verifier, digests, started + Duration::from_millis(700)).await;
     assert!(started.elapsed() < Duration::from_secs(5));
     assert_eq!(server.requests().len(), 6, "the ones that hang hold up nobody");
-    assert_eq!(verdicts.remove(&digest('f')), Some(Verdict::Notarized));
+    assert_eq!(verdicts.remove(&digest('f')), Some(NotaryVerdict::Notarized));
     for (digest, verdict) in verdicts {
-        let late = Verdict::Unknown { reason: "the Verifier did not respond before the deadline".to_owned() };
+        let late = NotaryVerdict::Unknown { reason: "the Verifier did not respond before the deadline".to_owned() };
         assert_eq!(verdict, late, "{digest}");
     }
 }
@@ -261,7 +261,7 @@ async fn the_number_of_requests_in_flight_is_bounded() {
         HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(60)).build().unwrap();
     let verdicts = check_all(verifier, many(4_000), Instant::now() + Duration::from_millis(700)).await;
     assert_eq!(verdicts.len(), 4_000);
-    assert!(verdicts.values().all(|verdict| matches!(verdict, Verdict::Unknown { .. })));
+    assert!(verdicts.values().all(|verdict| matches!(verdict, NotaryVerdict::Unknown { .. })));
     assert_eq!(server.requests().len(), MAX_IN_FLIGHT);
 }
 
@@ -270,7 +270,7 @@ async fn many_digests_share_a_few_connections() {
     let server = Server::start(honest).await;
     let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
     let verdicts = check_all(verifier, many(500), in_time()).await;
-    assert!(verdicts.len() == 500 && verdicts.values().all(Verdict::is_notarized), "{verdicts:?}");
+    assert!(verdicts.len() == 500 && verdicts.values().all(NotaryVerdict::is_notarized), "{verdicts:?}");
     assert_eq!(server.requests().len(), 500);
     assert!(server.connections() <= MAX_IN_FLIGHT, "{} connections", server.connections());
 }

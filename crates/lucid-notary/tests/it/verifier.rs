@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use lucid_notary::client::{Allowlist, HttpVerifier, Verifier, VerifierBuilder};
-use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
+use lucid_notary::{CheckedVerdict, Digest, NotaryVerdict, Provenance};
 use tempfile::tempdir;
 
 use crate::common::{
@@ -137,7 +137,7 @@ async fn every_fault_is_unknown_in_time_with_a_reason() {
         let begun = Instant::now();
         let checked = one(&verifier, digest('a')).await;
         assert!(begun.elapsed() < PATIENCE / 2, "{name}: in time");
-        let Verdict::Unknown { reason: said } = &checked.verdict else { panic!("{name}: {checked}") };
+        let NotaryVerdict::Unknown { reason: said } = &checked.verdict else { panic!("{name}: {checked}") };
         assert!(said.contains(reason), "{name}: {said}");
         // The cached failure has the same reason.
         let cached = one(&verifier, digest('a')).await;
@@ -177,7 +177,7 @@ async fn an_open_breaker_rejects_requests_at_once() {
     let all = verifier.check_all(many(1_000), in_time()).await;
     assert!(begun.elapsed() < Duration::from_secs(5));
     for checked in all.values() {
-        let Verdict::Unknown { reason } = &checked.verdict else { panic!("{checked}") };
+        let NotaryVerdict::Unknown { reason } = &checked.verdict else { panic!("{checked}") };
         assert!(reason.contains("circuit breaker open"), "{reason}");
     }
     assert_eq!(script.calls(), 3);
@@ -196,6 +196,7 @@ async fn an_invalid_answer_affects_one_digest_only() {
     });
     let verifier = Verifier::builder(script.service.clone()).build();
     let all = verifier.check_all(many(5), in_time()).await;
-    let unknown = all.values().filter(|checked| matches!(checked.verdict, Verdict::Unknown { .. })).count();
+    let unknown =
+        all.values().filter(|checked| matches!(checked.verdict, NotaryVerdict::Unknown { .. })).count();
     assert_eq!(unknown, 1);
 }

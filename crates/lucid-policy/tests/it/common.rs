@@ -7,7 +7,7 @@ use lucid_chain::{
     Catalogue, Configuration, Decision, Inputs, NamespaceSettings, PodChoices, PodView, SkipPolicy, keys,
     plan,
 };
-use lucid_notary::{CheckedVerdict, Digest, Provenance, Verdict};
+use lucid_notary::{CheckedVerdict, Digest, NotaryVerdict, Provenance};
 use lucid_policy::{
     Case, DEFAULT_TICKET_PATTERN, EvaluatedKeys, Evaluation, Mode, Permission, Policy, Request, Strictness,
     Tickets, Workload,
@@ -212,8 +212,8 @@ impl Ask {
 }
 
 pub(crate) fn verdicts() -> BTreeMap<Digest, CheckedVerdict> {
-    let unknown = Verdict::Unknown { reason: "connection refused".to_owned() };
-    [(NOTARIZED, Verdict::Notarized), (REVOKED, Verdict::NotNotarized), (UNREACHABLE, unknown)]
+    let unknown = NotaryVerdict::Unknown { reason: "connection refused".to_owned() };
+    [(NOTARIZED, NotaryVerdict::Notarized), (REVOKED, NotaryVerdict::NotNotarized), (UNREACHABLE, unknown)]
         .map(|(digest, verdict)| {
             (digest.parse().unwrap(), CheckedVerdict::new(verdict, Provenance::Verifier))
         })

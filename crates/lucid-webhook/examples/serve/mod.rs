@@ -3,7 +3,7 @@
 use std::env;
 use std::net::SocketAddr;
 
-use lucid_certs::source::Files;
+use lucid_certs::source::FileSource;
 use lucid_certs::{Certificates, ServerTls, ServingNames};
 use lucid_webhook::{BoxError, Router, Server, shutdown_signal};
 
@@ -21,7 +21,7 @@ pub(crate) async fn serve(router: Router) -> Result<(), BoxError> {
     let tls = ServerTls::new(certificates.resolver()).build()?;
     let shutdown = shutdown_signal()?;
     let mut ready = certificates.ready();
-    tokio::spawn(certificates.run(Files::new(certificate, key), shutdown.clone()));
+    tokio::spawn(certificates.run(FileSource::new(certificate, key), shutdown.clone()));
     // While the files are invalid, the log states the reason.
     ready.wait_for(|ready| *ready).await?;
     let server = Server::bind(listen).await?;

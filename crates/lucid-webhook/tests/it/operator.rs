@@ -15,7 +15,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::ClusterResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
-use lucid_certs::source::Files;
+use lucid_certs::source::FileSource;
 use lucid_certs::{Certificates, ServingNames, Timing};
 use lucid_testbed::{Cluster, eventually};
 use lucid_webhook::operator::{Operator, Registration};
@@ -273,7 +273,7 @@ impl External {
         Authority::new().issue(ExtendedKeyUsagePurpose::ServerAuth, NAME, &[&name]).write(folder.path());
         let certificates = Certificates::new(names()).with_targets(registration.targets());
         let (stop, stopped) = oneshot::channel();
-        tokio::spawn(certificates.run(Files::in_directory(folder.path()), stopped.map(drop)));
+        tokio::spawn(certificates.run(FileSource::in_directory(folder.path()), stopped.map(drop)));
         Self { folder, _stop: stop }
     }
 }

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::path::Path;
 use std::time::Duration;
 
-use lucid_certs::source::Files;
+use lucid_certs::source::FileSource;
 use lucid_certs::{Certificates, ServerTls, ServingNames};
 use lucid_testbed::eventually;
 use rcgen::ExtendedKeyUsagePurpose;
@@ -38,7 +38,7 @@ async fn renewed_certificates_apply_to_new_connections() {
     let certificates = Certificates::new(ServingNames::for_hosts(&["localhost"]).unwrap());
     let tls = ServerTls::new(certificates.resolver()).build().unwrap();
     let mut ready = certificates.ready();
-    tokio::spawn(certificates.run(Files::in_directory(folder.path()), pending()));
+    tokio::spawn(certificates.run(FileSource::in_directory(folder.path()), pending()));
     timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.expect("it has no certificate").unwrap();
 
     let echo = Echo::start(tls, |server| server).await;

@@ -10,7 +10,7 @@ mod re2;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
-use lucid_admission::{Scope, Settings};
+use lucid_admission::{ChainSettings, Scope};
 use lucid_chain::{Auditor, Catalogue, MAX_CHAIN, NamespaceChain, SkipPolicy, TOKEN_PATHS, keys};
 use lucid_policy::Tickets;
 use lucid_shared::options::{BreakGlassArgs, SelectorArgs};
@@ -34,7 +34,7 @@ pub(crate) const NAME: &str = "lucid-backstop";
 pub(crate) struct Backstop {
     pub(crate) scope: Scope,
     pub(crate) selectors: SelectorArgs,
-    pub(crate) settings: Settings,
+    pub(crate) settings: ChainSettings,
     pub(crate) catalogue: Catalogue,
     /// Chains of known namespaces.
     pub(crate) namespaces: BTreeMap<String, NamespaceChain>,
@@ -294,7 +294,7 @@ mod tests {
                 namespace_selector: parse("lucid.computing/enabled=true"),
                 object_selector: None,
             },
-            settings: Settings::default(),
+            settings: ChainSettings::default(),
             catalogue: Catalogue::builtin(),
             namespaces,
             strict: false,
@@ -337,10 +337,10 @@ mod tests {
         assert_eq!(unbreakable.differences(&installed(&exact)).unwrap(), ["tickets"]);
         let elsewhere = Backstop { scope: Scope::new("other"), ..exact.clone() };
         assert_eq!(elsewhere.differences(&installed(&exact)).unwrap(), ["matchConstraints"]);
-        let skip = Settings { skip: SkipPolicy::Always, ..Settings::default() };
+        let skip = ChainSettings { skip: SkipPolicy::Always, ..ChainSettings::default() };
         let skips = Backstop { settings: skip, ..exact.clone() };
         assert_eq!(skips.differences(&installed(&exact)).unwrap(), ["skipped"]);
-        let chain = Settings { chain: Some(vec!["toxicity".to_owned()]), ..Settings::default() };
+        let chain = ChainSettings { chain: Some(vec!["toxicity".to_owned()]), ..ChainSettings::default() };
         let other = Backstop { settings: chain, ..exact.clone() };
         assert_eq!(other.differences(&installed(&exact)).unwrap(), ["chain"]);
     }

@@ -28,7 +28,7 @@ impl ClusterConfiguration {
 }
 
 /// Creates a state that lacks only the catalogue and the chains.
-fn state(settings: Settings) -> ClusterConfiguration {
+fn state(settings: ChainSettings) -> ClusterConfiguration {
     let state = ClusterConfiguration::new(settings);
     let labels = ["a", "b"].map(|name| (name.to_owned(), Labels::default()));
     state.change_labels(Change::All(labels.into()));
@@ -39,7 +39,7 @@ fn state(settings: Settings) -> ClusterConfiguration {
 }
 
 fn synced() -> ClusterConfiguration {
-    let state = state(Settings::default());
+    let state = state(ChainSettings::default());
     state.set_catalogue("lucid-system", None);
     state.change_chains(Change::All(Vec::new()));
     state
@@ -67,7 +67,7 @@ fn chain(state: &ClusterConfiguration, namespace: &str) -> Option<Vec<String>> {
 
 #[test]
 fn requests_wait_until_the_configuration_is_read() {
-    let state = ClusterConfiguration::new(Settings::default());
+    let state = ClusterConfiguration::new(ChainSettings::default());
     let reason = || {
         let error = state.view("a").unwrap_err().to_string();
         error.strip_prefix("the configuration is not known yet: ").unwrap().to_owned()
@@ -283,7 +283,7 @@ fn a_broken_catalogue_keeps_the_last_valid_one() {
 
 #[test]
 fn a_catalogue_that_was_never_valid_keeps_the_replica_unready() {
-    let state = state(Settings::default());
+    let state = state(ChainSettings::default());
     state.set_catalogue("lucid-system", Some(&data("auditors.yaml", "chain: 7")));
     state.change_chains(Change::All(Vec::new()));
     let reason = state.view("a").unwrap_err().reason;
@@ -320,7 +320,7 @@ fn never_valid_auditors_hide_lower_layers() {
 
 #[test]
 fn a_namespace_follows_a_change_of_the_catalogue() {
-    let state = state(Settings::default());
+    let state = state(ChainSettings::default());
     state.change_chains(Change::All(vec![("a".to_owned(), data("chain", "topics"))]));
     state.set_catalogue("s", None);
     assert_eq!((chain(&state, "a"), state.view("a").unwrap().problems.len()), (None, 1));
@@ -335,7 +335,7 @@ fn a_namespace_follows_a_change_of_the_catalogue() {
 #[test]
 fn unknown_auditors_in_the_operator_chain_are_reported() {
     let chain = Some(vec!["topics".to_owned()]);
-    let state = state(Settings { chain, ..Settings::default() });
+    let state = state(ChainSettings { chain, ..ChainSettings::default() });
     state.change_chains(Change::All(Vec::new()));
     state.set_catalogue("s", None);
     let reason = state.view("a").unwrap_err().reason;

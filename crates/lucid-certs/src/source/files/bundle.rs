@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Loads the trust bundle in a PEM file, such as the CAs of client certificates, and reloads it when the file changes, which
-/// is detected as for [`Files`](super::Files).
+/// is detected as for [`FileSource`](super::FileSource).
 ///
 /// Returns a receiver of the last valid bundle and its successors. The file is watched until the last receiver is dropped.
 /// If it is missing, unreadable or truncated, the last valid bundle stays in use, and a warning is logged. Expired

@@ -50,14 +50,14 @@ impl Default for Watching {
 /// within about two minutes; [`SecretSource`](super::SecretSource) is faster.
 ///
 /// ```
-/// use lucid_certs::source::Files;
+/// use lucid_certs::source::FileSource;
 ///
 /// // Also publishes ca.crt to the targets, without cainjector.
-/// let source = Files::new("/tls/tls.crt", "/tls/tls.key").with_ca("/tls/ca.crt").with_publishing();
+/// let source = FileSource::new("/tls/tls.crt", "/tls/tls.key").with_ca("/tls/ca.crt").with_publishing();
 /// ```
 ///
 /// [`in_directory`](Self::in_directory) and [`olm_api_server`](Self::olm_api_server) use the file names of common issuers.
-pub struct Files {
+pub struct FileSource {
     certificate: PathBuf,
     key: PathBuf,
     ca: Option<PathBuf>,
@@ -73,7 +73,7 @@ struct State {
     found: Option<([u8; 32], Result<Found, SourceError>)>,
 }
 
-impl Files {
+impl FileSource {
     /// Creates a source with a certificate chain in one file and its key in another. Reads nothing yet.
     #[must_use]
     pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
@@ -141,7 +141,7 @@ impl Files {
     }
 }
 
-impl Files {
+impl FileSource {
     /// Reads `tls.crt`, `tls.key` and, if present, `ca.crt` from `directory`: a mounted Secret of type
     /// `kubernetes.io/tls`, such as those of cert-manager and OpenShift's service CA, or files created with openssl.
     #[must_use]
@@ -172,7 +172,7 @@ fn text<'a>(path: &Path, content: &'a Content) -> Result<Text<'a>, SourceError> 
     }
 }
 
-impl CertificateSource for Files {
+impl CertificateSource for FileSource {
     fn name(&self) -> &'static str {
         "files"
     }
@@ -194,10 +194,10 @@ impl CertificateSource for Files {
     }
 }
 
-impl fmt::Debug for Files {
+impl fmt::Debug for FileSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { certificate, key, ca, publishes, watching, state: _ } = self;
-        f.debug_struct("Files")
+        f.debug_struct("FileSource")
             .field("certificate", certificate)
             .field("key", key)
             .field("ca", ca)
@@ -214,9 +214,9 @@ mod tests {
     #[test]
     fn presets_use_the_file_names_of_issuers() {
         for (files, [certificate, key, ca]) in [
-            (Files::in_directory("/a"), ["/a/tls.crt", "/a/tls.key", "/a/ca.crt"]),
+            (FileSource::in_directory("/a"), ["/a/tls.crt", "/a/tls.key", "/a/ca.crt"]),
             (
-                Files::olm_api_server(),
+                FileSource::olm_api_server(),
                 [
                     "/apiserver.local.config/certificates/apiserver.crt",
                     "/apiserver.local.config/certificates/apiserver.key",

@@ -7,20 +7,20 @@ use std::{
 
 use lucid_certs::{
     Fingerprint, TrustBundle,
-    source::{CertificateSource, Files, ObservedTrust, Offer, Reason, SourceError, Trust},
+    source::{CertificateSource, FileSource, ObservedTrust, Offer, Reason, SourceError, Trust},
 };
 use tokio::time::timeout;
 
 use super::TIMEOUT;
 
 /// Sets how changes of files are detected.
-pub(crate) type Watching = fn(Files) -> Files;
+pub(crate) type Watching = fn(FileSource) -> FileSource;
 
-pub(crate) fn by_events(files: Files) -> Files {
+pub(crate) fn by_events(files: FileSource) -> FileSource {
     files.with_poll(Duration::from_hours(1))
 }
 
-pub(crate) fn by_polling(files: Files) -> Files {
+pub(crate) fn by_polling(files: FileSource) -> FileSource {
     files.without_events().with_poll(Duration::from_millis(10))
 }
 
