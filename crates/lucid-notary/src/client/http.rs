@@ -22,7 +22,7 @@ use crate::digest::Digest;
 
 /// Maximum number of concurrent checks of one [`Verifier::check_all`](crate::client::Verifier::check_all). The author of a pod controls the number of
 /// digests, and each check may hold a connection.
-pub const MAX_IN_FLIGHT: usize = 8;
+pub(super) const MAX_IN_FLIGHT: usize = 8;
 
 /// Maximum length of a response body in bytes. Valid responses have about 200.
 const ANSWER_LIMIT: usize = 64 * 1024;
@@ -40,7 +40,7 @@ struct Body {
 /// requested digest. Redirects are not followed and the system's proxy settings are ignored. Dropping the future
 /// cancels the request. TLS uses rustls with aws-lc-rs.
 ///
-/// Clones are cheap and share connections, of which up to [`MAX_IN_FLIGHT`](crate::client::MAX_IN_FLIGHT) idle ones
+/// Clones are cheap and share connections, of which up to 8 idle ones
 /// are kept for 10 s. The caller limits concurrency. After certificate files change, new connections use them and
 /// existing connections finish their requests.
 #[derive(Clone, Debug)]

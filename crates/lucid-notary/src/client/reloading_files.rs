@@ -43,20 +43,7 @@ const USE: &str = "use";
 ///
 /// Files are polled rather than watched: a mounted Secret is updated by swapping symbolic links, which file watches
 /// miss.
-///
-/// ```
-/// use lucid_notary::client::ReloadingFiles;
-///
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let limit = ReloadingFiles::open(vec!["/etc/limit".into()], |files| {
-///     let text = str::from_utf8(files.first().ok_or("no file")?)?;
-///     Ok(text.trim().parse::<u32>()?)
-/// })?
-/// .on_change(|is_ok| println!("{}", if is_ok { "a new limit" } else { "the limit cannot be read" }));
-/// println!("at most {}", limit.get().await);
-/// # Ok(()) }
-/// ```
-pub struct ReloadingFiles<T> {
+pub(super) struct ReloadingFiles<T> {
     files: Vec<PathBuf>,
     make: Make<T>,
     on_change: OnChange,
@@ -85,11 +72,7 @@ impl<T> fmt::Debug for ReloadingFiles<T> {
 impl<T> ReloadingFiles<T> {
     /// Reads the files and derives the first value. `make` receives the contents in the order of `files`. Without
     /// files it is called once.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`FileError`] if a file cannot be read, or `make` fails.
-    pub fn open(
+    pub(super) fn open(
         files: Vec<PathBuf>,
         make: impl Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync + 'static,
     ) -> Result<Self, FileError> {
@@ -103,15 +86,13 @@ impl<T> ReloadingFiles<T> {
         Ok(Self { files, make: Box::new(make), on_change, hasher, known, reading: Mutex::new(None) })
     }
 
-    /// Sets a function to call when the contents have changed, with `true` if the new value is in use. Intended for
-    /// metrics.
-    #[must_use]
-    pub fn on_change(self, call: impl Fn(bool) + Send + Sync + 'static) -> Self {
+    /// Sets a function to call when the contents have changed, with `true` if the new value is in use.
+    pub(super) fn on_change(self, call: impl Fn(bool) + Send + Sync + 'static) -> Self {
         Self { on_change: Box::new(call), ..self }
     }
 
     /// Returns the value. Waits at most half a second for the files.
-    pub async fn get(&self) -> Arc<T> {
+    pub(super) async fn get(&self) -> Arc<T> {
         let known = self.known.load_full();
         if self.is_recent(&known) {
             return Arc::clone(&known.value);

@@ -89,7 +89,7 @@ impl Verifier {
         checked
     }
 
-    /// Checks each distinct digest once, such as those of one pod, with at most [`MAX_IN_FLIGHT`] concurrent checks.
+    /// Checks each distinct digest once, such as those of one pod, with at most 8 concurrent checks.
     ///
     /// Returns a verdict for every digest. Digests without a response at `deadline` are unknown.
     pub async fn check_all(

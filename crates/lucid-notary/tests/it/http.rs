@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use lucid_notary::client::{Answer, HttpVerifier, MAX_IN_FLIGHT, Verifier, VerifierError};
+use lucid_notary::client::{Answer, HttpVerifier, Verifier, VerifierError};
 use lucid_notary::{Digest, NotaryVerdict};
 use tempfile::NamedTempFile;
 use tokio::net::TcpListener;
@@ -14,6 +14,9 @@ use tower::Service;
 
 use crate::common::{PATIENCE, digest, honest, in_time, many};
 use crate::server::{Reply, Server};
+
+/// Maximum number of concurrent checks, and of idle connections.
+const MAX_IN_FLIGHT: usize = 8;
 
 /// Sends one request. This service is always ready.
 async fn request(verifier: &HttpVerifier, digest: &Digest) -> Result<Answer, VerifierError> {
