@@ -114,7 +114,8 @@ impl Recorder {
     /// # Errors
     ///
     /// Returns an error if the log cannot be opened. The recorder then requires a log, which keeps no decision until another
-    /// attempt succeeds. A retry may succeed after a [transient](OpenError::is_transient) error.
+    /// attempt succeeds. A retry may succeed after an error of kind [`Locked`](crate::log::OpenErrorKind::Locked) or
+    /// [`Transient`](crate::log::OpenErrorKind::Transient).
     pub fn open_log(&self, directory: &Path, mut options: Options) -> Result<(), OpenError> {
         if self.log.get().is_some() {
             return Ok(());

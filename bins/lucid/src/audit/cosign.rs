@@ -185,9 +185,7 @@ fn print(format: Format, outcome: Result<&Cosigned, &Finding>, output: &mut impl
         (Format::Json, Err(Finding { class, detail })) => {
             writeln!(output, "{}", json!({"class": class, "detail": detail}))?;
         }
-        (Format::Text, Ok(Cosigned { size, witnesses, .. })) => {
-            writeln!(output, "{size} records are cosigned by {}", witnesses.join(", "))?;
-        }
+        (Format::Text, Ok(cosigned)) => writeln!(output, "{cosigned}")?,
         (Format::Text, Err(Finding { class, detail })) => {
             writeln!(output, "{class}: {}", detail.escape_debug())?
         }

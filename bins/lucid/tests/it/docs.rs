@@ -16,7 +16,7 @@ const ORIGIN: &str = "lucid.computing/prod/lucid-operator-0";
 
 /// Makes 700 decisions with the key from the page, and writes the API server's events of them.
 async fn decide(folder: &Path) {
-    let key = SigningKey::parse(&fs::read_to_string(folder.join("decisions.key")).unwrap()).unwrap();
+    let key = fs::read_to_string(folder.join("decisions.key")).unwrap().parse::<SigningKey>().unwrap();
     assert_eq!(key.verifier().name(), ORIGIN);
     let log = Log::open(&folder.join("decisions"), Options::new().with_key(key).with_segment_bytes(65_536))
         .unwrap();

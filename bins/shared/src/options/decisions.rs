@@ -9,7 +9,7 @@ use backon::{ExponentialBuilder, Retryable};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use lucid_admission::Audit;
-use lucid_audit::log::{OpenError, Options};
+use lucid_audit::log::{OpenError, OpenErrorKind, Options};
 use lucid_audit::note::{SigningKey, VerifierKey, is_name};
 use lucid_audit::{LogFailurePolicy, Recorder};
 use lucid_webhook::TokenFile;
@@ -110,7 +110,7 @@ impl DecisionArgs {
         }
         match recorder.open_log(directory, options.clone()) {
             Ok(()) => Ok((recorder, opened)),
-            Err(error) if error.is_transient() => {
+            Err(error) if may_pass(&error) => {
                 let opening = open_later(Arc::downgrade(&recorder), directory.clone(), options);
                 let opening = tokio::spawn(opening).map(move |opening| match opening {
                     Ok(Err(error)) => without_log(error, on_failure),
@@ -153,12 +153,14 @@ pub type Opening = BoxFuture<'static, Error>;
 
 /// Applies the policy to a log that cannot be opened.
 fn without_log(error: OpenError, on_failure: LogFailurePolicy) -> Result<(), Error> {
-    if error.is_fault() && on_failure == LogFailurePolicy::ServeAndAlarm {
+    let is_fault = matches!(error.kind(), OpenErrorKind::Damaged | OpenErrorKind::Transient);
+    if is_fault && on_failure == LogFailurePolicy::ServeAndAlarm {
         tracing::error!("LUCID_DECISION_LOG: {error}; decisions are in memory only");
         return Ok(());
     }
     // Names the command for an option that the library's error mentions.
-    let command = if error.needs_adoption() { "; here that is `lucid audit seal`" } else { "" };
+    let command =
+        if error.kind() == OpenErrorKind::Unadopted { "; here that is `lucid audit seal`" } else { "" };
     Err(Error::new(format!("LUCID_DECISION_LOG: {}{command}", crate::with_causes(&error))))
 }
 
@@ -166,6 +168,11 @@ fn without_log(error: OpenError, on_failure: LogFailurePolicy) -> Result<(), Err
 /// the lock: that check is cheap, and the other process is likely to exit soon.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// Returns `true` if a retry may succeed.
+fn may_pass(error: &OpenError) -> bool {
+    matches!(error.kind(), OpenErrorKind::Locked | OpenErrorKind::Transient)
+}
 
 /// Retries until the log can be opened, or a retry cannot help.
 async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Options) -> Result<(), OpenError> {
@@ -180,11 +187,11 @@ async fn open_later(recorder: Weak<Recorder>, directory: PathBuf, options: Optio
     let mut reported = String::new();
     let delays = ExponentialBuilder::default().with_min_delay(FIRST_PAUSE).with_max_delay(LONGEST_PAUSE);
     open.retry(delays.without_max_times())
-        .when(OpenError::is_transient)
-        .adjust(|error, pause| if error.is_locked() { Some(FIRST_PAUSE) } else { pause })
+        .when(may_pass)
+        .adjust(|error, pause| if error.kind() == OpenErrorKind::Locked { Some(FIRST_PAUSE) } else { pause })
         .notify(|error, _| {
             let reason = error.to_string();
-            if reason != reported && error.is_locked() {
+            if reason != reported && error.kind() == OpenErrorKind::Locked {
                 tracing::warn!("LUCID_DECISION_LOG: waiting for the process that holds the log: {reason}");
             } else if reason != reported {
                 tracing::error!("LUCID_DECISION_LOG: {reason}; retrying");
@@ -214,7 +221,7 @@ pub fn read_key(path: &Path, origin: &str) -> Result<SigningKey, Error> {
     let file = path.display();
     let unreadable = Error::with_context(format!("LUCID_DECISION_LOG_KEY: failed to read {file}"));
     let text = zeroize::Zeroizing::new(fs::read_to_string(path).map_err(unreadable)?);
-    let key = SigningKey::parse(&text).and_then(|key| key.named(origin));
+    let key = text.parse::<SigningKey>().and_then(|key| key.named(origin));
     key.map_err(Error::with_context(format_args!("LUCID_DECISION_LOG_KEY: {file}")))
 }
 

@@ -267,7 +267,7 @@ fn cosign(recorder: &Recorder, note: &[u8]) -> Response<Full<Bytes>> {
     };
     match log.cosign(note) {
         Ok(cosigned) => {
-            tracing::info!(size = cosigned.size, witnesses = ?cosigned.witnesses, "the log is cosigned");
+            tracing::info!("{cosigned}");
             json(StatusCode::OK, &cosigned)
         }
         Err(wrong) => {

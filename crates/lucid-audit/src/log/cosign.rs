@@ -1,5 +1,6 @@
 //! Cosignatures of witnesses, which verify that a log only grows (C2SP tlog-cosignature).
 
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -19,12 +20,17 @@ pub(super) const UNSEALED: &str = "the log is not sealed";
 
 /// A checkpoint cosigned by witnesses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Cosigned {
     /// Number of records that the checkpoint covers.
-    pub size: u64,
+    pub(super) size: u64,
     /// Key names of the configured witnesses that have signed.
-    pub witnesses: Vec<String>,
+    witnesses: Vec<String>,
+}
+
+impl fmt::Display for Cosigned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} records are cosigned by {}", self.size, self.witnesses.join(", "))
+    }
 }
 
 /// Accepts cosignatures for the log in `directory`, as [`Log::cosign`](super::Log::cosign) does, while no process has the log

@@ -35,40 +35,39 @@ pub(super) enum OpenProblem {
     Begin { directory: PathBuf, source: AppendError },
 }
 
-impl OpenError {
-    /// Returns `true` if the log is damaged or inaccessible, `false` if the configuration conflicts with it.
-    #[must_use]
-    pub const fn is_fault(&self) -> bool {
-        !matches!(
-            self.0,
-            OpenProblem::Conflict { .. } | OpenProblem::Locked { .. } | OpenProblem::Unadopted { .. }
-        )
-    }
+/// Kinds of [`OpenError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenErrorKind {
+    /// Another process has the log open.
+    Locked,
+    /// The disk is full or failing: a retry may succeed.
+    Transient,
+    /// The log is damaged or inaccessible.
+    Damaged,
+    /// The configuration conflicts with the log.
+    Conflict,
+    /// [`Options::with_adoption`](super::Options::with_adoption) permits this operation.
+    Unadopted,
+}
 
-    /// Returns `true` if a retry may succeed: another process holds the lock, or the disk is full or failing.
+impl OpenError {
+    /// Returns the kind of the error.
     #[must_use]
-    pub fn is_transient(&self) -> bool {
+    pub fn kind(&self) -> OpenErrorKind {
         use io::ErrorKind::{InvalidData, NotFound, Other, PermissionDenied};
         match &self.0 {
-            OpenProblem::Locked { .. } | OpenProblem::Begin { .. } => true,
-            // The first two indicate wrong settings, the others unexpected file contents.
-            OpenProblem::File { source: FileError { source, .. } } => {
-                !matches!(source.kind(), NotFound | PermissionDenied | InvalidData | Other)
-            }
-            _ => false,
+            OpenProblem::Locked { .. } => OpenErrorKind::Locked,
+            OpenProblem::Conflict { .. } => OpenErrorKind::Conflict,
+            OpenProblem::Unadopted { .. } => OpenErrorKind::Unadopted,
+            OpenProblem::Begin { .. } => OpenErrorKind::Transient,
+            OpenProblem::Damaged { .. } => OpenErrorKind::Damaged,
+            OpenProblem::File { source: FileError { source, .. } } => match source.kind() {
+                // The first two indicate wrong settings, the others unexpected file contents.
+                NotFound | PermissionDenied | InvalidData | Other => OpenErrorKind::Damaged,
+                _ => OpenErrorKind::Transient,
+            },
         }
-    }
-
-    /// Returns `true` if another process has the log open.
-    #[must_use]
-    pub const fn is_locked(&self) -> bool {
-        matches!(self.0, OpenProblem::Locked { .. })
-    }
-
-    /// Returns `true` if [`Options::with_adoption`](super::Options::with_adoption) permits this operation.
-    #[must_use]
-    pub const fn needs_adoption(&self) -> bool {
-        matches!(self.0, OpenProblem::Unadopted { .. })
     }
 }
 

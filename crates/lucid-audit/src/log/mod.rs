@@ -34,7 +34,7 @@ use crate::note::{SigningKey, VerifierKey};
 use crate::read::{self, FileSnafu};
 
 pub use cosign::{Cosigned, cosign};
-pub use error::{AppendError, OpenError};
+pub use error::{AppendError, OpenError, OpenErrorKind};
 pub use options::Options;
 pub(crate) use queue::Pending;
 pub use recover::origin;
@@ -311,7 +311,7 @@ fn generated_key(directory: &Path, origin: &str) -> Result<SigningKey, OpenProbl
     let damaged = |error| OpenProblem::Damaged { message: format!("{}: {error}", path.display()) };
     let secret = read::text(&path)?.map(Zeroizing::new);
     if let Some(secret) = secret {
-        return SigningKey::parse(&secret).and_then(|key| key.named(origin)).map_err(damaged);
+        return secret.parse::<SigningKey>().and_then(|key| key.named(origin)).map_err(damaged);
     }
     recover::unsealed(directory)?;
     let key = SigningKey::generate(origin).map_err(damaged)?;

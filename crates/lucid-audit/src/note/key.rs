@@ -170,27 +170,6 @@ impl SigningKey {
         Self::from_seed(name, self.seed.clone())
     }
 
-    /// Parses the text format, ignoring surrounding whitespace.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the text is not a valid signing key.
-    pub fn parse(text: &str) -> Result<Self, NoteError> {
-        let shape =
-            "expected a signing key as PRIVATE+KEY+NAME+ID+KEY: a name, 8 hexadecimal digits, and base64";
-        let text = text.trim().strip_prefix(PRIVATE).context(malformed(shape))?;
-        let (name, id, algorithm, seed) = parse(text, shape)?;
-        ensure!(
-            algorithm == 1,
-            malformed(format!(
-                "the key of {name}: expected the algorithm 0x01 (Ed25519), found {algorithm:#04x}"
-            ))
-        );
-        let signer = Self::from_seed(name, seed)?;
-        signer.verifier.check_id(id)?;
-        Ok(signer)
-    }
-
     /// Formats the key as text, which is secret.
     #[must_use]
     pub fn to_secret(&self) -> Zeroizing<String> {
@@ -207,6 +186,27 @@ impl SigningKey {
 
     pub(super) fn sign(&self, message: &[u8]) -> Vec<u8> {
         self.pair.sign(message).as_ref().to_vec()
+    }
+}
+
+/// Parses the text of [`SigningKey::to_secret`], ignoring surrounding whitespace.
+impl FromStr for SigningKey {
+    type Err = NoteError;
+
+    fn from_str(text: &str) -> Result<Self, NoteError> {
+        let shape =
+            "expected a signing key as PRIVATE+KEY+NAME+ID+KEY: a name, 8 hexadecimal digits, and base64";
+        let text = text.trim().strip_prefix(PRIVATE).context(malformed(shape))?;
+        let (name, id, algorithm, seed) = parse(text, shape)?;
+        ensure!(
+            algorithm == 1,
+            malformed(format!(
+                "the key of {name}: expected the algorithm 0x01 (Ed25519), found {algorithm:#04x}"
+            ))
+        );
+        let signer = Self::from_seed(name, seed)?;
+        signer.verifier.check_id(id)?;
+        Ok(signer)
     }
 }
 

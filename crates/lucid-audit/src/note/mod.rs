@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn keys_read_as_they_are_written() {
         let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0").unwrap();
-        let read = SigningKey::parse(&format!(" {}\n", *key.to_secret())).unwrap();
+        let read = format!(" {}\n", *key.to_secret()).parse::<SigningKey>().unwrap();
         assert_eq!(read.verifier(), key.verifier());
         assert!(!format!("{key:?}").contains(&key.to_secret()["PRIVATE+KEY+".len()..]));
         let mut note = Note::new("text\n\nwith an empty line\n").unwrap();
@@ -260,7 +260,7 @@ mod tests {
             let error = text.parse::<VerifierKey>().unwrap_err().to_string();
             assert!(error.contains(wrong), "{text}: {error}");
         }
-        assert!(SigningKey::parse(VKEY).unwrap_err().to_string().contains("PRIVATE+KEY+NAME+ID+KEY"));
+        assert!(VKEY.parse::<SigningKey>().unwrap_err().to_string().contains("PRIVATE+KEY+NAME+ID+KEY"));
         assert!(SigningKey::generate("a b").is_err());
     }
 

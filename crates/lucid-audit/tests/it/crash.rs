@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use lucid_audit::log::{AppendError, Options};
+use lucid_audit::log::{AppendError, OpenErrorKind, Options};
 use lucid_audit::note::SigningKey;
 use lucid_audit::verify::{Expectations, verify};
 use lucid_audit::{Decision, Log, LogFailurePolicy, Recorder};
@@ -26,7 +26,7 @@ const KEY: &str = "LUCID_TEST_KEY";
 #[ignore = "a process that other tests start"]
 async fn writer() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
-    let key = SigningKey::parse(&std::env::var(KEY).unwrap()).unwrap();
+    let key = std::env::var(KEY).unwrap().parse::<SigningKey>().unwrap();
     // Rotate and seal frequently.
     let options =
         Options::new().with_key(key).with_segment_bytes(40_000).with_seal_interval(Duration::from_millis(2));
@@ -198,6 +198,6 @@ async fn full_disks_at_start_are_reported_as_errors() {
     let Some(disk) = Disk::mount(1 << 20) else { return };
     fill(&disk, 0);
     let error = Log::open(&disk.path().join("log"), Options::new().with_key(key())).unwrap_err();
-    assert!(error.to_string().contains("No space left on device") && error.is_fault(), "{error}");
-    assert!(error.is_transient(), "{error}");
+    assert!(error.to_string().contains("No space left on device"), "{error}");
+    assert_eq!(error.kind(), OpenErrorKind::Transient, "{error}");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use lucid_audit::log::{AppendError, Options};
+use lucid_audit::log::{AppendError, OpenErrorKind, Options};
 use lucid_audit::{Log, LogFailurePolicy, Recorder};
 use lucid_testbed::Disk;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
@@ -157,7 +157,7 @@ async fn volumes_written_by_another_process_are_not_written_again() {
     };
     exchange("before");
     assert_eq!(log.append(record(1)).await.unwrap().seq, 1);
-    assert!(Log::open(&path("log"), Options::new()).unwrap_err().is_locked());
+    assert_eq!(Log::open(&path("log"), Options::new()).unwrap_err().kind(), OpenErrorKind::Locked);
     exchange("long before");
     let other = Log::open(&path("log"), Options::new()).unwrap();
     assert_lost(&log, "another process writes the log").await;
@@ -177,7 +177,7 @@ async fn a_lock_that_was_removed_is_taken_again() {
     let log = log(folder.path()).await;
     fs::remove_file(folder.path().join(format::LOCK)).unwrap();
     log.append(record(1)).await.unwrap();
-    assert!(Log::open(folder.path(), Options::new()).unwrap_err().is_locked());
+    assert_eq!(Log::open(folder.path(), Options::new()).unwrap_err().kind(), OpenErrorKind::Locked);
     drop(log);
     Log::open(folder.path(), Options::new()).unwrap();
 }
@@ -191,7 +191,7 @@ async fn a_recorder_that_denies_is_ready_while_its_log_takes_records() {
     let recorder = Recorder::new(1);
     let mut ready = recorder.ready().unwrap();
     let error = recorder.open_log(folder.path(), Options::new()).unwrap_err();
-    assert!(error.is_locked() && error.is_transient(), "{error}");
+    assert_eq!(error.kind(), OpenErrorKind::Locked, "{error}");
     assert!(!*ready.borrow());
     drop(holder);
     recorder.open_log(folder.path(), Options::new()).unwrap();
@@ -209,12 +209,12 @@ async fn a_recorder_that_denies_is_ready_while_its_log_takes_records() {
 fn only_curable_failures_are_transient() {
     let folder = tempfile::tempdir().unwrap();
     let error = Log::open(Path::new("/proc/nonexistent/log"), Options::new()).unwrap_err();
-    assert!(!error.is_transient(), "{error}");
+    assert!(!matches!(error.kind(), OpenErrorKind::Transient | OpenErrorKind::Locked), "{error}");
     fs::create_dir(folder.path().join(format::SEGMENTS)).unwrap();
     fs::create_dir(format::segment(folder.path(), 0)).unwrap();
     let error = Log::open(folder.path(), Options::new()).unwrap_err();
-    assert!(!error.is_transient(), "{error}");
+    assert!(!matches!(error.kind(), OpenErrorKind::Transient | OpenErrorKind::Locked), "{error}");
     fs::write(folder.path().join("file"), "").unwrap();
     let error = Log::open(&folder.path().join("file"), Options::new()).unwrap_err();
-    assert!(!error.is_transient(), "{error}");
+    assert!(!matches!(error.kind(), OpenErrorKind::Transient | OpenErrorKind::Locked), "{error}");
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use lucid_audit::log::Options;
+use lucid_audit::log::{OpenErrorKind, Options};
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::proof::Proof;
 use lucid_audit::verify::{Expectations, Report, Since, verify};
@@ -394,12 +394,12 @@ async fn a_pruned_log_can_be_sealed_with_a_new_key() {
     let (folder, key, _) = pruned().await;
     let new = SigningKey::generate(ORIGIN).unwrap();
     let error = Log::open(folder.path(), options(&new)).unwrap_err();
-    assert!(error.needs_adoption(), "{error}");
+    assert_eq!(error.kind(), OpenErrorKind::Unadopted, "{error}");
     Log::open(folder.path(), options(&new).with_adoption(true)).unwrap().close();
     let report = verify(folder.path(), &expected(new.verifier())).unwrap();
     assert!(report.is_intact() && count(&report, "first") > Some(0), "{report:?}");
     let error = Log::open(folder.path(), options(&key)).unwrap_err();
-    assert!(error.needs_adoption(), "{error}");
+    assert_eq!(error.kind(), OpenErrorKind::Unadopted, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -443,7 +443,7 @@ async fn a_missing_key_is_generated_once() {
     assert!(report.is_intact() && report.sealed == Some(6), "{report:?}");
     // Neither another key nor a lost one is replaced silently.
     let given = Log::open(path, Options::new().with_key(key()));
-    assert!(given.unwrap_err().needs_adoption());
+    assert_eq!(given.unwrap_err().kind(), OpenErrorKind::Unadopted);
     fs::remove_file(path.join(KEY)).unwrap();
     let error = generated().unwrap_err().to_string();
     assert!(error.contains("needs its key") && !path.join(KEY).exists(), "{error}");
