@@ -240,10 +240,11 @@ async fn an_early_end_of_responses_closes_what_is_open() {
         event[name] = value;
         sse(&event)
     };
-    let response =
-        json!({"id": "r1", "object": "response", "created_at": 7, "model": "m", "metadata": {"a": "b"}});
+    // Strict clients require all of these at the end as well.
+    let response = json!({"id": "r1", "object": "response", "created_at": 7, "model": "m", "metadata": {"a": "b"},
+        "parallel_tool_calls": true, "tool_choice": "auto", "tools": [], "instructions": null});
     let pieces = vec![
-        event(0, "response.created", "response", response),
+        event(0, "response.created", "response", response.clone()),
         event(1, "response.output_item.added", "item", json!({"id": "i", "type": "message", "content": []})),
         event(
             2,
@@ -276,10 +277,11 @@ async fn an_early_end_of_responses_closes_what_is_open() {
     );
     assert_eq!(all[7]["item"]["status"], "incomplete");
     let last = &all[8]["response"];
-    assert_eq!(
-        (&last["id"], &last["created_at"], &last["status"]),
-        (&json!("r1"), &json!(7), &json!("incomplete"))
-    );
+    for (name, value) in response.as_object().unwrap() {
+        assert!(name == "metadata" || last[name] == *value, "{name}: {last}");
+    }
+    assert_eq!((&last["status"], &last["metadata"]["rule"]), (&json!("incomplete"), &json!("phrase")));
+    assert_eq!(last["incomplete_details"], json!({"reason": "content_filter"}));
     assert_eq!((&last["output"][0]["content"][0]["text"], &last["metadata"]["a"]), (&text, &json!("b")));
     let (content, _) = streamed(
         "/v1/responses",
