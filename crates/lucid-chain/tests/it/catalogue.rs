@@ -189,16 +189,6 @@ fn an_overlay_replaces_equivalent_entries_and_appends_others() {
 }
 
 #[test]
-fn short_names_are_equivalent() {
-    let catalogue = Catalogue::builtin();
-    for name in
-        ["lucid-injection-auditor", "lucid-injection", "injection-auditor", "injection", " injection\n"]
-    {
-        assert_eq!(catalogue.resolve(name).unwrap().name(), "lucid-injection-auditor", "{name}");
-    }
-}
-
-#[test]
 fn an_unknown_name_is_reported_with_suggestions() {
     let catalogue = Catalogue::builtin();
     let long = "x".repeat(100_000);

@@ -14,11 +14,6 @@ fn annotated(annotations: Value) -> Value {
     pod(annotations, &[5000])
 }
 
-fn native(mut pod: Value) -> Value {
-    pod["spec"]["restartPolicy"] = json!("Never");
-    pod
-}
-
 const ENTRY: &str = "chain:
 - name: topics
   image: topics
@@ -43,35 +38,6 @@ fn a_container_has_the_probes_of_its_entry_on_its_port() {
 
     let none = plan_by("chain: [{name: topics, image: topics}]", &taken).containers[0].manifest();
     assert!(none.as_object().unwrap().keys().all(|key| !key.ends_with("Probe")), "{none}");
-}
-
-#[test]
-fn a_native_sidecar_has_a_startup_probe() {
-    let own = plan_by(ENTRY, &native(annotated(json!({})))).containers[0].manifest();
-    assert_eq!(own["startupProbe"]["failureThreshold"], 300);
-    let default = plan_by("chain: [{name: topics, image: topics}]", &native(annotated(json!({})))).containers
-        [0]
-    .manifest();
-    assert_eq!(default["startupProbe"]["failureThreshold"], 120);
-}
-
-#[test]
-fn an_observing_auditor_has_no_blocking_probes() {
-    let observe = annotated(json!({keys::AUDIT_MODE: "observe"}));
-    for pod in [native(observe.clone()), observe] {
-        let manifest = plan_by(ENTRY, &pod).containers[0].manifest();
-        assert_eq!(manifest.get("readinessProbe"), None);
-        assert_eq!(manifest.get("startupProbe"), None);
-        assert_eq!(manifest["livenessProbe"]["periodSeconds"], 7);
-    }
-}
-
-#[test]
-fn a_container_has_the_security_context_of_its_entry() {
-    let context = &plan_by(ENTRY, &annotated(json!({}))).containers[0].manifest()["securityContext"];
-    assert_eq!(context["runAsGroup"], 30_000);
-    assert_eq!(context["runAsUser"], 20_001);
-    assert_eq!(context["readOnlyRootFilesystem"], true);
 }
 
 #[test]

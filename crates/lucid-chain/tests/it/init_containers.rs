@@ -17,40 +17,6 @@ fn job(annotations: Value) -> Value {
 const CHAIN: [&str; 2] = ["lucid-injection-auditor", "lucid-toxicity-auditor"];
 
 #[test]
-fn the_init_container_has_minimal_privileges() {
-    let pod = pod(json!({keys::AUDITORS: "injection,toxicity"}), &[5000]);
-    let patched = injected_with(&pod, &with_rules());
-    let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(
-        patched["spec"]["initContainers"],
-        json!([{
-            "name": "lucid-init",
-            "image": format!("ghcr.io/lucid/lucid-init:{version}"),
-            "imagePullPolicy": "IfNotPresent",
-            "env": [{
-                "name": "LUCID_REDIRECT",
-                "value": r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":true,"outbound":[]}"#,
-            }],
-            "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "64Mi"}},
-            "securityContext": {
-                "runAsNonRoot": false, "runAsUser": 0, "runAsGroup": 0, "privileged": false,
-                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
-                "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]},
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "terminationMessagePath": "/dev/termination-log",
-            "terminationMessagePolicy": "File",
-            "volumeMounts": [{
-                "name": "lucid-no-token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true,
-            }],
-        }])
-    );
-    let init = planned_by(outcome_in(&pod, &with_rules(), None)).init.unwrap().manifest();
-    let typed: k8s_openapi::api::core::v1::Container = serde_json::from_value(init.clone()).unwrap();
-    assert_eq!(serde_json::to_value(typed).unwrap(), init);
-}
-
-#[test]
 fn the_rules_follow_the_direction() {
     let cases = [
         (json!({}), r#""inbound":true,"outbound":[]"#),
@@ -319,20 +285,6 @@ fn an_unknown_level_counts_as_restricted() {
     for value in ["Privileged", ""] {
         assert_eq!(level(value), expected, "{value:?}");
     }
-}
-
-#[test]
-fn host_network_requires_intercept_env() {
-    let mut pod = pod(json!({}), &[5000]);
-    pod["spec"]["hostNetwork"] = json!(true);
-    let outcome = outcome_in(&pod, &with_rules(), None);
-    assert_eq!(outcome.decision, Decision::Impossible { reason: ImpossibleReason::HostNetwork });
-    let reason = ImpossibleReason::HostNetwork.to_string();
-    assert!(
-        reason.contains("spec.hostNetwork is true") && reason.contains(r#"lucid.computing/intercept: "env""#)
-    );
-    pod["metadata"]["annotations"] = json!({keys::INTERCEPT: "env"});
-    assert!(planned_by(outcome_in(&pod, &with_rules(), None)).init.is_none());
 }
 
 #[test]

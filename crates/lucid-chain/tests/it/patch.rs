@@ -44,18 +44,6 @@ fn one_added_container_is_one_operation() {
 }
 
 #[test]
-fn missing_parents_are_created() {
-    let cases = [(json!(null), "/metadata/annotations"), (json!({}), STATUS_PATH)];
-    for (annotations, status) in cases {
-        let pod = pod(annotations, &[5000]);
-        let patch = patch_of(&pod);
-        let found: Vec<_> = paths(&patch).into_iter().map(|(_, path)| path).collect();
-        assert_eq!(found, ["/spec/containers/-", "/spec/containers/-", "/spec/volumes", status], "{pod}");
-        assert!(apply(&pod, &patch)["metadata"]["annotations"][keys::STATUS].is_string());
-    }
-}
-
-#[test]
 fn applications_get_auditor_url_unless_they_set_it() {
     let own = json!([{"name": "AUDITOR_URL", "value": "http://elsewhere"}]);
     let secret = json!([{"name": "AUDITOR_URL", "value": "https://me:pass@word@elsewhere:8443/v1?token=x"}]);
@@ -590,30 +578,6 @@ fn a_status_that_does_not_fit_is_omitted() {
 }
 
 #[test]
-fn an_application_with_a_planned_name_is_replaced_in_place() {
-    let mut pod = pod(json!({}), &[5000]);
-    pod["spec"]["containers"] = json!([
-        {"name": "lucid-guardrails-auditor-2", "image": "app", "command": ["sleep"]},
-        {"name": "web", "ports": [{"containerPort": 5000}]},
-    ]);
-    let patch = patch_of(&pod);
-    assert_eq!(
-        paths(&patch),
-        [
-            ("add", "/spec/containers/-"),
-            ("replace", "/spec/containers/0"),
-            ("add", "/spec/volumes"),
-            ("add", STATUS_PATH)
-        ]
-    );
-    let patched = apply(&pod, &patch);
-    let names: Vec<_> = (0..3).map(|index| patched["spec"]["containers"][index]["name"].clone()).collect();
-    assert_eq!(names, ["lucid-guardrails-auditor-2", "web", "lucid-guardrails-auditor"]);
-    assert_eq!(patched["spec"]["containers"][0]["ports"], json!([{"containerPort": 8093}]));
-    assert!(patch_of(&patched).is_empty());
-}
-
-#[test]
 fn a_forged_status_is_corrected() {
     let honest = pod(json!({}), &[5000]);
     let status = injected(&honest)["metadata"]["annotations"][keys::STATUS].clone();
@@ -626,7 +590,7 @@ fn a_forged_status_is_corrected() {
 }
 
 #[test]
-fn the_status_names_the_injection_and_the_plan_hash() {
+fn the_plan_hash_changes_with_every_setting() {
     let annotations = [
         json!({}),
         json!({keys::AUDITORS: "guardrails"}),
@@ -641,20 +605,6 @@ fn the_status_names_the_injection_and_the_plan_hash() {
     hashes.sort_unstable();
     hashes.dedup();
     assert_eq!(hashes.len(), 6);
-
-    let status: Value = serde_json::from_str(status_of(&injected(&pod(json!({}), &[5000])))).unwrap();
-    let image = "ghcr.io/lucid/lucid-guardrails-auditor:latest";
-    assert_eq!(
-        status,
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "chain": ["lucid-guardrails-auditor", "lucid-guardrails-auditor-2"],
-            "images": [image, image],
-            "init": null,
-            "planHash": "sha256:f3ad93ca1075f436e7add428dd86c07d414b4fae22f1a31270f94dbdc38d4c5d",
-            "added": ["/spec/volumes", "/spec/volumes/lucid-no-token"],
-        })
-    );
 }
 
 fn hash_of(pod: &Value) -> String {

@@ -357,52 +357,10 @@ fn pod_resources_that_leave_the_model_nothing_are_a_warning() {
 }
 
 #[test]
-fn an_injected_container_is_complete_and_hardened() {
-    let yaml = "chain: [{name: pii, image: registry.example/pii:1, port: 9000, env: {B: '2', A: ''}, labels: {tier: core},
-                         resources: {limits: {cpu: 1}}}]";
-    let configuration = configured(yaml, &["pii", "pii"]);
-    let pod = pod(json!({keys::AUDIT_MODE: "observe"}), &[5000]);
-    let plan = planned_by(outcome_in(&pod, &configuration, None));
-
-    let security = |uid| {
-        json!({
-            "runAsNonRoot": true, "runAsUser": uid, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
-            "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
-        })
-    };
-    let container = |name: &str, port: u16, next: u16, uid: u32| {
-        json!({
-            "name": name,
-            "image": "registry.example/pii:1",
-            "ports": [{"containerPort": port}],
-            "env": [
-                {"name": "LUCID_AUDITOR_ID", "value": name},
-                {"name": "LUCID_CHAIN_NEXT", "value": format!("http://localhost:{next}")},
-                {"name": "AUDITOR_URL", "value": format!("http://localhost:{next}")},
-                {"name": "LUCID_AUDITOR_PORT", "value": port.to_string()},
-                {"name": "PORT", "value": port.to_string()},
-                {"name": "LUCID_AUDIT_MODE", "value": "observe"},
-                {"name": "A"},
-                {"name": "B", "value": "2"},
-            ],
-            "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
-            "imagePullPolicy": "IfNotPresent",
-            "terminationMessagePath": "/dev/termination-log",
-            "terminationMessagePolicy": "File",
-            "securityContext": security(uid),
-            "volumeMounts": [{
-                "name": "lucid-no-token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true,
-            }],
-        })
-    };
-    let manifests: Vec<_> = plan.containers.iter().map(|planned| planned.manifest()).collect();
-    assert_eq!(manifests, [container("pii", 9000, 8090, 20001), container("pii-2", 8090, 5000, 20002)]);
-}
-
-#[test]
 fn every_key_of_an_injected_container_is_one_of_core_v1() {
-    for planned in planned(&pod(json!({}), &[5000])).containers {
-        let manifest = planned.manifest();
+    let plan = planned_by(outcome_in(&pod(json!({}), &[5000]), &with_rules(), None));
+    let auditors = plan.containers.iter().map(|planned| planned.manifest());
+    for manifest in auditors.chain(plan.init.iter().map(|init| init.manifest())) {
         let typed: k8s_openapi::api::core::v1::Container = serde_json::from_value(manifest.clone()).unwrap();
         assert_eq!(serde_json::to_value(typed).unwrap(), manifest);
     }

@@ -88,14 +88,20 @@ async fn other_requests_are_rejected_during_a_probe() {
         }
         .boxed()
     });
-    let verifier = script.uncached().with_breaker(1, Duration::ZERO).build();
+    let scrape = Scrape::new();
+    let builder = script.uncached().with_breaker(1, Duration::ZERO);
+    let verifier = builder.with_metrics(scrape.metrics.clone()).build();
+    let is_in = |state: &str| scrape.value(&format!("verifier_breaker_state{{state=\"{state}\"}}")) == 1.0;
+    assert!(is_in("closed") && !is_in("open"));
     assert!(failed(&verifier.check(digest('a')).await));
+    assert!(is_in("open"));
     let probe = tokio::spawn({
         let verifier = verifier.clone();
         async move { verifier.check(digest('a')).await }
     });
     until(async || script.calls() == 2).await;
     assert!(is_open(&verifier.check(digest('b')).await));
+    assert!(is_in("half_open") && !is_in("open"));
     answer.notify_one();
     assert!(probe.await.unwrap().verdict.is_notarized());
     answer.notify_one();

@@ -1,13 +1,10 @@
 //! Metrics of requests to the Verifier. Other metrics are covered by the tests of their features.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
-use lucid_notary::client::{Answer, HttpVerifier};
-use tokio::sync::Notify;
+use lucid_notary::client::HttpVerifier;
 
-use crate::common::{PATIENCE, Scrape, Script, digest, honest, outage, request, until};
+use crate::common::{PATIENCE, Scrape, digest, honest, request};
 use crate::server::{Reply, Server};
 
 #[tokio::test]
@@ -46,43 +43,6 @@ const OUTCOMES: [&str; 8] =
 
 fn requests(outcome: &str) -> String {
     format!("verifier_requests_total{{outcome=\"{outcome}\"}}")
-}
-
-#[tokio::test]
-async fn the_half_open_state_is_exposed() {
-    let answer = Arc::new(Notify::new());
-    let notified = Arc::clone(&answer);
-    let script = Script::waiting(move |call| {
-        let notified = Arc::clone(&notified);
-        async move {
-            if call == 0 {
-                return Err(outage());
-            }
-            notified.notified().await;
-            Ok(Answer::Notarized)
-        }
-        .boxed()
-    });
-    let scrape = Scrape::new();
-    let builder = script.uncached().with_breaker(1, Duration::ZERO);
-    let verifier = builder.with_metrics(scrape.metrics.clone()).build();
-    let state = || {
-        let is_shown =
-            |state: &&str| scrape.value(&format!("verifier_breaker_state{{state=\"{state}\"}}")) == 1.0;
-        ["closed", "open", "half_open"].into_iter().filter(is_shown).collect::<Vec<_>>()
-    };
-    assert_eq!(state(), ["closed"]);
-    assert!(!verifier.check(digest('a')).await.verdict.is_notarized());
-    assert_eq!(state(), ["open"]);
-    let probe = tokio::spawn({
-        let verifier = verifier.clone();
-        async move { verifier.check(digest('a')).await }
-    });
-    until(async || script.calls() == 2).await;
-    assert_eq!(state(), ["half_open"]);
-    answer.notify_one();
-    assert!(probe.await.unwrap().verdict.is_notarized());
-    assert_eq!(state(), ["closed"]);
 }
 
 #[tokio::test]
