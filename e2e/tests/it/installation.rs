@@ -7,15 +7,13 @@ use crate::common::{
     until,
 };
 use crate::notices::events_about;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::Patch;
 use kube::{Api, Resource};
-use lucid_e2e::{API_SERVER, Operator, OperatorBuilder};
+use lucid_e2e::{API_SERVER, Operator};
 use lucid_testbed::{Cluster, can_use_namespaces, eventually};
 use serde_json::json;
 
