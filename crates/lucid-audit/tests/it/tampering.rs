@@ -407,15 +407,6 @@ fn a_fork_by_the_key_holder_is_found_with_a_kept_checkpoint() {
 }
 
 #[test]
-fn records_that_are_not_those_of_the_checkpoint_are_a_fork() {
-    let log = Log::new();
-    let checkpoint = fs::read(log.path().join(CHECKPOINT)).unwrap();
-    forge::write(log.path(), &log.fork(), PER_SEGMENT, Some(&log.key));
-    fs::write(log.path().join(CHECKPOINT), checkpoint).unwrap();
-    assert_eq!(log.faults(), ["fork: checkpoint"]);
-}
-
-#[test]
 fn a_log_without_its_checkpoint_is_unsealed() {
     let log = Log::new();
     fs::remove_file(log.path().join(CHECKPOINT)).unwrap();
