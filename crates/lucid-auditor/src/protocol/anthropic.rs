@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Effect, Event, Protocol, Refusal, Sent,
     media::Media,
-    rule::{call, completion, prompt, result},
+    rule::{TOOLS, call, completion, prompt, result},
 };
 use crate::json::Document;
 
@@ -24,8 +24,7 @@ pub(super) static MESSAGES: Protocol = Protocol {
     request: &[
         prompt("system", 1).role("system"),
         prompt("system/*/text", 1).role("system"),
-        // Written by the application, like its system prompt.
-        prompt("tools/**", 2).role("system"),
+        TOOLS,
         prompt("prompt", 1).role("user"),
         prompt("messages/*/content", 2),
         prompt("messages/*/content/*/text", 2),
@@ -37,7 +36,6 @@ pub(super) static MESSAGES: Protocol = Protocol {
     answer: &[
         completion("content/*/text", 1),
         completion("content/*/thinking", 2),
-        completion("completion", 1),
         call("content/*/input/**", 2),
         // Of the event `content_block_start`.
         completion("content_block/text", 1),

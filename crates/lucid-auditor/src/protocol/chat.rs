@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{
     BLOCKED, Effect, Event, Protocol, Refusal, Sent,
     media::Media,
-    rule::{call, completion, prompt},
+    rule::{TOOLS, call, completion, prompt},
 };
 use crate::json::{Document, Kind, Node};
 
@@ -50,8 +50,7 @@ const COMMON: Protocol = Protocol {
         call("messages/*/tool_calls/*/function/arguments", 4),
         call("messages/*/tool_calls/*/custom/input", 4),
         call("messages/*/function_call/arguments", 3),
-        // Written by the application, like its system prompt.
-        prompt("tools/**", 2).role("system"),
+        TOOLS,
         prompt("prompt", 1).role("user"),
         prompt("prompt/*", 2).role("user"),
         prompt("suffix", 1).role("user"),
@@ -66,7 +65,6 @@ const COMMON: Protocol = Protocol {
         call("choices/*/message/tool_calls/*/function/arguments", 5),
         call("choices/*/message/tool_calls/*/custom/input", 5),
         call("choices/*/message/function_call/arguments", 4),
-        completion("choices/*/text", 2),
     ],
     events: &[
         completion("choices/*/text", 2),

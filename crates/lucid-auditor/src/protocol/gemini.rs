@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Event, Protocol, Refusal, Sent,
     media::Media,
-    rule::{call, completion, prompt, result},
+    rule::{TOOLS, call, completion, prompt, result},
 };
 use crate::json::Document;
 
@@ -21,16 +21,12 @@ pub(super) static GENERATE: Protocol = Protocol {
     request: &[
         prompt("systemInstruction/parts/*/text", 1).role("system"),
         prompt("system_instruction/parts/*/text", 1).role("system"),
-        // Written by the application, like its system prompt.
-        prompt("tools/**", 2).role("system"),
+        TOOLS,
         prompt("contents/*/parts/*/text", 2),
         call("contents/*/parts/*/functionCall/args/**", 4),
         result("contents/*/parts/*/functionResponse/response/**", 4),
     ],
-    answer: &[
-        completion("candidates/*/content/parts/*/text", 3),
-        call("candidates/*/content/parts/*/functionCall/args/**", 5),
-    ],
+    answer: &[call("candidates/*/content/parts/*/functionCall/args/**", 5)],
     events: &[completion("candidates/*/content/parts/*/text", 3)],
     messages: "contents",
     choices: "candidates",

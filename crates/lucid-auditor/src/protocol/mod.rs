@@ -72,9 +72,9 @@ pub(crate) struct Protocol {
     is_answer: fn(&Document<'_>) -> bool,
     /// Texts of a request.
     pub(crate) request: &'static [Rule],
-    /// Texts of a whole answer, and whole texts of an event.
+    /// Other texts of a whole answer, and whole texts of an event.
     pub(crate) answer: &'static [Rule],
-    /// Texts that continue over the events of a stream, and before them, names that do not.
+    /// Texts of an answer or event: those that continue over the events of a stream, and names that do not.
     pub(crate) events: &'static [Rule],
     /// The array of messages of a request, the oldest first.
     pub(crate) messages: &'static str,

@@ -8,7 +8,7 @@ use super::{
     Effect, Event, Protocol, Refusal, Sent,
     media::Media,
     plain,
-    rule::{call, completion, prompt},
+    rule::{TOOLS, call, completion, prompt},
 };
 use crate::json::Document;
 
@@ -41,21 +41,13 @@ const COMMON: Protocol = Protocol {
     request: &[
         prompt("prompt", 1).role("user"),
         prompt("system", 1).role("system"),
-        // Written by the application, like its system prompt.
-        prompt("tools/**", 2).role("system"),
+        TOOLS,
         prompt("suffix", 1).role("user"),
         prompt("input", 1).role("user"),
         prompt("input/*", 2).role("user"),
         prompt("messages/*/content", 2),
         prompt("messages/*/thinking", 3),
         call("messages/*/tool_calls/*/function/arguments/**", 4),
-    ],
-    answer: &[
-        completion("response", 1),
-        completion("thinking", 1),
-        completion("message/content", 2),
-        completion("message/thinking", 2),
-        call("message/tool_calls/*/function/arguments/**", 3),
     ],
     events: &[
         completion("response", 1),

@@ -8,7 +8,7 @@ use super::{
     Effect, Event, Protocol, Refusal, Sent,
     chat::code,
     media::Media,
-    rule::{call, completion, prompt, result},
+    rule::{TOOLS, call, completion, prompt, result},
 };
 use crate::json::Document;
 
@@ -20,8 +20,7 @@ pub(super) static RESPONSES: Protocol = Protocol {
     },
     request: &[
         prompt("instructions", 1).role("system"),
-        // Written by the application, like its system prompt.
-        prompt("tools/**", 2).role("system"),
+        TOOLS,
         prompt("input", 1).role("user"),
         prompt("input/*/content", 2),
         prompt("input/*/content/*/text", 2),

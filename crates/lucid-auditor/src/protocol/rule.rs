@@ -25,6 +25,9 @@ pub(crate) struct Rule {
     is_deep: bool,
 }
 
+/// Descriptions of tools: written by the application, like its system prompt.
+pub(super) const TOOLS: Rule = prompt("tools/**", 2).role("system");
+
 /// All strings.
 pub(crate) static ANY: Rule = completion("**", 1);
 

@@ -22,13 +22,7 @@ pub(super) static GENERATE: Protocol = Protocol {
         prompt("prompt", 1).role("user"),
         prompt("text_input", 1).role("user"),
     ],
-    answer: &[
-        completion("generated_text", 1),
-        completion("*/generated_text", 2),
-        completion("text_output", 1),
-        completion("text", 1),
-        completion("*/text", 2),
-    ],
+    answer: &[completion("generated_text", 1), completion("*/generated_text", 2), completion("*/text", 2)],
     events: &[
         completion("token/text", 2),
         completion("text_output", 1),
