@@ -93,36 +93,33 @@ fn accepted(
     let spec = created.spec.as_ref();
     let containers =
         spec.map_or(0, |spec| spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len));
-    match chain {
-        ChainState::Fine => {
-            Check::ok(CHECK, format!("a pod in {namespace} gets the expected chain (dry run)"))
-        }
-        ChainState::WithoutChain => {
-            let policy = if registered.ignores_failures() { "; failurePolicy is Ignore" } else { "" };
-            Check::failed(
-                CHECK,
-                format!("a pod in {namespace} gets no chain (dry run): the webhook is not called{policy}"),
-            )
-            .action("see the checks endpoints and certificate, and the log of lucid-operator")
-        }
-        ChainState::AssumedPort | ChainState::Stale | ChainState::Wrong => {
-            Check::failed(CHECK, format!("a pod in {namespace} gets an unexpected chain (dry run): {reason}"))
-                .action("compare the operator's options with those assumed here; see the check operator")
-        }
-        _ if containers > 1 => Check::ok(
-            CHECK,
-            format!("a pod in {namespace} gets auditors (dry run); the expected ones are unknown"),
+    let ignored = if registered.ignores_failures() { "; failurePolicy is Ignore" } else { "" };
+    let (status, found, action) = match chain {
+        ChainState::Fine => (Status::Ok, "gets the expected chain (dry run)".to_owned(), ""),
+        ChainState::WithoutChain => (
+            Status::Failed,
+            format!("gets no chain (dry run): the webhook is not called{ignored}"),
+            "see the checks endpoints and certificate, and the log of lucid-operator",
         ),
-        ChainState::Unknown | ChainState::Skipped | ChainState::RequestIgnored => Check::unknown(
-            CHECK,
-            format!("the chain of a pod in {namespace} could not be evaluated: {reason}"),
+        ChainState::AssumedPort | ChainState::Stale | ChainState::Wrong => (
+            Status::Failed,
+            format!("gets an unexpected chain (dry run): {reason}"),
+            "compare the operator's options with those assumed here; see the check operator",
         ),
-        ChainState::NotConcerned => Check::failed(
-            CHECK,
-            format!("a pod in {namespace} loses the label that requests a chain (dry run)"),
-        )
-        .action("see the check overlap for other webhooks that change pods"),
-    }
+        _ if containers > 1 => {
+            (Status::Ok, "gets auditors (dry run); the expected ones are unknown".to_owned(), "")
+        }
+        ChainState::Unknown | ChainState::Skipped | ChainState::RequestIgnored => {
+            (Status::Unknown, format!("has a chain that could not be evaluated: {reason}"), "")
+        }
+        ChainState::NotConcerned => (
+            Status::Failed,
+            "loses the label that requests a chain (dry run)".to_owned(),
+            "see the check overlap for other webhooks that change pods",
+        ),
+    };
+    let check = Check::new(CHECK, status, format!("a pod in {namespace} {found}"));
+    if action.is_empty() { check } else { check.action(action) }
 }
 
 /// Evaluates a rejection; the message of the API server names the webhook.
