@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use kube::{Client, Config};
 use lucid_certs::injector::CaInjector;
-use lucid_shared::serving::rbac::{MissingPermissions, Need, Permission, watch};
+use lucid_shared::serving::rbac::{Need, Permission, watch};
 use lucid_shared::{Error, parse_namespace, parse_object_name};
 use lucid_webhook::{AdminServer, Readiness};
 use prometheus_client::registry::Registry;
@@ -133,7 +133,7 @@ pub(crate) async fn cainjector(args: CainjectorArgs) -> Result<(), Error> {
     let readiness = Readiness::default();
     let injecting = readiness.condition("all objects listed and no conflicting injector");
     let mut registry = Registry::with_prefix("lucid");
-    tokio::spawn(watch(client.clone(), args.needs(), MissingPermissions::new(&mut registry)));
+    tokio::spawn(watch(client.clone(), args.needs(), &mut registry));
     let mut injector = CaInjector::new(client)
         .with_api_server_ca(&config)
         .with_metrics(&mut registry)

@@ -60,7 +60,7 @@ impl FromStr for UidRange {
                 .and_then(|(first, last)| Some((number(first)?, number(last)?.checked_sub(number(first)?)?))),
         };
         let range = range.and_then(|(first, more)| Some(Self { first, last: first.checked_add(more)? }));
-        range.ok_or_else(|| Error::new(format!("expected {}, found {}", Self::ACCEPTED, Excerpt(text))))
+        range.ok_or_else(|| Error::new(format!("expected {}, found {}", Self::EXPECTED, Excerpt(text))))
     }
 }
 

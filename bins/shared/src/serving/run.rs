@@ -21,7 +21,7 @@ use prometheus_client::registry::Registry;
 use crate::Error;
 use crate::options::{OperatorArgs, ServeArgs, serve_and_close};
 use crate::serving::certificates::Serving;
-use crate::serving::rbac::{self, MissingPermissions, Needs};
+use crate::serving::rbac::{self, Needs};
 use crate::serving::watches::Watches;
 
 /// Maximum delay of the registration until the process is synced. The delay avoids calls of a replica that cannot answer.
@@ -43,10 +43,6 @@ pub async fn run_operator(args: &OperatorArgs) -> Result<(), Error> {
 }
 
 /// Runs the validator until SIGTERM or SIGINT.
-///
-/// # Errors
-///
-/// See [`run_operator`].
 pub async fn run_validator(args: &ServeArgs) -> Result<(), Error> {
     run(args.needs(), args.registrations(), args).await
 }
@@ -62,14 +58,13 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
 
     let shutdown = shutdown_signal().map_err(Error::with_context("failed to listen for signals"))?;
     let mut router = Router::new().with_metrics(&mut registry);
-    let missing_permissions = MissingPermissions::new(&mut registry);
     let certificates = Serving::new(program, serving, &mut registry).await?;
     let watches = Watches::default();
     watches.register(&mut registry);
     let unknown = Error::with_context("failed to find the API server (in the cluster, or by KUBECONFIG)");
     let client = watches.client().await.map_err(unknown)?;
     // Missing vital permissions keep `/readyz` failing anyway, and the others may be granted later.
-    tokio::spawn(rbac::watch(client.clone(), needs.permissions(), missing_permissions));
+    tokio::spawn(rbac::watch(client.clone(), needs.permissions(), &mut registry));
 
     let admin = AdminServer::bind(serving.admin_listen).await;
     let admin = admin.map_err(Error::with_context("LUCID_ADMIN_LISTEN"))?;

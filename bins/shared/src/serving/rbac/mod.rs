@@ -17,7 +17,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 pub use needed::{Need, Needs};
-pub use watch::{MissingPermissions, watch};
+pub use watch::watch;
 
 const CONCURRENCY: usize = 8;
 /// API groups that are displayed with their resources: Lucid's own, and one whose resources exist in another group as
@@ -142,10 +142,6 @@ impl Subject {
 }
 
 /// Returns those of `needs` whose permissions are missing, in their order, each reduced to its missing verbs.
-///
-/// # Errors
-///
-/// Returns an error if an access review fails.
 pub async fn missing(
     client: &Client,
     needs: impl IntoIterator<Item = Need>,

@@ -16,33 +16,23 @@ const MISSING: Duration = Duration::from_secs(15);
 /// Interval of the checks otherwise, to notice revoked permissions.
 const COMPLETE: Duration = Duration::from_mins(10);
 
-/// Metric with the number of missing permissions, one per verb.
-#[derive(Clone, Debug, Default)]
-pub struct MissingPermissions(Gauge);
-
-impl MissingPermissions {
-    /// Registers `missing_permissions`, which is 0 until the first check.
-    #[must_use]
-    pub fn new(registry: &mut Registry) -> Self {
-        let this = Self::default();
-        registry.register(
-            "missing_permissions",
-            "Permissions that the settings need and RBAC does not grant",
-            this.0.clone(),
-        );
-        this
-    }
+/// Registers `missing_permissions`, the number of missing permissions, one per verb, which is 0 until the first check.
+/// Logs missing permissions, one line per verb, and logs when they are granted, for as long as the future is polled.
+pub fn watch(client: Client, needs: Vec<Need>, registry: &mut Registry) -> impl Future<Output = ()> + use<> {
+    let metric = Gauge::default();
+    let help = "Permissions that the settings need and RBAC does not grant";
+    registry.register("missing_permissions", help, metric.clone());
+    follow(client, needs, metric)
 }
 
-/// Logs missing permissions, one line per verb, and logs when they are granted, for as long as it is polled.
-pub async fn watch(client: Client, needs: Vec<Need>, metric: MissingPermissions) {
+async fn follow(client: Client, needs: Vec<Need>, metric: Gauge) {
     let mut reported = BTreeSet::new();
     let mut pause = SOON;
     loop {
         match missing(&client, needs.iter().cloned(), &Subject::Own).await {
             Ok(missing) => {
                 let missing = by_verb(missing);
-                metric.0.set(missing.len().try_into().unwrap_or(i64::MAX));
+                metric.set(missing.len().try_into().unwrap_or(i64::MAX));
                 pause = if missing.is_empty() { COMPLETE } else { MISSING };
                 for (permission, Need { is_vital, loss, .. }) in &missing {
                     match (reported.contains(permission), is_vital) {
