@@ -74,7 +74,6 @@ impl Disk {
         Ok(records)
     }
 
-    /// Moves the log aside, and returns its new path.
     pub(super) fn set_aside(&self, name: &str) -> io::Result<PathBuf> {
         let aside = self.mounted().join(name);
         fs::rename(self.log(), &aside)?;
@@ -121,7 +120,6 @@ fn filler(place: &Path) -> PathBuf {
     place.join("filler")
 }
 
-/// Writes until the disk is full.
 fn fill(place: &Path) -> io::Result<()> {
     let mut file = File::create(filler(place))?;
     let room = statvfs(place)?;

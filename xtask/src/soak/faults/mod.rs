@@ -4,9 +4,8 @@
 //! spreads new connections over the replicas that were ready at the latest probe, as kube-proxy does. Established connections
 //! stay, and a replica that has just died still gets connections, which fail.
 //!
-//! By default the webhooks are registered by a URL on loopback. kube-apiserver speaks HTTP/2 only to such webhooks: all calls
-//! are on one connection to one replica, and the fault hits all of them. With `--by-service` they are registered by a Service
-//! that leads to the balancer, and kube-apiserver speaks HTTP/1.1 on several connections.
+//! The webhooks are registered by a URL on loopback. kube-apiserver speaks HTTP/2 only to such webhooks: all calls are on one
+//! connection to one replica, and the fault hits all of them.
 
 mod disk;
 mod load;
@@ -44,9 +43,6 @@ pub(crate) struct Faults {
     /// Pods created each second.
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
-    /// Register the webhooks by Service, so that the API server calls them by HTTP/1.1.
-    #[arg(long)]
-    by_service: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -136,7 +132,7 @@ pub(super) async fn run(faults: &Faults, quick: bool, report: &mut Report) -> Re
         eprintln!("soak: skipped: {message}");
         return Ok(());
     }
-    let mut scene = Scene::start(faults.by_service).await?;
+    let mut scene = Scene::start().await?;
     let selected = if faults.only.is_empty() { Fault::value_variants() } else { &faults.only };
     let mut all = Vec::new();
     for (number, fault) in selected.iter().enumerate() {
@@ -174,13 +170,9 @@ struct Scene {
 }
 
 impl Scene {
-    async fn start(by_service: bool) -> Result<Self, Error> {
+    async fn start() -> Result<Self, Error> {
         let (operator, cli) = (program("lucid-operator")?, program("lucid")?);
-        let mut builder = Cluster::builder().webhook_client(lucid_e2e::API_SERVER);
-        if by_service {
-            builder = builder.webhooks_by_service();
-        }
-        let cluster = builder.start().await?;
+        let cluster = Cluster::builder().webhook_client(lucid_e2e::API_SERVER).start().await?;
         // A copy, so that a rebuild does not change the program of a restart.
         let copy = cluster.folder().join("lucid-operator");
         fs::copy(operator, &copy)?;
@@ -196,15 +188,10 @@ impl Scene {
         let url = format!("https://{}", listener.local_addr()?);
         let mut replicas = Vec::new();
         for number in 0..replica::NAMES.len() {
-            let url = (!by_service).then_some(url.as_str());
-            replicas.push(Replica::start(&cluster, number, &copy, &cli, url).await?);
+            replicas.push(Replica::start(&cluster, number, &copy, &cli, &url).await?);
         }
         let endpoints = replicas.iter().map(Replica::endpoint).collect::<Result<Vec<Endpoint>, _>>()?;
         let balancer = Balancer::start(listener, endpoints)?;
-        if by_service {
-            let port = balancer.address.port();
-            cluster.expose_service("lucid-system", "lucid-operator-webhook", port).await?;
-        }
         let scene = Self { replicas, balancer, client, cli, _cluster: cluster };
         super::eventually("the first pod with a chain", async || {
             let load = Load::start(scene.client.clone(), "warm-up".to_owned(), 20.0, OWN_CHAIN);

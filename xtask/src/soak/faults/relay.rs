@@ -44,14 +44,12 @@ impl Endpoint {
 /// A Kubernetes Service: spreads new connections at random over the ready replicas, and keeps established connections.
 pub(super) struct Balancer {
     pub(super) endpoints: Arc<[Endpoint]>,
-    pub(super) address: SocketAddr,
     _open: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
 impl Balancer {
     pub(super) fn start(listener: TcpListener, endpoints: Vec<Endpoint>) -> Result<Self, Error> {
-        let address = listener.local_addr()?;
         let endpoints: Arc<[Endpoint]> = endpoints.into();
         let client = reqwest::Client::builder().no_proxy().timeout(PROBE).build()?;
         let (open, gate) = watch::channel(true);
@@ -64,7 +62,7 @@ impl Balancer {
             let endpoint = ready.get(chosen).or(ready.last())?;
             Some((endpoint.webhooks, Arc::clone(&endpoint.received)))
         }));
-        Ok(Self { endpoints, address, _open: open, _tasks: tasks })
+        Ok(Self { endpoints, _open: open, _tasks: tasks })
     }
 }
 

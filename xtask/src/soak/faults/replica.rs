@@ -25,13 +25,13 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Starts the replica, with its webhooks registered by `url` or else by Service, and waits until it is ready.
+    /// Starts the replica, with its webhooks registered by `url`, and waits until it is ready.
     pub(super) async fn start(
         cluster: &Cluster,
         number: usize,
         program: &Path,
         cli: &Path,
-        url: Option<&str>,
+        url: &str,
     ) -> Result<Self, Error> {
         let name = *NAMES.get(number).ok_or("there is no such replica")?;
         let folder = cluster.folder().join(name);
@@ -57,14 +57,11 @@ impl Replica {
             ("LUCID_DECISION_LOG", &disk.log().display().to_string()),
             ("LUCID_DECISION_LOG_KEY", &path),
             ("LUCID_DECISION_LOG_ON_FAILURE", "deny"),
+            ("LUCID_WEBHOOK_URL", url),
         ] {
             builder = builder.env(variable, value);
         }
         builder = builder.flag("--decision-log-origin", &origin).flag("--lame-duck-seconds", "10");
-        builder = match url {
-            Some(url) => builder.env("LUCID_WEBHOOK_URL", url),
-            None => builder.by_service(),
-        };
         let operator = builder.command([program]).start().await?;
         Ok(Self { operator, disk, link, vkey })
     }
