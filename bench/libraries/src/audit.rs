@@ -13,6 +13,9 @@ use tokio::task::JoinSet;
 
 use crate::{Figure, Outcome};
 
+/// Duration of each measurement.
+const TIME: Duration = Duration::from_secs(3);
+
 pub(crate) fn recorder(folder: Option<&Path>) -> Outcome<Arc<Recorder>> {
     let recorder = Recorder::new(1000).with_patience(Duration::from_secs(60));
     let Some(folder) = folder else { return Ok(Arc::new(recorder)) };
@@ -39,14 +42,9 @@ fn decision(number: u64) -> Decision {
     decision
 }
 
-pub(crate) async fn record(
-    recorder: Arc<Recorder>,
-    tasks: u32,
-    rate: Option<f64>,
-    time: Duration,
-) -> Outcome<Figure> {
+pub(crate) async fn record(recorder: Arc<Recorder>, tasks: u32, rate: Option<f64>) -> Outcome<Figure> {
     let begin = Instant::now();
-    let end = begin + time;
+    let end = begin + TIME;
     let mut running = JoinSet::new();
     for task in 0..tasks {
         let recorder = Arc::clone(&recorder);
@@ -85,8 +83,7 @@ pub(crate) async fn record(
     Ok(figure(latencies, per_second))
 }
 
-/// One thread records into the ring, another reads all of it repeatedly.
-pub(crate) fn ring(read: bool, time: Duration) -> Figure {
+pub(crate) fn ring(read: bool) -> Figure {
     let recorder = Recorder::new(1000);
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -97,7 +94,7 @@ pub(crate) fn ring(read: bool, time: Duration) -> Figure {
         });
         let begin = Instant::now();
         let mut latencies = Vec::new();
-        while begin.elapsed() < time {
+        while begin.elapsed() < TIME {
             let decision = decision(latencies.len() as u64);
             let from = Instant::now();
             recorder.remember(decision);
@@ -109,8 +106,7 @@ pub(crate) fn ring(read: bool, time: Duration) -> Figure {
     })
 }
 
-/// Measures records per second, and the time of verifying all.
-pub(crate) async fn verify(folder: &Path, records: u64, time: Duration) -> Outcome<Figure> {
+pub(crate) async fn verify(folder: &Path, records: u64) -> Outcome<Figure> {
     let folder = tempfile::tempdir_in(folder)?;
     let recorder = recorder(Some(folder.path()))?;
     let tasks: JoinSet<_> = (0..64_u64)
@@ -131,7 +127,7 @@ pub(crate) async fn verify(folder: &Path, records: u64, time: Duration) -> Outco
     let expected = Expectations::default();
     let begin = Instant::now();
     let mut latencies = Vec::new();
-    while latencies.is_empty() || begin.elapsed() < time {
+    while latencies.is_empty() || begin.elapsed() < TIME {
         let from = Instant::now();
         let report = lucid_audit::verify::verify(folder.path(), &expected)?;
         latencies.push(from.elapsed());

@@ -10,7 +10,6 @@ use crate::{Figure, Outcome, cpu_time, pods};
 /// Each case comes once in each round, so that a machine that slows down affects all.
 const ROUNDS: u32 = 10;
 
-/// A pod and the configuration of the operator.
 struct Case {
     name: &'static str,
     pod: Vec<u8>,

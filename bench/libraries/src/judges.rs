@@ -30,7 +30,6 @@ fn prose(number: usize) -> String {
     text
 }
 
-/// Puts pieces together to a text of this size.
 fn text(size: usize, piece: impl Fn(usize) -> String) -> String {
     let mut text = String::with_capacity(size + 100);
     for number in 0.. {
@@ -65,7 +64,6 @@ pub(crate) async fn measure(time: Duration) -> Outcome<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Judges a text, in which nothing is found, as often as the time allows.
 async fn judge(name: &str, judge: &impl Judge, text: &str, time: Duration) -> Outcome<Figure> {
     let passage = Passage::new(Direction::Prompt, text);
     let begin = Instant::now();

@@ -38,17 +38,7 @@ enum Task {
         program: PathBuf,
     },
     /// The client of the Verifier.
-    Trust {
-        /// Number of requests in each measurement.
-        #[arg(long)]
-        requests: usize,
-        /// Number of concurrent requests for the same digest.
-        #[arg(long)]
-        callers: usize,
-        /// Number of rounds of concurrent requests.
-        #[arg(long)]
-        rounds: usize,
-    },
+    Trust,
     /// Judges of lucid-guardrails.
     Judges {
         /// Duration of each measurement.
@@ -63,8 +53,6 @@ enum Task {
     },
     /// Decisions through a recorder.
     Record {
-        #[arg(long)]
-        seconds: f64,
         /// Directory of the log. Without it, only the ring is measured.
         #[arg(long)]
         folder: Option<PathBuf>,
@@ -78,14 +66,10 @@ enum Task {
     /// The ring, without a reader or with a continuous one.
     Ring {
         #[arg(long)]
-        seconds: f64,
-        #[arg(long)]
         read: bool,
     },
     /// Repeated verification of a sealed log.
     Verify {
-        #[arg(long)]
-        seconds: f64,
         #[arg(long)]
         folder: PathBuf,
         #[arg(long)]
@@ -118,25 +102,22 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 #[tokio::main]
 async fn main() -> Outcome<()> {
-    let time = Duration::from_secs_f64;
     let figures = match Program::parse().task {
         Task::Chain { milliseconds } => chain::measure(Duration::from_millis(milliseconds))?,
         Task::Init { program } => vec![init(program)?],
-        Task::Trust { requests, callers, rounds } => trust::measure(requests, callers, rounds).await?,
-        Task::Judges { seconds } => judges::measure(time(seconds)).await?,
+        Task::Trust => trust::measure().await?,
+        Task::Judges { seconds } => judges::measure(Duration::from_secs_f64(seconds)).await?,
         Task::Quality { cases } => {
             println!("{}", serde_json::to_string(&quality::measure(&cases).await?)?);
             return Ok(());
         }
-        Task::Record { seconds, folder, concurrency, rate } => {
+        Task::Record { folder, concurrency, rate } => {
             let folder = folder.map(tempfile::tempdir_in).transpose()?;
             let recorder = audit::recorder(folder.as_ref().map(|folder| folder.path()))?;
-            vec![audit::record(recorder, concurrency, rate, time(seconds)).await?]
+            vec![audit::record(recorder, concurrency, rate).await?]
         }
-        Task::Ring { seconds, read } => vec![audit::ring(read, time(seconds))],
-        Task::Verify { seconds, folder, records } => {
-            vec![audit::verify(&folder, records, time(seconds)).await?]
-        }
+        Task::Ring { read } => vec![audit::ring(read)],
+        Task::Verify { folder, records } => vec![audit::verify(&folder, records).await?],
     };
     println!("{}", serde_json::to_string(&figures)?);
     Ok(())

@@ -23,7 +23,6 @@ pub(crate) struct Quality {
     right: usize,
 }
 
-/// Measures each judge whose file is in the directory.
 pub(crate) async fn measure(cases: &Path) -> Outcome<Vec<Quality>> {
     let mut all = Vec::new();
     if let Some(file) = read(&cases.join("injection.tsv"))? {

@@ -15,16 +15,23 @@ use crate::{Figure, Outcome};
 const ANSWER: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) async fn measure(requests: usize, callers: usize, rounds: usize) -> Outcome<Vec<Figure>> {
+/// Number of requests in each measurement.
+const REQUESTS: usize = 200_000;
+/// Number of concurrent requests for the same digest.
+const CALLERS: usize = 1_000;
+/// Number of rounds of concurrent requests.
+const ROUNDS: usize = 100;
+
+pub(crate) async fn measure() -> Outcome<Vec<Figure>> {
     let digests = digests(10_000)?;
-    let (calls, coalesced) = at_once(&digests, callers, rounds).await?;
+    let (calls, coalesced) = at_once(&digests, CALLERS, ROUNDS).await?;
     let verifier = warm(&digests[..1_000]).await;
-    let cached = time(requests, |number| {
+    let cached = time(REQUESTS, |number| {
         let (verifier, digest) = (&verifier, digests[number % 1_000].clone());
         async move { verifier.check(digest).await.verdict.is_notarized() }
     })
     .await?;
-    let pod = time(requests, |number| {
+    let pod = time(REQUESTS, |number| {
         let (verifier, digests) = (&verifier, digests.iter().skip(number % 996).take(4).cloned());
         async move {
             let all = verifier.check_all(digests, Instant::now() + PATIENCE).await;
@@ -33,7 +40,7 @@ pub(crate) async fn measure(requests: usize, callers: usize, rounds: usize) -> O
     })
     .await?;
     let verifier = broken(&digests).await;
-    let open = time(requests / 10, |number| {
+    let open = time(REQUESTS / 10, |number| {
         let (verifier, digest) = (&verifier, digests[number % digests.len()].clone());
         async move {
             let all = verifier.check_all([digest], Instant::now() + PATIENCE).await;
@@ -53,7 +60,6 @@ fn digests(count: usize) -> Outcome<Vec<Digest>> {
     (0..count).map(|number| Ok(format!("sha256:{number:064x}").parse()?)).collect()
 }
 
-/// Times consecutive requests, each of which must return `true`.
 async fn time<F: Future<Output = bool>>(
     requests: usize,
     request: impl Fn(usize) -> F,

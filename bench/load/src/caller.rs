@@ -214,7 +214,6 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + 'static) -> Ou
 #[derive(Clone, Copy)]
 struct Expected {
     allowed: bool,
-    /// The response contains the uid of the request.
     uid: bool,
 }
 

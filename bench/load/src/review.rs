@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 const UID: &str = "00000000-0000-4000-8000-000000000000";
 pub(crate) const UID_LENGTH: usize = UID.len();
 
-/// A review that gets another uid for each request.
 pub(crate) struct Review(RefCell<Text>);
 
 struct Text {
@@ -19,7 +18,6 @@ struct Text {
 }
 
 impl Review {
-    /// The review of the creation of a pod, of `size` bytes unless the pod takes more.
     pub(crate) fn new(mut pod: Value, size: usize) -> Option<Self> {
         fill(&mut pod, size);
         let bytes = review(&pod).into_bytes();

@@ -131,7 +131,7 @@ fn init(bench: &Path, report: &mut Report) -> Result<(), Error> {
 /// lucid-notary's client of the Verifier.
 pub(super) fn trust(report: &mut Report) -> Result<(), Error> {
     let mut command = Command::new(programs::build(PROGRAM)?);
-    command.args(["trust", "--callers", "1000", "--requests", "200000", "--rounds", "100"]);
+    command.arg("trust");
     eprintln!("bench: client of the Verifier");
     for figure in figures(&mut command)? {
         let name = match figure.count {
@@ -176,7 +176,7 @@ pub(super) fn audit(report: &mut Report) -> Result<(), Error> {
             eprintln!("bench: {name}, round {round}");
             let arguments = arguments.split(' ').map(|word| if word == "DIR" { folder } else { word });
             let mut command = Command::new(&program);
-            command.args(arguments).args(["--seconds", "3"]);
+            command.args(arguments);
             rounds.extend(figures(&mut command)?);
         }
     }
