@@ -26,12 +26,10 @@ pub(crate) fn usage_error(message: impl Into<Box<dyn Error>>) -> Box<dyn Error> 
 }
 
 pub(crate) trait ResultExt<T> {
-    /// Adds the failed action, such as `write`.
     fn failed_to(self, action: impl Display) -> Result<T>;
 
     fn failed_to_print(self) -> Result<T>;
 
-    /// Marks the error as one by which nothing was attempted.
     fn usage(self) -> Result<T>;
 }
 

@@ -96,7 +96,6 @@ impl Namespaces {
         Ok(namespaces)
     }
 
-    /// Records a Namespace, a ServiceAccount or a ConfigMap with a chain.
     fn learn(&mut self, object: &Object, value: &Value) {
         match (object.api_version.as_str(), object.kind.as_str()) {
             ("v1", "Namespace") => {
@@ -119,7 +118,6 @@ impl Namespaces {
         }
     }
 
-    /// Returns the namespace of an object that names `named`.
     pub(crate) fn name_of<'n>(&'n self, named: Option<&'n str>) -> &'n str {
         let named = named.filter(|it| !it.is_empty());
         named.or(self.args.namespace.as_deref()).unwrap_or("default")
@@ -163,7 +161,6 @@ impl Namespaces {
     }
 }
 
-/// Reads the only ConfigMap in a file, for any namespace.
 fn config_map(path: &Path) -> Result<Data> {
     let mut found = files::namespace_configs(path)?;
     match found.len() {

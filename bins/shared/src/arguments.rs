@@ -74,10 +74,6 @@ fn variable_of(command: &Command, refused: &str) -> Option<(String, String)> {
 }
 
 /// Parses a socket address to listen on, for clap's `value_parser`.
-///
-/// # Errors
-///
-/// Returns the expected forms if `text` is not an IP address and a port.
 pub fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse()
         .map_err(|_| "expected an IP address and a port, such as 0.0.0.0:8443, 127.0.0.1:0 or [::]:8443")

@@ -17,7 +17,6 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::with_causes;
 
-/// Delay after an event, for writers that do not replace the file atomically.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// Calls `reload` at once, after each event in the directories of `files`, and at every `poll` interval, until the future is

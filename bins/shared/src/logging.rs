@@ -62,10 +62,6 @@ fn parse_filter(text: &str) -> Result<String, String> {
 }
 
 /// Sends log lines to standard error, as configured by `args`. Call it once, before anything logs.
-///
-/// # Errors
-///
-/// Returns an error if the filter does not parse or logging was already started.
 pub fn init_logging(args: &LogArgs) -> Result<(), Error> {
     start(args, None)
 }

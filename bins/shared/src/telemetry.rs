@@ -26,10 +26,6 @@ pub struct Telemetry {
 /// Starts logging as [`init_logging`](crate::init_logging) does, and exports traces if the environment sets an
 /// endpoint. `service` is the service name unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES sets another. Call it
 /// once, first, in a Tokio runtime.
-///
-/// # Errors
-///
-/// Returns an error if a variable has an unusable value, the exporter cannot be built or logging was already started.
 pub fn init_telemetry(args: &LogArgs, service: &'static str) -> Result<Telemetry, Error> {
     let is_set = |variable: &&str| env::var_os(variable).is_some_and(|value| !value.is_empty());
     let has = |variable: &str, value: &str| {

@@ -29,7 +29,6 @@ const CONTAINERS: [(&str, &str); 4] = [
     ("datadog-", "Datadog"),
 ];
 
-/// Reports the webhooks in `configurations` that may be called for the same pods as `ours`.
 pub(super) fn check(
     configurations: &[DynamicObject],
     ours: &RegisteredWebhook,
@@ -111,7 +110,6 @@ fn evaluate(configuration: &str, webhook: &Value, ours: &RegisteredWebhook, met:
     Check::ok(CHECK, format!("{prefix}{called}: {then}")).of(object)
 }
 
-/// Returns `true` if a rule matches the creation of pods.
 fn is_for_new_pods(webhook: &Value) -> bool {
     let has = |list: &Value, wanted: &[&str]| {
         list.as_array().into_iter().flatten().filter_map(Value::as_str).any(|it| wanted.contains(&it))

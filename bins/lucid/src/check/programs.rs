@@ -69,7 +69,6 @@ impl<A: Args> Deployed<A> {
     }
 }
 
-/// Returns the Deployment and the StatefulSet of this name, if they exist.
 async fn workloads(client: &Client, namespace: &str, name: &str) -> Result<Vec<Workload>, Unread> {
     let mut workloads = Vec::new();
     for kind in Kind::ALL {

@@ -122,7 +122,6 @@ fn accepted(
     if action.is_empty() { check } else { check.action(action) }
 }
 
-/// Evaluates a rejection; the message of the API server names the webhook.
 fn refused(namespace: &str, status: &kube::core::Status) -> Check {
     let message = &status.message;
     let failed = |name: &str| message.contains(&format!("failed calling webhook \"{name}\""));

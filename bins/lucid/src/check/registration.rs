@@ -14,11 +14,9 @@ use super::programs::Deployed;
 use super::report::{Check, Status, Unread};
 
 const CHECK: &str = "registration";
-/// Fields that depend on the options of the process.
 const CONFIGURABLE: [&str; 5] =
     ["clientConfig", "failurePolicy", "namespaceSelector", "objectSelector", "timeoutSeconds"];
 
-/// Options that remove the validating webhooks when set to false.
 const OFF: &str = "LUCID_VALIDATE";
 const OFF_WORKLOADS: &str = "--validate-workloads, or LUCID_VALIDATE,";
 
@@ -28,7 +26,6 @@ pub(super) struct RegisteredWebhook {
     pub(super) name: &'static str,
     /// Name of the webhook, with its program unless that is the operator.
     pub(super) object: String,
-    /// Entry in `webhooks` of the configuration.
     pub(super) webhook: Value,
     pub(super) since: Option<Time>,
 }

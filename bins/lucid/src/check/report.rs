@@ -14,7 +14,6 @@ const SHOWN: usize = 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
-    /// No problem found.
     #[default]
     Ok,
     /// The state could not be determined.

@@ -30,7 +30,6 @@ impl Part {
         Self { value, pointer: format!("/items/{place}"), item_of }
     }
 
-    /// Returns all objects of the part, in order: itself, or the items of nested lists.
     pub(crate) fn objects(&self) -> Vec<Object> {
         let mut found = Vec::new();
         let item_of = self.item_of.as_ref().map(|(version, kind)| (version.as_str(), kind.as_str()));

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Meaning {
-    /// Null, a boolean or a number.
     Value(Value),
     /// The text itself.
     String,

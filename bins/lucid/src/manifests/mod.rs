@@ -13,11 +13,9 @@ use serde_yaml::Value;
 use crate::error::{Result, ResultExt};
 use backstop::BackstopArgs;
 
-/// Objects that are always installed, in the order of application.
 const INSTALLED: [&str; 2] =
     [include_str!("../../../../deploy/auditor-crd.yaml"), include_str!("../../../../deploy/lucid.yaml")];
 const ALERTS: &str = include_str!("../../../../deploy/prometheus-rule.yaml");
-/// Namespace in the files.
 const NAMESPACE: &str = "lucid-system";
 /// Namespaces that exist in every cluster and are not Lucid's to manage.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];

@@ -38,7 +38,6 @@ pub(super) struct Planner {
     is_forced: bool,
 }
 
-/// Decision about a pod, with warnings for the user.
 pub(super) struct Explained {
     pub(super) explanation: Explanation,
     pub(super) warnings: Vec<String>,
@@ -52,7 +51,6 @@ pub(super) enum Explanation {
 }
 
 impl Planner {
-    /// Reads the configuration, and the namespaces and ConfigMaps in `inputs`.
     pub(super) fn new<'i>(
         args: &PlanningArgs,
         inputs: impl IntoIterator<Item = &'i Input<'i>>,

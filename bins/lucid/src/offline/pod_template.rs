@@ -15,7 +15,6 @@ use crate::documents::{Object, Part};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PodTemplate {
     object: Object,
-    /// JSON pointer to the pod or pod template in its part.
     pod: PointerBuf,
 }
 
@@ -35,7 +34,6 @@ impl PodTemplate {
         part.value.pointer(self.pod.as_str()).unwrap_or(&Value::Null)
     }
 
-    /// Converts `patch` on the pod to operations on its part.
     pub(super) fn operations(&self, patch: Patch) -> Vec<PatchOperation> {
         prefixed(patch.0, &self.pod)
     }

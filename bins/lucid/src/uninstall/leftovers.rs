@@ -15,7 +15,6 @@ use serde::de::DeserializeOwned;
 use super::{UninstallArgs, Uninstallation, registrations};
 use crate::error::Result;
 
-/// Label of Secrets created by Lucid.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs");
 
 /// Permissions needed for the removals requested by options. Other missing permissions are reported when a removal

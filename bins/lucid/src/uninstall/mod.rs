@@ -30,7 +30,6 @@ use crate::workload::Workload;
 use registrations::{Found, Registration};
 use workload::Workloads;
 
-/// Programs whose registrations, workloads and Secrets are removed.
 const PROGRAMS: [Program; 2] = [OPERATOR, VALIDATOR];
 
 const INTERVAL: Duration = Duration::from_millis(100);

@@ -153,7 +153,6 @@ impl ReviewRequest {
             .with_old_object(self.old.as_deref().map(str::as_bytes))
     }
 
-    /// Path of the evaluated part of the object.
     pub(super) fn evaluated_path(&self) -> &'static str {
         match self.workload {
             Workload::Pod => "spec",

@@ -22,7 +22,6 @@ pub(super) struct Verdict {
     findings: Vec<String>,
     exemptions: Vec<String>,
     ticket: Option<String>,
-    /// Warnings of the webhook.
     warnings: Vec<String>,
     /// Last line of the text format.
     #[serde(skip)]

@@ -27,7 +27,6 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Self; 2] = [Self::Deployment, Self::StatefulSet];
 
-    /// Returns the resource name used in RBAC rules.
     pub(crate) const fn resource(self) -> &'static str {
         match self {
             Self::Deployment => "deployments",

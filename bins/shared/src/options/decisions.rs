@@ -130,10 +130,6 @@ impl DecisionArgs {
     }
 
     /// Returns a service for the decisions in the memory of `recorder`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a token file cannot be used.
     pub fn service(&self, recorder: Arc<Recorder>) -> Result<Audit, Error> {
         let open = |option, file: &Option<PathBuf>| {
             file.as_ref().map(TokenFile::open).transpose().map_err(Error::with_context(option))
@@ -231,10 +227,6 @@ pub fn default_origin() -> String {
 }
 
 /// Parses the name of a log, for clap's `value_parser`.
-///
-/// # Errors
-///
-/// Returns the expected form if `text` is not a name of signed notes.
 pub fn parse_origin(text: &str) -> Result<String, &'static str> {
     if is_name(text) {
         Ok(text.to_owned())

@@ -70,10 +70,6 @@ impl ValidationArgs {
     }
 
     /// Returns the client of the Verifier, or `None` if neither a URL nor an allowlist is configured.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the URL or a file is unusable, or strict notarization is enabled without a Verifier.
     pub fn verifier(&self, metrics: &ClientMetrics) -> Result<Option<Verifier>, Error> {
         let list = self.verifier_allowlist_file.as_ref();
         let list = list.map(|path| Allowlist::open(path, metrics.clone()));

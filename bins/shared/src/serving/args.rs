@@ -72,7 +72,6 @@ pub fn parse_webhook_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Returns the host of a URL; an IPv6 address without brackets.
 fn host_of(url: &Url) -> Option<String> {
     match url.host()? {
         url::Host::Ipv6(address) => Some(address.to_string()),

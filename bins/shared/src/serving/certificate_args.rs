@@ -133,7 +133,6 @@ impl CertificateArgs {
         self.tls_secret.clone().unwrap_or_else(|| format!("{}-tls", program.name))
     }
 
-    /// Returns `true` if this process publishes the trust bundle in the registration of the webhooks.
     pub(crate) fn publishes_trust(&self) -> bool {
         let usual = matches!(self.certificates, Source::SelfSigned | Source::Secret | Source::Files);
         self.certificates == Source::SelfSigned

@@ -60,7 +60,6 @@ impl Serving {
         Ok(Self { tls, certificates })
     }
 
-    /// Supplies certificates until `shutdown`; `targets` hold the published trust bundles.
     pub(crate) async fn run(
         self,
         program: Program,

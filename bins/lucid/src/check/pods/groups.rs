@@ -14,7 +14,6 @@ const LIMIT: usize = 5_000;
 /// Result, namespace, owner, reason and action.
 type Key = (ChainState, String, String, String, String);
 
-/// Number of pods in each group, with the name of one of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
     fine: u64,

@@ -51,7 +51,6 @@ pub(super) struct Survey<'a> {
 }
 
 impl Survey<'_> {
-    /// Checks the pods of selected namespaces, and pods in other namespaces that request a chain.
     pub(super) async fn checks(&self, namespaces: &[Namespace]) -> Vec<Check> {
         let mut progress = Progress { is_shown: std::io::stderr().is_terminal(), pods: 0 };
         let (mut groups, mut unread) = (Groups::default(), None);

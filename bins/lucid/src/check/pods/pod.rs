@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-/// A pod without its spec.
 #[derive(Deserialize)]
 pub(in super::super) struct PodMeta {
     #[serde(default)]
@@ -24,7 +23,6 @@ impl PodMeta {
         self.metadata.creation_timestamp.as_ref().map(|time| time.0)
     }
 
-    /// Returns `true` unless the pod is terminated or being deleted.
     pub(super) fn is_live(&self) -> bool {
         let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
         self.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))

@@ -170,7 +170,6 @@ pub(super) const VARYING: [&str; 10] = [
     "startupProbe",
 ];
 
-/// Returns the identity variables, with regular expressions of their values.
 pub(super) fn identities() -> String {
     json!(identity_env().collect::<BTreeMap<_, _>>()).to_string()
 }
@@ -189,7 +188,6 @@ fn called(auditor: &Auditor) -> BTreeSet<String> {
     (1..=3).filter_map(cut).chain([name.to_owned()]).collect()
 }
 
-/// Returns all spellings of registry and repository.
 pub(super) fn repositories(image: &ImageReference) -> BTreeSet<String> {
     let (registry, repository) = (image.registry().to_ascii_lowercase(), image.repository());
     if registry == "docker.io" {

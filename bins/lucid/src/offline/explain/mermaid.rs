@@ -71,7 +71,6 @@ fn chain(plan: &Plan, prefix: &str, indent: &str) -> String {
     lines
 }
 
-/// Escapes text for a quoted label.
 fn escaped(text: &str) -> String {
     text.replace('&', "#amp;").replace('"', "#quot;").replace('<', "#lt;").replace('>', "#gt;")
 }
