@@ -20,7 +20,6 @@ const LIMIT: Duration = Duration::from_mins(40);
 
 struct Check {
     name: &'static str,
-    /// Arguments of Cargo.
     line: &'static str,
     /// Packages that it needs, by a name in `.ci/packages`. Tests skip themselves instead.
     needs: &'static [&'static str],
@@ -41,7 +40,6 @@ impl Check {
         Self { on_node: true, ..self }
     }
 
-    /// Returns the reason why the check is skipped, if it is.
     fn reason(&self, machine: &Machine) -> Option<String> {
         let missing: Vec<_> = self.needs.iter().copied().filter(|need| machine.lacks(need)).collect();
         match &machine.no_node {
@@ -213,7 +211,6 @@ async fn run_all(machine: &Machine) -> Result<(), Error> {
     Ok(())
 }
 
-/// Builds the missing programs that tests start.
 async fn build_test_bed(has_node: bool) -> Result<(), Error> {
     let mut components = Component::CONTROL_PLANE.to_vec();
     components.extend([Component::Kubectl, Component::Helm]);
@@ -271,7 +268,6 @@ async fn run_check(name: &str, line: &str) -> Result<(), Error> {
     Err(format!("{name} failed: cargo {line}: {failure}").into())
 }
 
-/// `cargo xtask deny`: the rules of deny.toml except advisories, which need the network.
 pub(crate) fn deny() -> Result<(), Error> {
     let deny = ["deny", "--offline", "check", "bans", "licenses", "sources"];
     let checked = succeed(cargo().args(deny));

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The Cargo that runs this task, in the root folder of the workspace.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(ROOT);
@@ -30,7 +29,6 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Error> {
     Err(format!("{command:?} failed: {}: {}{}", output.status, text, errors.trim()).into())
 }
 
-/// Output of `cargo metadata` for the workspace, without dependencies.
 pub(crate) fn metadata() -> Result<Value, Error> {
     let text = output(cargo().args(["metadata", "--no-deps", "--offline", "--format-version", "1"]))?;
     Ok(serde_json::from_str(&text)?)

@@ -10,7 +10,6 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 pub(crate) struct Usage {
     /// User and system time since its start.
     pub(crate) cpu_seconds: f64,
-    /// Resident bytes.
     pub(crate) memory: u64,
     /// Resident bytes without mapped files, such as the program.
     pub(crate) anonymous_memory: u64,

@@ -189,7 +189,6 @@ pub(crate) fn output(program: &str, arguments: &[&str]) -> String {
     command::output(Command::new(program).args(arguments).current_dir(ROOT)).unwrap_or_default()
 }
 
-/// Versions of the compilers, of controller-runtime, and of packages in the lock file.
 fn versions(lock: &str) -> Result<Map<String, Value>, Error> {
     const PACKAGES: [&str; 6] = ["aws-lc-rs", "hyper", "kube-core", "rustls", "serde_json", "tokio"];
     const PEER: &str = "sigs.k8s.io/controller-runtime ";

@@ -165,7 +165,6 @@ fn quality(cases: &Path, program: &Path, report: &mut Report) -> Result<(), Erro
     Ok(())
 }
 
-/// Measures an auditor without judges, HAProxy and nginx in front of the same model.
 fn hop(auditor: &Auditor, report: &mut Report) -> Result<(), Error> {
     let [model, program] = [programs::build("bench-model")?, programs::build("bench-auditor")?];
     let generator = Generator::build()?;
@@ -218,7 +217,6 @@ fn hop(auditor: &Auditor, report: &mut Report) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures streams through an auditor with judges, which has a core of its own.
 fn streams(auditor: &Auditor, report: &mut Report) -> Result<(), Error> {
     raise_descriptor_limit()?;
     let [model, program] = [programs::build("bench-model")?, programs::build("bench-auditor")?];

@@ -113,7 +113,6 @@ pub(super) fn run(options: &Instructions, report: &mut Report) -> Result<(), Err
     Ok(())
 }
 
-/// Counts requests of both paths for all sizes.
 fn webhooks(
     programs: [PathBuf; 2],
     chain: Chain,

@@ -37,12 +37,10 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// A webhook of these servers, whose certificates are issued by `ca`.
     pub(super) fn new(path: &str, ca: &Path, servers: &[SocketAddr]) -> Self {
         Self::plain(path, servers).with("--ca", ca)
     }
 
-    /// A path of these servers, over plain HTTP.
     pub(super) fn plain(path: &str, servers: &[SocketAddr]) -> Self {
         let target = Self { arguments: Vec::new() }.with("--path", path);
         servers.iter().fold(target, |target, server| target.with("--endpoint", server.to_string()))

@@ -137,7 +137,6 @@ pub(super) struct Setup {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Chain {
-    /// One auditor.
     One,
     /// The default chain: two auditors.
     #[default]

@@ -52,7 +52,6 @@ impl Proxy {
         })
     }
 
-    /// Starts nginx, with the settings of [`Proxy::haproxy`].
     pub(super) fn nginx(next: &Self) -> Result<Self, Error> {
         Self::start(Path::new("nginx"), |address, command| {
             let folder = programs::folder();

@@ -71,7 +71,6 @@ pub(super) struct Server {
     kind: Kind,
     pub(super) process: Pinned,
     pub(super) address: SocketAddr,
-    /// Address of `/readyz`, if the server has that endpoint.
     admin: Option<SocketAddr>,
 }
 

@@ -55,7 +55,6 @@ pub(super) fn run(weight: &Weight, report: &mut Report) -> Result<(), Error> {
     Ok(())
 }
 
-/// Names of the crates that a program is built from, without build dependencies.
 fn crates(features: &[&str]) -> Result<BTreeSet<String>, Error> {
     let mut tree = cargo();
     tree.args(["tree", "--edges", "normal", "--prefix", "none", "--format", "{p}"])

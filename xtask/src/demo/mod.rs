@@ -183,7 +183,6 @@ fn width() -> u16 {
     terminal.map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(WIDTH)
 }
 
-/// Builds a table as wide as the terminal.
 fn table() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_FULL).set_content_arrangement(ContentArrangement::Dynamic);

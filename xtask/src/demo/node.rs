@@ -13,7 +13,6 @@ use super::{Demo, table};
 use crate::testbed::point_kubectl_at;
 
 const PAGE: &str = "docs/quickstart.md";
-/// Registry of the page.
 const REGISTRY: &str = "registry.example/lucid";
 const NAMESPACE: &str = "shop";
 const POD: &str = "model";

@@ -117,7 +117,6 @@ fn copy_checkout(to: &Path) -> Result<(), Error> {
     succeed(Command::new("sh").args(["-fc", COPY]).arg(to).current_dir(ROOT))
 }
 
-/// Builds `images` from the checkout `sources`, and writes archives and everything else to `folder`.
 fn make_all(
     images: &[(&str, &str)],
     options: &Images,
@@ -143,7 +142,6 @@ fn make_all(
     Ok(made)
 }
 
-/// Creates the build context of `containerfile`.
 fn fill(context: &Path, containerfile: &Path, program: &Path) -> Result<(), Error> {
     let script = Path::new(ROOT).join("xtask/src/images/context.sh");
     succeed(Command::new(script).arg(containerfile).arg(program).arg(context))

@@ -17,7 +17,6 @@ pub(crate) enum Profile {
 }
 
 impl Profile {
-    /// Output folder for images of this profile.
     pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Release => "target/images",

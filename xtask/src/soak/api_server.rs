@@ -46,7 +46,6 @@ impl Tally {
     }
 }
 
-/// Clients that trust the bundle of one object.
 type Trust = Option<[reqwest::Client; 2]>;
 
 pub(super) struct ApiServer {

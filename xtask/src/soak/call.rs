@@ -37,7 +37,6 @@ pub(super) fn client(tls: Option<ClientConfig>, idle: usize) -> ClientBuilder {
     }
 }
 
-/// The CREATE of a pod that no webhook has reason to deny.
 pub(super) fn review() -> String {
     let review = json!({
         "apiVersion": "admission.k8s.io/v1",
@@ -60,7 +59,6 @@ pub(super) fn review() -> String {
     review.to_string()
 }
 
-/// Address in a URL such as `https://127.0.0.1:6443`.
 pub(super) fn address(url: &str) -> Result<SocketAddr, Error> {
     let address = Url::parse(url)?.socket_addrs(|| None)?.first().copied();
     Ok(address.ok_or_else(|| format!("{url} has no address"))?)

@@ -45,7 +45,6 @@ enum Attack {
 /// A port, and the legitimate calls to it.
 struct Target {
     name: &'static str,
-    /// Process that serves the port.
     pid: u32,
     address: SocketAddr,
     tls: Option<ClientConfig>,
@@ -289,7 +288,6 @@ fn tiny_headers(count: usize) -> Vec<u8> {
     names.take(count).flat_map(|[first, second]| [0, 2, first, second, 0]).collect()
 }
 
-/// Encodes an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let [_, length @ ..] = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
     [&length, &[kind, flags][..], &stream.to_be_bytes(), payload].concat()

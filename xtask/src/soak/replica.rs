@@ -20,7 +20,6 @@ use super::subject::NAMESPACE;
 
 pub(super) const SECRET: &str = "soak-ca";
 
-/// Server name of the replicas.
 const SERVER_NAME: &str = "soak.lucid-system.svc";
 
 /// Time for which a terminating replica keeps serving, so that callers that have just chosen it get a response.
@@ -83,7 +82,6 @@ impl Replica {
         *self.ready.borrow()
     }
 
-    /// Removes the replica from the Service and ends it.
     pub(super) async fn end(self, end: End) -> Result<(), Error> {
         self.service.abort();
         self.endpoints.send_if_modified(|endpoints| endpoints.remove(&self.number).is_some());
