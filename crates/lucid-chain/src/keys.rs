@@ -103,7 +103,7 @@ pub const EGRESS_ENV: &str = "LUCID_EGRESS";
 /// Name of the empty volume that auditors and [`INIT_CONTAINER`] mount over the pod's ServiceAccount token.
 pub const NO_TOKEN_VOLUME: &str = "lucid-no-token";
 
-/// Name prefix of the volumes with the [`files`](crate::Auditor::files) of auditors.
+/// Name prefix of the volumes with the [files](crate::Auditor::volumes) of auditors.
 pub const FILES_VOLUME: &str = "lucid-files-";
 
 /// Environment variable of auditors: the auditor's name, by which its container is recognized.
@@ -128,7 +128,7 @@ pub const AUDIT_MODE_ENV: &str = "LUCID_AUDIT_MODE";
 /// Environment variable of auditors: comma-separated paths of the kubelet's probes, which are not judged.
 pub const PROBE_PATHS_ENV: &str = "LUCID_PROBE_PATHS";
 
-/// Environment variable of auditors that [serve routes](crate::Auditor::serves_routes): port to listen on and port of the
+/// Environment variable of auditors whose entry has `routes: true`: port to listen on and port of the
 /// next hop for each of several model ports, such as `8090=8093,8091=8094`. The first pair is the auditor's own port and
 /// its next hop.
 pub const ROUTES_ENV: &str = "LUCID_ROUTES";

@@ -30,7 +30,7 @@ pub enum Direction {
     /// Calls from the application in the pod to a model.
     Outbound,
     /// Both directions, through one chain. The chain ends at the model that the application calls, so the model's
-    /// port must be configured as for [`Outbound`](Self::Outbound): see [`ModelPortSource`](crate::ModelPortSource).
+    /// port must be configured as for [`Outbound`](Self::Outbound): a port that receives calls is not enough.
     Both,
 }
 

@@ -78,7 +78,7 @@ impl IdentityForm {
     }
 }
 
-/// Paths at which the webhooks of [`VARIABLES`] mount tokens.
+/// Paths at which the webhooks of Amazon EKS and Azure mount tokens.
 pub const PATHS: [&str; 3] = [
     "/var/run/secrets/azure/tokens",
     "/var/run/secrets/eks.amazonaws.com/serviceaccount",

@@ -32,7 +32,7 @@ pub(super) const FIRST_UID: u32 = 20001;
 pub struct PlannedContainer {
     /// Name of the container, unique in the pod.
     pub name: String,
-    /// Catalogue entry, with the resources of the catalogue's [`Defaults`](crate::Defaults) if it has none of its own.
+    /// Catalogue entry, with the resources of the catalogue's defaults if it has none of its own.
     pub auditor: Auditor,
     /// Port that the auditor listens on.
     pub port: NonZeroU16,

@@ -74,8 +74,8 @@ impl Redirect {
     ///
     /// # Errors
     ///
-    /// Returns [`Error`] if the text is not JSON of this form, has another version, or [`Redirect::new`]
-    /// fails.
+    /// Returns [`Error`] if the text is not JSON of this form, has another version, or describes no
+    /// chain: a uid is 0 or out of range, or a uid or port occurs twice.
     pub fn from_json(json: &str) -> Result<Self, Error> {
         check(json.len() <= LONGEST, || format!("expected at most {LONGEST} bytes, found {}", json.len()))?;
         // Check the version first, because other versions may have other members.
