@@ -37,7 +37,7 @@ const WRITTEN: [&str; 6] = [
 
 /// Injects auditor chains into pods.
 #[derive(Debug)]
-pub struct Injector {
+pub struct PodInjector {
     registrations: Registrations,
     cluster: ClusterConfiguration,
     recorder: Arc<Recorder>,
@@ -45,7 +45,7 @@ pub struct Injector {
     events: Option<Events>,
 }
 
-impl Injector {
+impl PodInjector {
     /// Creates an injector that plans chains with `cluster` and records its decisions with `recorder`.
     #[must_use]
     pub fn new(registrations: Registrations, cluster: ClusterConfiguration, recorder: Arc<Recorder>) -> Self {

@@ -1,13 +1,13 @@
 //! Lucid's admission webhooks as handlers for any [`Router`](lucid_webhook::Router).
 //!
-//! [`Injector`] adds auditor chains to pods (`/mutate`), and [`Validator`] checks pods and workloads against the policy
+//! [`PodInjector`] adds auditor chains to pods (`/mutate`), and [`PodValidator`] checks pods and workloads against the policy
 //! (`/validate`). Both read the cluster from a [`ClusterConfiguration`], which follows the API server, and record their
 //! decisions in a [`Recorder`](lucid_audit::Recorder). [`Audit`] serves the recorded decisions at `/audit`.
 //!
 //! ```no_run
 //! use std::sync::Arc;
 //!
-//! use lucid_admission::{ClusterConfiguration, Injector, Registrations, ChainSettings, Validator};
+//! use lucid_admission::{ClusterConfiguration, PodInjector, Registrations, ChainSettings, PodValidator};
 //! use lucid_webhook::{Readiness, Router};
 //!
 //! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Router {
@@ -15,9 +15,9 @@
 //! cluster.start(client, "lucid-system", readiness.condition("configuration"));
 //! let recorder = Arc::new(lucid_audit::Recorder::new(1000));
 //! let registrations = Registrations::new("lucid-system");
-//! let injector = Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&recorder));
-//! let validator = Validator::new(registrations, cluster, recorder);
-//! validator.mount(injector.mount(Router::new(), client.clone()), client)
+//! let injector = PodInjector::new(registrations.clone(), cluster.clone(), Arc::clone(&recorder));
+//! let validator = PodValidator::new(registrations, cluster, recorder);
+//! validator.serve(injector.serve(Router::new()))
 //! # }
 //! ```
 //!
@@ -49,10 +49,10 @@ pub use cluster::{
 pub use error::{InjectError, RequestError, ValidateError};
 pub use events::Events;
 pub use injection_metrics::InjectionMetrics;
-pub use injector::{Injector, pod_of, respond};
+pub use injector::{PodInjector, pod_of, respond};
 pub use names::{MUTATE_NAME, MUTATE_PATH, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};
 pub use record::record_modes;
 pub use registration::{Registrations, Selectors};
 pub use scope::Scope;
 pub use validation_metrics::ValidationMetrics;
-pub use validator::{Evaluated, Validator, evaluate_case, verifier_deadline};
+pub use validator::{Evaluated, PodValidator, evaluate_case, verifier_deadline};

@@ -45,7 +45,7 @@ pub struct ValidationMetrics {
 
 impl ValidationMetrics {
     /// Registers the metrics, and initializes the series of tickets to 0, those of decisions with the
-    /// [validator](crate::Validator::with_metrics).
+    /// [validator](crate::PodValidator::with_metrics).
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             decisions: Family::default(),

@@ -35,7 +35,7 @@ use crate::validation_metrics::ValidationMetrics;
 
 /// Checks pods and workloads against the policy.
 #[derive(Debug)]
-pub struct Validator {
+pub struct PodValidator {
     registrations: Registrations,
     cluster: ClusterConfiguration,
     verifier: Option<Verifier>,
@@ -44,7 +44,7 @@ pub struct Validator {
     metrics: ValidationMetrics,
 }
 
-impl Validator {
+impl PodValidator {
     /// Creates a validator that evaluates pods with `cluster` and records its decisions with `recorder`. No image can be
     /// verified, and every pod with a valid ticket may break the glass.
     #[must_use]

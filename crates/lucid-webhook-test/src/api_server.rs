@@ -19,7 +19,7 @@ use crate::call::Target;
 use crate::conversion::ConversionWebhook;
 use crate::https::{Https, SetupError, Transport};
 use crate::matching::Labels;
-use crate::outcome::Outcome;
+use crate::outcome::ReviewOutcome;
 use crate::recorded::Warnings;
 use crate::webhook::{RegisteredWebhook, generate_name};
 use crate::{Review, new_uid};
@@ -27,7 +27,7 @@ use crate::{Review, new_uid};
 /// A simulated kube-apiserver that calls the webhooks of a router.
 ///
 /// It honors their registrations: mutating webhooks are called before validating ones and in their order, if a rule and
-/// both selectors match, and again if `reinvocationPolicy: IfNeeded` requires it. [`Outcome::not_called`] states why a
+/// both selectors match, and again if `reinvocationPolicy: IfNeeded` requires it. [`ReviewOutcome::not_called`] states why a
 /// webhook was not called. Objects are not converted for `matchPolicy: Equivalent`
 /// ([`Mismatch::Equivalent`](crate::Mismatch::Equivalent)).
 ///
@@ -201,7 +201,7 @@ impl ApiServer {
     /// # Panics
     ///
     /// If `object` does not serialize to a JSON object with `apiVersion` and `kind`.
-    pub async fn create(&self, object: &impl Serialize) -> Outcome {
+    pub async fn create(&self, object: &impl Serialize) -> ReviewOutcome {
         self.review(&Review::create(object)).await
     }
 
@@ -210,7 +210,7 @@ impl ApiServer {
     /// # Panics
     ///
     /// As [`Self::create`].
-    pub async fn update(&self, old: &impl Serialize, new: &impl Serialize) -> Outcome {
+    pub async fn update(&self, old: &impl Serialize, new: &impl Serialize) -> ReviewOutcome {
         self.review(&Review::update(old, new)).await
     }
 
@@ -219,17 +219,17 @@ impl ApiServer {
     /// # Panics
     ///
     /// As [`Self::create`].
-    pub async fn delete(&self, old: &impl Serialize) -> Outcome {
+    pub async fn delete(&self, old: &impl Serialize) -> ReviewOutcome {
         self.review(&Review::delete(old)).await
     }
 
     /// Handles the request of a review, which may have another user, subresource or options.
-    pub async fn review(&self, review: &Review) -> Outcome {
+    pub async fn review(&self, review: &Review) -> ReviewOutcome {
         let mut review = review.clone();
         if let Some(namespace) = &self.current_namespace {
             review = review.or_namespace(namespace);
         }
-        let mut outcome = Outcome::of(review.sent_object().unwrap_or_default());
+        let mut outcome = ReviewOutcome::of(review.sent_object().unwrap_or_default());
         let mut warnings = Warnings::default();
         // A change calls the webhooks again that were called before it, in a second round
         // (`plugin/webhook/mutating/reinvocationcontext.go`).
@@ -269,7 +269,7 @@ impl ApiServer {
     /// # Panics
     ///
     /// If a request is not admitted, or the second one changes the object.
-    pub async fn assert_idempotent(&self, review: &Review) -> Outcome {
+    pub async fn assert_idempotent(&self, review: &Review) -> ReviewOutcome {
         let first = self.review(review).await;
         let once = first.clone().expect_admitted();
         let twice = self.review(&review.clone().with_object(once.clone())).await.expect_admitted();
@@ -301,7 +301,7 @@ impl ApiServer {
         &self,
         webhook: &RegisteredWebhook,
         review: &mut Review,
-        outcome: &mut Outcome,
+        outcome: &mut ReviewOutcome,
         warnings: &mut Warnings,
     ) -> bool {
         let mismatch = review.matched_by(&webhook.scope, &self.namespaces);

@@ -4,7 +4,7 @@
 //! - [`Review`] builds an AdmissionReview. [`Review::into_request`] returns the argument of a handler, to test it
 //!   without a server.
 //! - [`ApiServer`] calls the webhooks of a router that match a request, in process or over TLS, and processes responses
-//!   as kube-apiserver does. [`Outcome`] is the result for its user, with the webhooks that were not called.
+//!   as kube-apiserver does. [`ReviewOutcome`] is the result for its user, with the webhooks that were not called.
 //! - [`round_trip`] tests that a conversion is lossless, with objects that [`schema`] generates from the resource's
 //!   definition.
 //!
@@ -16,7 +16,7 @@
 //!
 //! - Messages of Go's libraries, such as JSON and connection errors, are those of Rust.
 //! - There are no schemas. Defaults are not set. A patched object has to be an object of the same `apiVersion` and
-//!   `kind` with `metadata` that is an object, but is not decoded further; [`Outcome::expect_object`] decodes it into a
+//!   `kind` with `metadata` that is an object, but is not decoded further; [`ReviewOutcome::expect_object`] decodes it into a
 //!   type.
 //! - CEL is not evaluated: matchConditions are assumed to be true, and [`Call::assumed_conditions`] lists them.
 //! - Webhooks are those of one program. Webhooks of others, and other admission plugins, do not change objects in
@@ -50,7 +50,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use api_server::ApiServer;
 pub use conversion::{ConversionFailed, ConversionWebhook};
 pub use https::SetupError;
-pub use outcome::{Call, Dropped, Mismatch, NotCalled, Outcome, RejectedBy, Rejection};
+pub use outcome::{Call, Dropped, Mismatch, NotCalled, RejectedBy, ReviewOutcome, ReviewRejection};
 pub use review::Review;
 
 /// Returns a uid in the form of a UUID, unique in this process.

@@ -12,9 +12,9 @@ use serde_json::Value;
 /// Outcome of a request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct ReviewOutcome {
     /// The admitted object, patched by mutating webhooks (null on DELETE), or the error shown to the user.
-    pub result: Result<Value, Rejection>,
+    pub result: Result<Value, ReviewRejection>,
     /// Calls in their order. A webhook that is called again has two.
     pub calls: Vec<Call>,
     /// Registered webhooks that do not match the request.
@@ -87,7 +87,7 @@ pub struct Dropped {
 /// Error shown to the user (fields of `metav1.Status`).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Rejection {
+pub struct ReviewRejection {
     /// Component that rejected the request.
     pub by: RejectedBy,
     /// HTTP status.
@@ -112,13 +112,13 @@ pub enum RejectedBy {
     ApiServer,
 }
 
-impl fmt::Display for Rejection {
+impl fmt::Display for ReviewRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: {}", self.code, self.reason, self.message)
     }
 }
 
-impl Outcome {
+impl ReviewOutcome {
     /// The outcome before the first call.
     pub(super) const fn of(object: Value) -> Self {
         Self {
@@ -132,7 +132,7 @@ impl Outcome {
     }
 
     /// Rejects the request. The user sees the first rejection only.
-    pub(super) fn reject(&mut self, rejection: Rejection) {
+    pub(super) fn reject(&mut self, rejection: ReviewRejection) {
         if self.result.is_ok() {
             self.result = Err(rejection);
         }
@@ -198,7 +198,7 @@ impl Outcome {
     /// If the request was admitted.
     #[must_use]
     #[track_caller]
-    pub fn expect_rejected(self) -> Rejection {
+    pub fn expect_rejected(self) -> ReviewRejection {
         let reasons = self.reasons();
         match self.result {
             Err(rejection) => rejection,

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::matching::{Labels, Scope, Subject, UnknownNamespace, labels_of};
-use crate::outcome::{Mismatch, RejectedBy, Rejection};
+use crate::outcome::{Mismatch, RejectedBy, ReviewRejection};
 use crate::{new_uid, resource};
 
 /// Builds an AdmissionReview of `admission.k8s.io/v1`, with all fields set by the API server.
@@ -265,7 +265,7 @@ impl Review {
         &self,
         scope: &Scope,
         namespaces: &BTreeMap<String, Labels>,
-    ) -> Result<Option<(Mismatch, String)>, Rejection> {
+    ) -> Result<Option<(Mismatch, String)>, ReviewRejection> {
         let (object, old_object) = (self.sent_object(), self.with_namespace(self.old_object.as_ref()));
         let namespace = self.request_namespace();
         // Of a Namespace that is written, the labels of the new object count.
@@ -283,7 +283,7 @@ impl Review {
             object: object.as_ref(),
             old_object: old_object.as_ref(),
         };
-        scope.mismatch(&subject).map_err(|UnknownNamespace| Rejection {
+        scope.mismatch(&subject).map_err(|UnknownNamespace| ReviewRejection {
             by: RejectedBy::ApiServer,
             code: 404,
             reason: "NotFound".to_owned(),

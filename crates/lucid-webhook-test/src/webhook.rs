@@ -11,7 +11,7 @@ use crate::call::{Endpoint, Target};
 use crate::checks::{self, WireResponse};
 use crate::decode::decode_patched;
 use crate::matching::Scope;
-use crate::outcome::{Call, Dropped, Outcome, RejectedBy, Rejection};
+use crate::outcome::{Call, Dropped, RejectedBy, ReviewOutcome, ReviewRejection};
 use crate::recorded::{self, Warnings};
 use crate::{Review, patch};
 
@@ -53,7 +53,7 @@ impl RegisteredWebhook {
     }
 
     /// Calls the webhook with the object of `outcome`, and processes the response as the API server does.
-    pub(super) async fn call(&self, review: &Review, outcome: &mut Outcome, warnings: &mut Warnings) {
+    pub(super) async fn call(&self, review: &Review, outcome: &mut ReviewOutcome, warnings: &mut Warnings) {
         let uid = review.call_uid();
         let called = self.endpoint.call(self.timeout, review.envelope(&uid)).await;
         outcome.calls.push(Call {
@@ -78,7 +78,7 @@ impl RegisteredWebhook {
     }
 
     /// Records warnings and audit annotations, also of a denied request.
-    fn record(&self, response: &WireResponse, outcome: &mut Outcome, warnings: &mut Warnings) {
+    fn record(&self, response: &WireResponse, outcome: &mut ReviewOutcome, warnings: &mut Warnings) {
         let annotations = response.audit_annotations.iter().flatten();
         let annotations = annotations.map(|(key, value)| (&**key, value.as_deref().unwrap_or_default()));
         let (annotations, dropped) = recorded::audit_annotations(&self.name, annotations);
@@ -95,7 +95,7 @@ impl RegisteredWebhook {
         }
     }
 
-    fn apply(&self, response: &WireResponse, review: &Review, outcome: &mut Outcome) {
+    fn apply(&self, response: &WireResponse, review: &Review, outcome: &mut ReviewOutcome) {
         if response.patch.is_empty() {
             return;
         }
@@ -126,7 +126,7 @@ impl RegisteredWebhook {
         }
     }
 
-    fn call_failed(&self, failure: String, outcome: &mut Outcome) {
+    fn call_failed(&self, failure: String, outcome: &mut ReviewOutcome) {
         let failure = format!("failed calling webhook {:?}: {failure}", self.name);
         match outcome.calls.last_mut() {
             Some(call) if self.fails_open => call.failed_open = Some(failure),
@@ -135,7 +135,7 @@ impl RegisteredWebhook {
     }
 
     /// Follows `plugin/webhook/errors/statuserror.go`.
-    fn denial(&self, status: Option<Status>) -> Rejection {
+    fn denial(&self, status: Option<Status>) -> ReviewRejection {
         let status = status.unwrap_or_default();
         let denied = format!("admission webhook {:?} denied the request", self.name);
         let (message, reason) = (status.message.unwrap_or_default(), status.reason.unwrap_or_default());
@@ -144,7 +144,7 @@ impl RegisteredWebhook {
             ("", reason) => format!("{denied}: {reason}"),
             (message, _) => format!("{denied}: {message}"),
         };
-        Rejection {
+        ReviewRejection {
             by: RejectedBy::Webhook,
             code: status.code.unwrap_or_default().max(400),
             reason,
@@ -154,8 +154,8 @@ impl RegisteredWebhook {
     }
 }
 
-fn internal_error(by: RejectedBy, error: &str) -> Rejection {
-    Rejection {
+fn internal_error(by: RejectedBy, error: &str) -> ReviewRejection {
+    ReviewRejection {
         by,
         code: 500,
         reason: "InternalError".to_owned(),

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lucid_admission::{ChainSettings, ClusterConfiguration, Injector, Registrations, Validator};
+use lucid_admission::{ChainSettings, ClusterConfiguration, PodInjector, PodValidator, Registrations};
 use lucid_audit::Recorder;
 use lucid_certs::{Certificates, ServerTls, ServingNames};
 use lucid_policy::{Mode, Policy};
@@ -32,8 +32,8 @@ async fn main() -> Result<(), BoxError> {
     // Lucid's webhooks.
     let recorder = Arc::new(Recorder::new(1000));
     let registrations = Registrations::new(NAMESPACE);
-    let injector = Injector::new(registrations.clone(), cluster.clone(), Arc::clone(&recorder));
-    let validator = Validator::new(registrations.clone(), cluster, recorder);
+    let injector = PodInjector::new(registrations.clone(), cluster.clone(), Arc::clone(&recorder));
+    let validator = PodValidator::new(registrations.clone(), cluster, recorder);
     let router = validator.mount(injector.mount(Router::new(), kube.clone()), kube.clone());
 
     // A CA in a Secret that all replicas share, and a registration that trusts it.

@@ -10,8 +10,8 @@ use http::{Request, Response};
 use http_body_util::Full;
 use kube::Client;
 use lucid_admission::{
-    BreakGlassReview, ClusterConfiguration, Events, InjectionMetrics, Injector, Registrations,
-    ValidationMetrics, Validator, record_modes,
+    BreakGlassReview, ClusterConfiguration, Events, InjectionMetrics, PodInjector, PodValidator,
+    Registrations, ValidationMetrics, record_modes,
 };
 use lucid_notary::client::ClientMetrics as VerifierMetrics;
 use lucid_webhook::operator::Registration;
@@ -89,13 +89,13 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     if let Some(metrics) = injection_metrics {
         cluster.report_auditor_status(client.clone(), verifier.clone());
         let (registrations, cluster) = (registrations.clone(), cluster.clone());
-        let injector = Injector::new(registrations, cluster, Arc::clone(&recorder))
+        let injector = PodInjector::new(registrations, cluster, Arc::clone(&recorder))
             .with_metrics(metrics.clone())
             .with_events(Events::start(client.clone(), program.reporter(), metrics));
         router = injector.mount(router, client.clone());
     }
     let mut validator =
-        Validator::new(registrations, cluster, Arc::clone(&recorder)).with_metrics(validation_metrics);
+        PodValidator::new(registrations, cluster, Arc::clone(&recorder)).with_metrics(validation_metrics);
     if let Some(verifier) = verifier {
         validator = validator.with_verifier(verifier);
     }

@@ -140,6 +140,6 @@ fn read<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, Error> {
         };
         invalid(Line(&problem))
     })?;
-    deserializer.end().map_err(|error| invalid(error))?;
+    deserializer.end().map_err(invalid)?;
     Ok(value)
 }

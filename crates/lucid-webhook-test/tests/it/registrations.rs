@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use lucid_webhook::registration::{Rule, WebhookRegistration, parse_selector};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
-use lucid_webhook_test::{ApiServer, Mismatch, Outcome, Review};
+use lucid_webhook_test::{ApiServer, Mismatch, Review, ReviewOutcome};
 use serde_json::{Value, json};
 
 const NAME: &str = "team.example.com";
@@ -25,7 +25,7 @@ fn denying(change: impl FnOnce(WebhookRegistration) -> WebhookRegistration) -> A
 }
 
 #[track_caller]
-fn assert_not_called(outcome: &Outcome, why: Mismatch, problem: &str) {
+fn assert_not_called(outcome: &ReviewOutcome, why: Mismatch, problem: &str) {
     let reason = outcome.expect_not_called(NAME);
     assert_eq!((reason.why, reason.problem.as_str()), (why, problem));
     assert!(outcome.is_admitted());

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use lucid_testbed::eventually;
 use lucid_webhook::registration::{Configurations, Endpoint, Rule, WebhookRegistration, parse_selector};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
-use lucid_webhook_test::{ApiServer, Outcome, Review};
+use lucid_webhook_test::{ApiServer, Review, ReviewOutcome};
 use serde_json::{Value, json};
 
 use super::servers::{CA_BUNDLE, serve};
@@ -178,7 +178,7 @@ fn real(answer: &Answer, called: &Called) -> Seen {
     (if is_stored { Ok(labels.clone()) } else { Err(answer.message().to_owned()) }, called.take())
 }
 
-fn simulated(outcome: Outcome, called: &Called) -> Seen {
+fn simulated(outcome: ReviewOutcome, called: &Called) -> Seen {
     let labels = outcome.result.map(|object| object["metadata"]["labels"].clone());
     (labels.map_err(|rejection| rejection.message), called.take())
 }
