@@ -53,7 +53,7 @@ impl Default for Watching {
 /// use lucid_certs::source::FileSource;
 ///
 /// // Also publishes ca.crt to the targets, without cainjector.
-/// let source = FileSource::new("/tls/tls.crt", "/tls/tls.key").with_ca("/tls/ca.crt").with_publishing();
+/// let source = FileSource::in_directory("/tls").with_publishing();
 /// ```
 ///
 /// [`in_directory`](Self::in_directory) and [`olm_api_server`](Self::olm_api_server) use the file names of common issuers.
@@ -87,15 +87,7 @@ impl FileSource {
         }
     }
 
-    /// Sets the file of the bundle that accompanies the certificate. The certificate is offered only if the
-    /// bundle verifies it. The file may be missing.
-    #[must_use]
-    pub fn with_ca(mut self, ca: impl Into<PathBuf>) -> Self {
-        self.ca = Some(ca.into());
-        self
-    }
-
-    /// Publishes the bundle set by [`with_ca`](Self::with_ca), or else the last certificate of the chain: targets
+    /// Publishes `ca.crt` of [a directory](Self::in_directory), or else the last certificate of the chain: targets
     /// hold at least these certificates. Otherwise the bundle is managed externally.
     #[must_use]
     pub fn with_publishing(mut self) -> Self {
@@ -142,12 +134,13 @@ impl FileSource {
 }
 
 impl FileSource {
-    /// Reads `tls.crt`, `tls.key` and, if present, `ca.crt` from `directory`: a mounted Secret of type
+    /// Reads `tls.crt`, `tls.key` and, if present, `ca.crt` from `directory`, which then has to verify the certificate: a mounted Secret of type
     /// `kubernetes.io/tls`, such as those of cert-manager and OpenShift's service CA, or files created with openssl.
     #[must_use]
     pub fn in_directory(directory: impl AsRef<Path>) -> Self {
         let directory = directory.as_ref();
-        Self::new(directory.join("tls.crt"), directory.join("tls.key")).with_ca(directory.join("ca.crt"))
+        let ca = Some(directory.join("ca.crt"));
+        Self { ca, ..Self::new(directory.join("tls.crt"), directory.join("tls.key")) }
     }
 
     /// Reads the certificate that the Operator Lifecycle Manager mounts into each container of a
