@@ -64,17 +64,10 @@ pub(crate) fn parse_segment(name: &str) -> Option<u64> {
     plain.then(|| digits.parse().ok())?
 }
 
-/// Error parsing a line.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
-#[non_exhaustive]
 pub(crate) enum LineError {
-    /// The line is longer than a leaf may be.
     #[snafu(display("expected a line of at most {LONGEST_LINE} bytes, found {found}"))]
-    Long {
-        /// Length of the line in bytes.
-        found: usize,
-    },
-    /// The line does not begin with `seq` and `prev`.
+    Long { found: usize },
     #[snafu(display("the line does not begin with seq, a number, and prev, 64 hexadecimal digits"))]
     Shape,
 }
