@@ -291,8 +291,9 @@ mod tests {
     /// Returns a decision with `text` in each field and `items` copies of it in each list.
     fn decision(text: &str, items: usize) -> Decision {
         let mut decision = Decision::new(text, text);
-        let Decision { operation, kind, namespace, name, user, mode, tier, ticket, generation, message, .. } =
-            &mut decision;
+        let Decision {
+            operation, kind, namespace, name, user, mode, tier, ticket, generation, message, ..
+        } = &mut decision;
         for field in [operation, kind, namespace, name, user, mode, tier, ticket, generation, message] {
             text.clone_into(field);
         }

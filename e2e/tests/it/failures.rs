@@ -81,9 +81,7 @@ async fn unreadable_requests_follow_the_failure_policy() {
         let deployment = json!({"group": "apps", "version": "v1", "kind": "Deployment"});
         let review = crate::bad_input::request("CREATE", deployment, secured("web"));
         let client = client_of(&ca_bundle(&cluster).await);
-        for (path, reason) in
-            [("mutate", "expected a core/v1 Pod"), ("validate", "expected a core/v1 Pod")]
-        {
+        for (path, reason) in [("mutate", "expected a core/v1 Pod"), ("validate", "expected a core/v1 Pod")] {
             let request =
                 client.post(format!("{}/{path}", operator.url())).header("content-type", "application/json");
             let response = request.body(review.clone()).send().await.unwrap();

@@ -60,7 +60,8 @@ mod tests {
             (vec![Err("refused".to_owned())], true, Status::Unknown, "reachable"),
             (vec![Ok((200, "x".to_owned()))], true, Status::Unknown, "reachable"),
         ] {
-            let responses: Vec<_> = responses.into_iter().map(|response| ("192.0.2.1:443", response)).collect();
+            let responses: Vec<_> =
+                responses.into_iter().map(|response| ("192.0.2.1:443", response)).collect();
             let check = conclude("web", &responses, wanted);
             assert!(check.status == status && check.found.contains(found), "{check:?}");
         }

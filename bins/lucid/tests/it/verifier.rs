@@ -89,7 +89,11 @@ fn an_unavailable_verifier_denies_only_in_strict_mode() {
             "302 Found",
         ),
         ("wrong digest", |stream, _| verdict(stream, OTHER, true), "rejected the response"),
-        ("huge", |stream, _| respond(stream, "200 OK", "", &" ".repeat(10 << 20)), "the response is longer than"),
+        (
+            "huge",
+            |stream, _| respond(stream, "200 OK", "", &" ".repeat(10 << 20)),
+            "the response is longer than",
+        ),
     ];
     thread::scope(|scope| {
         for (name, fault, reason) in faults {

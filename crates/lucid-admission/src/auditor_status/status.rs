@@ -166,8 +166,11 @@ mod tests {
 
     #[test]
     fn only_changes_are_written_with_their_transition_time() {
-        let first =
-            status(&object(1, Value::Null, Acceptance::Accepted), &verdict(&NotaryVerdict::NotNotarized), at(10));
+        let first = status(
+            &object(1, Value::Null, Acceptance::Accepted),
+            &verdict(&NotaryVerdict::NotNotarized),
+            at(10),
+        );
         let first = first.unwrap();
         assert_eq!(lines(&first), ["Ready True Accepted 10", "Notarized False NotNotarized 10"]);
         assert_eq!(first.notarized, "False");

@@ -223,14 +223,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_mode_that_is_known_already_is_recorded() {
-        let cluster = ClusterConfiguration::new(Settings::default());
+        let cluster = ClusterConfiguration::new(ChainSettings::default());
         let enforce = [("mode".to_owned(), "enforce".to_owned())].into();
         cluster.set_policy("lucid-system", Some(&enforce), None);
         let recorder = Arc::new(lucid_audit::Recorder::new(10));
-        let mut latest = recorder.watch();
+        let recorded = async {
+            while recorder.latest().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
         tokio::select! {
             () = crate::record_modes(&cluster, Arc::clone(&recorder)) => {}
-            changed = latest.changed() => changed.unwrap(),
+            () = recorded => {}
         }
         assert_eq!(recorder.latest()[0].decision().mode, "enforce");
     }

@@ -121,7 +121,9 @@ async fn all_turns_are_judged_and_only_new_text_costs() {
 
 #[tokio::test]
 async fn caching_needs_the_option_and_space() {
-    for policy in [JudgePolicy::default(), JudgePolicy::default().with_cache(CacheOptions::default().with_size(0))] {
+    for policy in
+        [JudgePolicy::default(), JudgePolicy::default().with_cache(CacheOptions::default().with_size(0))]
+    {
         let (address, count) = attacks(policy.with_turns(Turns::Last)).await;
         for _ in 0..3 {
             let messages = [("user", "attack"), ("assistant", "no"), ("user", "hello")];

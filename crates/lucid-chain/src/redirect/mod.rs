@@ -126,14 +126,10 @@ impl Redirect {
                 format!("uid of auditor {position}: expected 1 to {MAX_UID}, found {uid}")
             })?;
             check(uids.insert(uid), || {
-                format!(
-                    "uid {uid} of auditor {position} is already used by an earlier auditor"
-                )
+                format!("uid {uid} of auditor {position} is already used by an earlier auditor")
             })?;
             if let Some(holder) = ports.insert(port, format!("auditor {position}")) {
-                let problem = format!(
-                    "port {port} of auditor {position} is already used by {holder}"
-                );
+                let problem = format!("port {port} of auditor {position} is already used by {holder}");
                 return Err(invalid(problem));
             }
             hops.push(Hop { uid, port });

@@ -122,8 +122,8 @@ fn the_defaults_of_a_catalogue_set_upstream_and_allowed_hosts() {
         setting(&plan_in(&annotated, &configuration), "OPENAI_BASE_URL"),
         "http://localhost:8081 (address of the first auditor)"
     );
-    let upstream = egress_of(&plan_in(&annotated, &configuration)).upstream.clone();
-    assert_eq!(upstream.unwrap().to_string(), "http://other.models.svc:81");
+    let plan = plan_in(&annotated, &configuration);
+    assert_eq!(egress_of(&plan).upstream.as_ref().unwrap().to_string(), "http://other.models.svc:81");
     // The namespace's annotation is in between.
     let of_namespace = settings([(keys::UPSTREAM, " http://namespace.models.svc ")]);
     assert!(of_namespace.problems().is_empty());

@@ -1,7 +1,7 @@
 //! Network rules and native sidecars among the init containers.
 
 use crate::common::*;
-use lucid_chain::{Configuration, Decision, ImpossibleReason, Inputs, PodView, keys, plan};
+use lucid_chain::{Configuration, Inputs, PodView, keys, plan};
 use serde_json::{Value, json};
 
 fn names(list: &Value) -> Vec<&str> {

@@ -229,7 +229,9 @@ async fn each_distinct_digest_is_requested_once() {
     let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
     let digests = ['a', 'b', 'a', 'c', 'b', 'a'].map(digest);
     let mut verdicts = check_all(verifier, digests, in_time()).await;
-    let Some(NotaryVerdict::Unknown { reason }) = verdicts.remove(&digest('c')) else { panic!("{verdicts:?}") };
+    let Some(NotaryVerdict::Unknown { reason }) = verdicts.remove(&digest('c')) else {
+        panic!("{verdicts:?}")
+    };
     assert!(reason.starts_with("failed to parse the response of the Verifier at"), "{reason}");
     let expected = [(digest('a'), NotaryVerdict::Notarized), (digest('b'), NotaryVerdict::NotNotarized)];
     assert_eq!(verdicts, BTreeMap::from(expected));
@@ -252,7 +254,8 @@ async fn only_digests_that_miss_the_deadline_are_unknown() {
     assert_eq!(server.requests().len(), 6, "the ones that hang hold up nobody");
     assert_eq!(verdicts.remove(&digest('f')), Some(NotaryVerdict::Notarized));
     for (digest, verdict) in verdicts {
-        let late = NotaryVerdict::Unknown { reason: "the Verifier did not respond before the deadline".to_owned() };
+        let late =
+            NotaryVerdict::Unknown { reason: "the Verifier did not respond before the deadline".to_owned() };
         assert_eq!(verdict, late, "{digest}");
     }
 }

@@ -114,9 +114,7 @@ fn a_limit_range_is_reported_if_a_container_violates_it() {
             json!({"min": {"cpu": "150m"}, "maxLimitRequestRatio": {"cpu": "4"}}),
             vec![
                 format!("requests.cpu: expected at least 150m, found 100m in {ALL}"),
-                format!(
-                    "limits.cpu: expected at most 4 times requests.cpu, found 500m and 100m in {ALL}"
-                ),
+                format!("limits.cpu: expected at most 4 times requests.cpu, found 500m and 100m in {ALL}"),
             ],
         ),
         (SET, json!({"min": {"cpu": "150m"}, "maxLimitRequestRatio": {"cpu": "4"}}), vec![]),
@@ -143,9 +141,7 @@ fn a_limit_range_is_reported_if_a_container_violates_it() {
         (
             only,
             json!({"maxLimitRequestRatio": {"cpu": "2"}}),
-            vec![format!(
-                "limits.cpu: expected at most 2 times requests.cpu, found none and 100m in {ALL}"
-            )],
+            vec![format!("limits.cpu: expected at most 2 times requests.cpu, found none and 100m in {ALL}")],
         ),
         // Defaults that the LimitRange adds.
         (only, json!({"max": {"cpu": "1"}, "default": {"cpu": "1"}}), vec![]),
