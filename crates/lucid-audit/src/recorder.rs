@@ -45,7 +45,7 @@ impl FromStr for LogFailurePolicy {
         match text {
             "deny" => Ok(Self::Deny),
             "serve-and-alarm" => Ok(Self::ServeAndAlarm),
-            _ => Err("accepted are deny and serve-and-alarm"),
+            _ => Err("expected deny or serve-and-alarm"),
         }
     }
 }

@@ -70,7 +70,7 @@ impl FromStr for Quantity {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Self::parse(text).ok_or_else(|| Error::new(format!("found {}, accepted a quantity", Excerpt(text))))
+        Self::parse(text).ok_or_else(|| Error::new(format!("expected a quantity, found {}", Excerpt(text))))
     }
 }
 

@@ -110,8 +110,12 @@ impl Toolchain {
 
     /// Returns `true` if a folder of a running build exists.
     fn is_building(&self) -> bool {
-        self.cache.path().join("lucid/testbed").exists()
-            && fs::read_dir(self.programs()).unwrap().any(|entry| entry.unwrap().path().join("etcd").exists())
+        // The folders appear one after the other.
+        let folders =
+            |path: PathBuf| fs::read_dir(path).into_iter().flatten().map(|entry| entry.unwrap().path());
+        folders(self.cache.path().join("lucid/testbed"))
+            .flat_map(folders)
+            .any(|build| build.join("etcd").exists())
     }
 
     /// Ends the compilers of a killed build: those of a real Go end by themselves.

@@ -431,7 +431,7 @@ fn a_patch_changes_only_what_is_allowed() {
                 if error
                     .to_string()
                     .starts_with(&format!("the patch changes {expected:?}; allowed are ")) => {}
-            (found, expected) => panic!("{case}: found {found:?}, expected {expected:?}"),
+            (found, expected) => panic!("{case}: expected {expected:?}, found {found:?}"),
         }
         let none = AllowedPaths::default().check(&before, &patch);
         assert_eq!(none.is_ok(), patch.apply(&before).unwrap() == before, "{case}");

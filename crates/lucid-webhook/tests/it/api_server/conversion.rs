@@ -1,11 +1,14 @@
 //! Conversion of a CustomResourceDefinition with two versions by a real API server.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::stream::{self, StreamExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Method;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, WatchEvent, WatchParams};
 use lucid_testbed::eventually;
 use lucid_webhook::{BoxError, Converter, Router};
 use prometheus_client::registry::Registry;
@@ -17,6 +20,7 @@ use crate::common::exposed;
 use crate::cron_tab::{definition, v1_to_v2, v2_to_v1};
 use crate::widget;
 
+const SCHEDULE: [&str; 5] = ["minute", "hour", "dayOfMonth", "month", "dayOfWeek"];
 /// Number of objects that a test reads at once.
 const OBJECTS: usize = 500;
 const JSON: &str = "application/json";
@@ -66,6 +70,11 @@ impl<'a> CronTabs<'a> {
         self.send(Method::POST, (version, ""), JSON, object).await
     }
 
+    async fn apply(&self, manager: &str, version: &str, object: &Value) -> Answer {
+        let rest = format!("/{}?fieldManager={manager}", object["metadata"]["name"].as_str().unwrap());
+        self.send(Method::PATCH, (version, &rest), APPLY, object).await
+    }
+
     fn v1(&self, name: &str, cron_spec: &str) -> Value {
         json!({
             "apiVersion": format!("{}/v1", self.group), "kind": "CronTab", "metadata": {"name": name},
@@ -113,6 +122,31 @@ fn to_v2(v1: Value) -> Result<Value, BoxError> {
 
 fn to_v1(v2: Value) -> Result<Value, BoxError> {
     Ok(serde_json::to_value(v2_to_v1(serde_json::from_value(v2)?))?)
+}
+
+/// [`to_v2`] for partial objects.
+fn partial_to_v2(mut object: Value) -> Value {
+    let time_zone = object["metadata"]["annotations"].as_object_mut().and_then(|it| it.remove("time-zone"));
+    if let Some(spec) = object["spec"].as_object_mut() {
+        if let Some(Value::String(cron_spec)) = spec.remove("cronSpec") {
+            let schedule: BTreeMap<_, _> = SCHEDULE.into_iter().zip(cron_spec.split(' ')).collect();
+            spec.insert("schedule".to_owned(), json!(schedule));
+        }
+        spec.extend(time_zone.map(|time_zone| ("timeZone".to_owned(), time_zone)));
+    }
+    object
+}
+
+fn partial_to_v1(mut object: Value) -> Value {
+    let Some(spec) = object["spec"].as_object_mut() else { return object };
+    if let Some(schedule) = spec.remove("schedule") {
+        let fields = SCHEDULE.map(|it| schedule[it].as_str().unwrap());
+        spec.insert("cronSpec".to_owned(), json!(fields.join(" ")));
+    }
+    if let Some(time_zone) = spec.remove("timeZone") {
+        object["metadata"]["annotations"]["time-zone"] = time_zone;
+    }
+    object
 }
 
 fn items(list: &Value) -> &[Value] {
@@ -194,6 +228,62 @@ fn hundreds_of_objects_are_read_in_either_version() {
 }
 
 #[test]
+fn a_watch_reports_objects_in_its_own_version() {
+    in_namespace("watched", async |scene| {
+        let group = "watched.example.com";
+        let tabs = CronTabs::define(scene, converter(group, to_v1), group).await;
+        let tabs = &tabs;
+        let create = |number: usize| async move {
+            tabs.create("v2", &tabs.v2(&format!("tab-{number:03}"), "Europe/Rome")).await.stored()
+        };
+        let created: Vec<_> = stream::iter((0..OBJECTS).map(create)).buffered(16).collect().await;
+        assert_eq!(created.len(), OBJECTS);
+        let kind = GroupVersionKind::gvk(group, "v1", "CronTab");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "crontabs");
+        let api = Api::<DynamicObject>::namespaced_with(scene.client(), scene.namespace, &resource);
+        let mut events = loop {
+            let events = api.watch(&WatchParams::default().initial_events(), "").await.unwrap();
+            let mut events = Box::pin(events.peekable());
+            // A busy API server may not have observed the last objects yet.
+            if !matches!(events.as_mut().peek().await, Some(Ok(WatchEvent::Error(_)))) {
+                break events;
+            }
+        };
+        let mut next = async || events.try_next().await.unwrap().unwrap();
+        let mut told = BTreeSet::new();
+        for _ in 0..OBJECTS {
+            let event = next().await;
+            let WatchEvent::Added(object) = event else { panic!("{event:?} after {}", told.len()) };
+            assert_eq!(object.data["spec"], tabs.v1("", "5 4 * * *")["spec"]);
+            let annotations = object.metadata.annotations.unwrap_or_default();
+            assert_eq!(annotations["stable.example.com/time-zone"], "Europe/Rome");
+            told.insert(object.metadata.name);
+        }
+        assert!(told.into_iter().eq((0..OBJECTS).map(|number| Some(format!("tab-{number:03}")))));
+        let end = next().await;
+        let WatchEvent::Bookmark(bookmark) = end else { panic!("{end:?}") };
+        assert!(bookmark.metadata.annotations.contains_key("k8s.io/initial-events-end"));
+
+        // The API server sends further bookmarks, about one a minute.
+        let mut next_change = async || loop {
+            match next().await {
+                WatchEvent::Bookmark(_) => (),
+                change => break change,
+            }
+        };
+        let patch = json!({"spec": {"schedule": {"minute": "6"}}});
+        tabs.send(Method::PATCH, ("v2", "/tab-001"), MERGE, &patch).await.stored();
+        let event = next_change().await;
+        let WatchEvent::Modified(object) = event else { panic!("{event:?}") };
+        assert_eq!(object.data["spec"]["cronSpec"], "6 4 * * *");
+        tabs.send(Method::DELETE, ("v1", "/tab-002"), JSON, &Value::Null).await.stored();
+        let event = next_change().await;
+        let WatchEvent::Deleted(object) = event else { panic!("{event:?}") };
+        assert_eq!(object.data["spec"]["cronSpec"], "5 4 * * *");
+    });
+}
+
+#[test]
 fn writes_in_one_version_keep_fields_of_the_other() {
     in_namespace("written", async |scene| {
         let group = "written.example.com";
@@ -223,6 +313,54 @@ fn writes_in_one_version_keep_fields_of_the_other() {
         tabs.send(Method::PATCH, ("v1", "/nightly"), MERGE, &patch).await.stored();
         let v2 = tabs.get("v2", "/nightly").await.stored();
         assert_eq!(v2["spec"]["timeZone"], json!(null));
+    });
+}
+
+#[test]
+fn a_field_has_one_owner_across_versions() {
+    in_namespace("applied", async |scene| {
+        let group = "applied.example.com";
+        let converter = Converter::dynamic(group, "CronTab", "v2")
+            .spoke_dynamic("v1", partial_to_v2, partial_to_v1)
+            .build_for(["v1", "v2"])
+            .unwrap();
+        let tabs = CronTabs::define(scene, converter, group).await;
+        let v1 = tabs.v1("nightly", "5 4 * * *");
+        tabs.apply("old", "v1", &v1).await.stored();
+        let v2 = json!({
+            "apiVersion": format!("{group}/v2"), "kind": "CronTab", "metadata": {"name": "nightly"},
+            "spec": {"timeZone": "Europe/Rome", "replicas": 2},
+        });
+        tabs.apply("new", "v2", &v2).await.stored();
+        let mut changed = v1.clone();
+        changed["spec"]["image"] = json!("backup:2");
+        tabs.apply("old", "v1", &changed).await.stored();
+        let read = tabs.get("v2", "/nightly").await.stored();
+        let spec = &read["spec"];
+        assert_eq!(
+            (&spec["image"], &spec["timeZone"], &spec["replicas"]),
+            (&json!("backup:2"), &json!("Europe/Rome"), &json!(2))
+        );
+        let managers: BTreeMap<_, _> = read["metadata"]["managedFields"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| (entry["manager"].as_str().unwrap(), entry["apiVersion"].as_str().unwrap()))
+            .collect();
+        let (old, new) = (format!("{group}/v1"), format!("{group}/v2"));
+        assert_eq!(managers, BTreeMap::from([("old", &*old), ("new", &*new)]));
+
+        let mut conflicting = v1.clone();
+        conflicting["spec"]["replicas"] = json!(5);
+        let answer = tabs.apply("old", "v1", &conflicting).await;
+        assert!(answer.code == 409 && answer.message().contains("\"new\""), "{answer:?}");
+
+        // A field that its manager no longer applies is removed.
+        let mut fewer = v2.clone();
+        fewer["spec"].as_object_mut().unwrap().remove("replicas");
+        let read = tabs.apply("new", "v2", &fewer).await.stored();
+        assert_eq!(read["spec"]["replicas"], json!(null));
+        assert_eq!(read["spec"]["timeZone"], "Europe/Rome");
     });
 }
 
