@@ -27,7 +27,6 @@ impl Purpose {
     }
 }
 
-/// A certificate that is a trust anchor while it is valid.
 #[derive(Debug)]
 pub(crate) struct Anchor<'a> {
     pub(crate) trusted: TrustAnchor<'a>,
@@ -37,7 +36,7 @@ pub(crate) struct Anchor<'a> {
 }
 
 impl<'a> Anchor<'a> {
-    /// Returns the anchor, or why the certificate is none.
+    /// Returns the anchor, or why the certificate is not one.
     pub(crate) fn of(certificate: &'a CertificateDer<'_>, purpose: Purpose) -> Result<Self, &'static str> {
         let parsed = Certificate::parse(certificate).map_err(|_| "does not parse")?;
         let constraints = parsed.extensions.basic_constraints;

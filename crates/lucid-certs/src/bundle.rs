@@ -101,7 +101,6 @@ impl TrustBundle {
         merged
     }
 
-    /// Returns the certificates accepted by `keep`, or `None` if there are none.
     #[must_use]
     pub(crate) fn filter(&self, mut keep: impl FnMut(&Fingerprint, Validity) -> bool) -> Option<Self> {
         let mut entries = self.entries.clone();
@@ -109,13 +108,11 @@ impl TrustBundle {
         (!entries.is_empty()).then_some(Self { entries })
     }
 
-    /// Returns `true` if the bundle contains the certificate with this fingerprint.
     #[must_use]
     pub(crate) fn contains(&self, fingerprint: &Fingerprint) -> bool {
         self.fingerprints().any(|held| held == *fingerprint)
     }
 
-    /// Returns the unexpired certificates, or `None` if all have expired.
     #[cfg(feature = "kube")]
     pub(crate) fn without_expired(&self, now: SystemTime) -> Option<Self> {
         self.filter(|_, validity| !validity.is_over(now))
@@ -160,7 +157,7 @@ mod tests {
     use super::*;
     use crate::{ca::CertificateAuthority, names::ServingNames};
 
-    /// Go reads neither of two joined certificates.
+    /// Go reads neither of the certificates if their sections are joined.
     #[test]
     fn bundles_of_targets_are_read_as_by_go() {
         let names = ServingNames::for_services("lucid-system", &["lucid-operator"]).unwrap();

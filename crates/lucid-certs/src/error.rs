@@ -11,7 +11,6 @@ use std::{error, fmt};
 pub struct Error(pub(crate) Box<dyn error::Error + Send + Sync>);
 
 impl Error {
-    /// Creates an error from a one-line problem.
     pub(crate) fn new(problem: impl Into<String>) -> Self {
         Self(problem.into().into())
     }

@@ -44,7 +44,6 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Serialized as text.
 #[cfg(feature = "kube")]
 impl serde::Serialize for Fingerprint {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

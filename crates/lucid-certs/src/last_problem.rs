@@ -1,6 +1,5 @@
 //! Deduplication of log messages about persistent problems.
 
-/// Last logged problem of one subject.
 #[derive(Debug, Default)]
 pub(crate) struct LastProblem(Option<String>);
 

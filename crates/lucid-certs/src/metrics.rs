@@ -9,7 +9,6 @@ use prometheus_client::{
 
 use crate::source::{Phase, Reason};
 
-/// Names and values of labels.
 type Labels = Vec<(&'static str, String)>;
 
 /// Metrics of a server's certificates; see [`Certificates::with_metrics`](crate::Certificates::with_metrics). The default
@@ -26,7 +25,6 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics.
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         metrics.phase(Phase::Stable);
@@ -58,7 +56,6 @@ impl Metrics {
         drop(self.last_success.get_or_create(&source_labels(name)));
     }
 
-    /// Initializes the counters of a target, by [name](crate::target::TrustTarget::name), to 0.
     pub(crate) fn add_target(&self, name: &str) {
         for result in ["written", "unchanged", "conflict", "error"] {
             drop(self.publications.get_or_create(&publication_labels(name, result)));
@@ -66,7 +63,6 @@ impl Metrics {
         drop(self.drift_healed.get_or_create(&target_labels(name)));
     }
 
-    /// Sets the expiry of a certificate of a source, or removes it.
     pub(crate) fn expiry(&self, source: &str, certificate: CertificateKind, not_after: Option<SystemTime>) {
         let certificate = match certificate {
             CertificateKind::Ca => "ca",
@@ -85,12 +81,10 @@ impl Metrics {
         }
     }
 
-    /// Counts a request to a source.
     pub(crate) fn reload(&self, source: &str, reload: Reload) {
         self.reloads.get_or_create(&reload.labels(source)).inc();
     }
 
-    /// Records the time of a valid offer.
     pub(crate) fn success(&self, source: &str, now: SystemTime) {
         self.last_success.get_or_create(&source_labels(source)).set(unix_seconds(now));
     }
@@ -101,12 +95,10 @@ impl Metrics {
         self.publications.get_or_create(&publication_labels(target, result)).inc();
     }
 
-    /// Counts an external change that was reverted.
     pub(crate) fn drift_healed(&self, target: &str) {
         self.drift_healed.get_or_create(&target_labels(target)).inc();
     }
 
-    /// Sets the current rotation phase.
     pub(crate) fn phase(&self, phase: Phase) {
         for each in Phase::ALL {
             let labels = vec![("phase", each.as_str().to_owned())];
@@ -114,7 +106,6 @@ impl Metrics {
         }
     }
 
-    /// Sets whether callers accept the certificate in service.
     pub(crate) fn ready(&self, ready: bool) {
         self.ready.set(i64::from(ready));
     }
@@ -137,25 +128,17 @@ fn unix_seconds(time: SystemTime) -> i64 {
     i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
-/// Certificates with an expiry metric.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CertificateKind {
-    /// The signing CA.
     Ca,
-    /// The next signing CA.
     NextCa,
-    /// The certificate in service.
     Leaf,
-    /// The certificate that the source offers.
     Source,
 }
 
-/// Result of a request to a source.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reload {
-    /// A new certificate went into service.
     Swapped,
-    /// The offered certificate is already in service.
     Unchanged,
     /// The offer was rejected, and the certificate in service was kept.
     Refused(Reason),
@@ -182,7 +165,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns the lines of a scrape that start with `begin`.
     fn scrape(registry: &Registry, begin: &str) -> Vec<String> {
         let mut text = String::new();
         encode(&mut text, registry).unwrap();

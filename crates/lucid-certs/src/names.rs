@@ -150,7 +150,6 @@ impl ServingNames {
         self.called.iter()
     }
 
-    /// Returns all names for which clients may verify the certificate.
     pub(crate) fn server_names(&self) -> impl Iterator<Item = ServerName<'static>> {
         let dns_names = self.dns_names.iter().cloned().map(ServerName::DnsName);
         dns_names.chain(self.ip_addresses.iter().map(|ip| ServerName::IpAddress((*ip).into())))

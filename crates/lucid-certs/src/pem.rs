@@ -12,7 +12,6 @@ use zeroize::Zeroizing;
 
 use crate::{error::Error, key::PrivateKey};
 
-/// Reason why PEM text is rejected.
 #[derive(Debug, Snafu)]
 #[snafu(display("{problem}"))]
 pub(crate) struct PemError {
@@ -81,7 +80,6 @@ pub(crate) fn certificate_sections(pem: &[u8]) -> Vec<&[u8]> {
     sections
 }
 
-/// A line of PEM text.
 enum Line<'a> {
     /// With the label of the section.
     Begin(&'a [u8]),
@@ -221,7 +219,6 @@ fn encode(label: &str, der: &[u8]) -> String {
     pem
 }
 
-/// Upper bound of the encoded size.
 fn size(label: &str, der: &[u8]) -> usize {
     let lines = der.len().div_ceil(48) * 65;
     lines + "-----BEGIN -----\n-----END -----\n".len() + 2 * label.len()

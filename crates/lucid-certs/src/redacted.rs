@@ -10,7 +10,6 @@ use kube::{
 };
 use serde::de::{DeserializeOwned, Error as _};
 
-/// As [`Api::get_opt`].
 pub(crate) async fn get_opt(api: &Api<Secret>, name: &str) -> Result<Option<Secret>, Error> {
     let request = Request::new(api.resource_url()).get(name, &GetParams::default());
     match client(api).request_text(request.map_err(Error::BuildRequest)?).await {
@@ -27,7 +26,6 @@ pub(crate) async fn list_opt(api: &Api<Secret>, name: &str) -> Result<Option<Sec
     Ok(secrets.items.into_iter().next())
 }
 
-/// As [`Api::replace`].
 pub(crate) async fn replace(api: &Api<Secret>, name: &str, secret: &Secret) -> Result<Secret, Error> {
     let body = serde_json::to_vec(secret).map_err(Error::SerdeError)?;
     let request = Request::new(api.resource_url()).replace(name, &PostParams::default(), body);

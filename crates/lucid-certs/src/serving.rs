@@ -40,7 +40,6 @@ pub(crate) enum PairError {
     Generate { problem: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
-/// Reason why a client would reject a serving certificate.
 #[derive(Debug, Snafu)]
 pub(crate) enum VerifyError {
     /// `why` are the problems of the bundle's first certificates, newest first.
@@ -52,7 +51,6 @@ pub(crate) enum VerifyError {
         #[snafu(source(from(webpki::Error, Box::from)))]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The certificate is trusted but not valid for this name.
     #[snafu(display("failed to verify the serving certificate {fingerprint} for the name {name}"))]
     Name {
         fingerprint: Fingerprint,

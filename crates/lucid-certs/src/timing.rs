@@ -12,11 +12,9 @@ const DAY: Duration = Duration::from_hours(24);
 /// Durations of a rotation. They constrain each other; see [`check`](Self::check).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Validity period of a new CA.
     pub(crate) ca_lifetime: Duration,
     /// Time before the expiry of the CA at which its successor is created.
     pub(crate) ca_renew_before: Duration,
-    /// Validity period of a serving certificate.
     pub(crate) leaf_lifetime: Duration,
     /// Time for which every target must be observed to trust a CA before a certificate issued by it is served.
     pub(crate) settle: Duration,

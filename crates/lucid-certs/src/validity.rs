@@ -18,23 +18,19 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Returns `true` if the period includes `now`.
     pub(crate) fn contains(&self, now: SystemTime) -> bool {
         self.not_before <= now && !self.is_over(now)
     }
 
-    /// Returns `true` if the period ended before `now`.
     #[must_use]
     pub(crate) fn is_over(&self, now: SystemTime) -> bool {
         now > self.not_after
     }
 
-    /// Returns the length of the period.
     pub(crate) fn duration(&self) -> Duration {
         self.not_after.duration_since(self.not_before).unwrap_or_default()
     }
 
-    /// Estimates the time of issue.
     pub(crate) fn estimated_issue_time(&self) -> SystemTime {
         if self.duration() > BACKDATE { self.not_before + BACKDATE } else { self.not_before }
     }

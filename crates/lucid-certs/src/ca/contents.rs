@@ -19,7 +19,6 @@ use crate::{
     validity::{BACKDATE, Validity},
 };
 
-/// Parameters of a CA certificate for `names`.
 pub(super) fn authority(names: &ServingNames, validity: Validity) -> Result<CertificateParams, PairError> {
     // Common names are limited to 64 characters.
     let common_name = format!("{:.61} CA", names.common_name());
@@ -31,7 +30,6 @@ pub(super) fn authority(names: &ServingNames, validity: Validity) -> Result<Cert
     Ok(params)
 }
 
-/// Parameters of a serving certificate for `names`.
 pub(super) fn leaf(names: &ServingNames, validity: Validity) -> Result<CertificateParams, PairError> {
     let mut params = common(names.common_name(), validity)?;
     params.is_ca = IsCa::ExplicitNoCa;

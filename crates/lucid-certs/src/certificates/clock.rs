@@ -17,7 +17,6 @@ const STEP: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
-/// An instant on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) wall: SystemTime,

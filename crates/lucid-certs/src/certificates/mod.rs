@@ -94,7 +94,6 @@ impl Certificates {
         self.certified_names.subscribe()
     }
 
-    /// Returns the names for which `certificate` has to be valid.
     fn names_of(&self, certificate: &ServingCertificate) -> &ServingNames {
         let is_valid_for = |names: &&ServingNames| certificate.missing_names(names).is_empty();
         let alternative = self.alternative_names.as_ref().filter(is_valid_for);

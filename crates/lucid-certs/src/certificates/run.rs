@@ -30,7 +30,6 @@ use crate::{
     target::Reading,
 };
 
-/// Timeout of [`CertificateSource::offer`].
 const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
 
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(30);
@@ -188,7 +187,6 @@ impl<S: CertificateSource> Run<S> {
         self.targets.iter().map(|target| target.after.as_ref().map(Trusted::of)).collect()
     }
 
-    /// Records the CAs that callers trust. The offered ones count even if no target can hold them.
     fn observe_trust(&mut self) {
         let offered = self.offer.as_ref().and_then(|offer| offer.trust.bundle());
         let offered: Vec<_> = offered.into_iter().flat_map(TrustBundle::fingerprints).collect();
@@ -196,7 +194,6 @@ impl<S: CertificateSource> Run<S> {
         self.trusted_since.observe(&trusted, offered, Instant::now());
     }
 
-    /// Returns how long every target has been observed to trust each CA.
     fn trusted_for(&self) -> BTreeMap<Fingerprint, Duration> {
         self.trusted_since.durations(&self.trusted(), Instant::now())
     }
@@ -347,7 +344,6 @@ impl<S: CertificateSource> Run<S> {
         (*RETRY.start() * 2u32.saturating_pow(self.failures.min(8) - 1)).min(*RETRY.end())
     }
 
-    /// Logs a daily message that certificates were checked.
     fn log_heartbeat(&mut self, now: SystemTime) {
         let since = self.heartbeat.map(|last| now.duration_since(last).unwrap_or(HEARTBEAT));
         if since.is_some_and(|since| since < HEARTBEAT) {
@@ -369,7 +365,6 @@ impl<S: CertificateSource> Run<S> {
     }
 }
 
-/// Returns the certificates in the targets.
 fn live_bundle(readings: Readings<'_>) -> Option<TrustBundle> {
     let readings = readings.into_iter().filter_map(|(_, reading)| reading);
     readings.filter_map(Reading::bundle).reduce(|all, bundle| all.merge(&bundle))

@@ -14,13 +14,10 @@ pub(super) type Readings<'a> = Vec<(&'a str, Option<&'a Reading>)>;
 pub(crate) enum Swap {
     /// The certificate is already in service.
     None,
-    /// Serve it now.
     Now,
-    /// Check again after the duration.
     Wait(Duration),
 }
 
-/// Observed state of an offered certificate and of the certificate in service.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     /// `true` if the callers of all targets accept the offered certificate.
@@ -30,7 +27,6 @@ pub(crate) struct Candidate {
     pub(crate) settled_in: Option<Duration>,
     /// `true` if the callers of some target are known to reject the certificate in service.
     pub(crate) is_other_rejected: bool,
-    /// `true` if the certificate in service has expired.
     pub(crate) is_other_over: bool,
 }
 

@@ -20,16 +20,12 @@ pub(super) const MIN_PAUSE: Duration = Duration::from_millis(50);
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Timeout of a request about one target.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Number of consecutive conflicts at which a warning is logged.
 const CONFLICT_WARNING_THRESHOLD: u32 = 8;
 
-/// Wanted content of the targets.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// This bundle.
     Bundle(TrustBundle),
     /// Any bundle, because it is managed externally.
     External,
@@ -48,7 +44,6 @@ pub(super) struct DrivenTarget {
     target: Target,
     /// Reading at the start of the round; `None` if the target could not be read.
     pub(super) before: Option<Reading>,
-    /// Reading after the bundle was written.
     pub(super) after: Option<Reading>,
     /// Last successful reading. Callers still have that bundle while the target cannot be read.
     pub(super) known: Option<Reading>,

@@ -48,15 +48,12 @@ fn is_path_segment(text: &str) -> bool {
     has_ends && text.len() <= 253 && text.bytes().all(is_allowed)
 }
 
-/// CA requested by an annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CaReference {
     /// CA of a Secret that allows direct injection.
     Secret(ObjectName),
-    /// CA of the Secret of a Certificate.
     Certificate(ObjectName),
     ApiServer,
-    /// CA that OpenShift's service CA operator would inject.
     OpenShift,
 }
 

@@ -27,7 +27,6 @@ const ALLOW_DIRECT_INJECTION: &str = "cert-manager.io/allow-direct-injection";
 const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
 const CA_KEY: &str = "ca.crt";
 
-/// CA by which clients verify the API server.
 #[derive(Debug)]
 pub(super) enum ApiServerCa {
     /// PEM certificates, as in a kubeconfig.
@@ -37,7 +36,6 @@ pub(super) enum ApiServerCa {
 }
 
 impl ApiServerCa {
-    /// Returns the CA of a client configuration, if it has one.
     pub(super) fn of(config: &kube::Config) -> Option<Self> {
         if let Some(path) = &config.root_cert_file {
             return Some(Self::File(path.clone()));

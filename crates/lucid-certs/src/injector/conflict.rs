@@ -32,31 +32,25 @@ const SHORTEST_GRACE: Duration = Duration::from_secs(120);
 /// Maximum clock offset of a holder. Without it, a renewal time in the far future would never become stale.
 const AHEAD: Duration = Duration::from_secs(300);
 pub(super) const CHECK: Duration = Duration::from_secs(10);
-/// Retry interval at start, while the API server is unreachable.
 const RETRY: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Formats the conflicting injectors on one line.
 pub(super) fn list(injectors: &BTreeSet<String>) -> String {
     injectors.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
 }
 
 pub(super) struct ConflictDetector {
     client: Client,
-    /// Namespaces in which cert-manager is detected.
     cert_manager: BTreeSet<String>,
     service_ca: bool,
     last_problem: LastProblem,
 }
 
 impl ConflictDetector {
-    /// Creates a detector of cert-manager in the namespaces `cert_manager` and, if `service_ca`, of
-    /// OpenShift's service CA.
     pub(super) fn new(client: Client, cert_manager: BTreeSet<String>, service_ca: bool) -> Self {
         Self { client, cert_manager, service_ca, last_problem: LastProblem::default() }
     }
 
-    /// Returns once it is known that no conflicting injector runs.
     pub(super) async fn wait_for_none(&mut self) -> Result<(), Error> {
         loop {
             let problem = match self.detect().await {
@@ -90,8 +84,6 @@ impl ConflictDetector {
     }
 }
 
-/// Finds evidence of cert-manager in the namespaces `cert_manager` and, if `service_ca`, of OpenShift's
-/// service CA.
 async fn find(
     client: &Client,
     cert_manager: &BTreeSet<String>,

@@ -7,7 +7,6 @@ use prometheus_client::{
 
 use super::object::Kind;
 
-/// See [`CaInjector::with_metrics`](super::CaInjector::with_metrics).
 #[derive(Debug, Clone, Default)]
 pub(super) struct InjectorMetrics {
     writes: Family<Vec<(&'static str, String)>, Counter>,
@@ -16,7 +15,6 @@ pub(super) struct InjectorMetrics {
 }
 
 impl InjectorMetrics {
-    /// Registers the metrics.
     pub(super) fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         for kind in Kind::ALL {

@@ -112,7 +112,6 @@ const FIELD_MANAGER: &str = "lucid-cainjector";
 pub struct CaInjector {
     client: Client,
     authorities: Authorities,
-    /// Namespaces in which cert-manager is detected.
     cert_manager: BTreeSet<String>,
     metrics: InjectorMetrics,
     ready: channel::Sender<bool>,

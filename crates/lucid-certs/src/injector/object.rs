@@ -7,10 +7,8 @@ use kube::{Client, api::ApiResource};
 use super::FIELD_MANAGER;
 use crate::target::{BundleFields, ObjectTarget};
 
-/// Key used by OpenShift's service CA.
 const CONFIG_MAP_KEY: &str = "service-ca.crt";
 
-/// Kinds with a field for a CA bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     MutatingWebhookConfiguration,

@@ -9,15 +9,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Short, because the winner's write is already visible.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Result of a reconciliation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// Nothing is left to do until a dependency changes.
     Settled,
     Written,
-    /// Another client changed the object at the same time.
     Conflict,
-    /// The reconciliation failed and has to be retried.
     Failed,
 }
 

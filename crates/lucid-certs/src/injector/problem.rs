@@ -10,7 +10,6 @@ use crate::target::TargetError;
 #[derive(Debug, Snafu)]
 #[snafu(display("{problem}"))]
 pub(super) struct Problem {
-    /// Reason of the event.
     pub(super) reason: &'static str,
     problem: String,
     /// `true` if a retry may succeed although no dependency changes.
@@ -41,7 +40,6 @@ impl Problem {
         Self::permanent("CANotUsable", problem)
     }
 
-    /// The CA of the API server could not be read from its file.
     pub(super) fn unreadable(problem: impl Into<String>) -> Self {
         Self { is_transient: true, ..Self::unusable(problem) }
     }

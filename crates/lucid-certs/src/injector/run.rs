@@ -95,7 +95,6 @@ struct Control {
     /// Number of kinds that are not completely listed yet.
     unlisted: AtomicUsize,
     paused: Sender<bool>,
-    /// Requests a reconciliation of all objects.
     resync: Sender<()>,
 }
 
@@ -122,7 +121,6 @@ enum Outcome {
         bundle: TrustBundle,
         before: Reading,
     },
-    /// Another client changed the object at the same time.
     Conflict,
 }
 
@@ -351,7 +349,6 @@ struct Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    /// Returns `true` if `problem` differs from the last one.
     fn replace(&mut self, problem: Option<String>) -> bool {
         let change = i64::from(problem.is_some()) - i64::from(self.problem.is_some());
         self.metrics.refused(self.kind, change);

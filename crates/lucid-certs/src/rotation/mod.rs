@@ -52,10 +52,9 @@ impl Ord for Ca {
     }
 }
 
-/// State shared by all replicas in the Secret.
+/// State that all replicas share in the Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shared {
-    /// Signs serving certificates.
     pub(crate) signer: Ca,
     /// The next signer, during a rotation.
     pub(crate) next: Option<Ca>,
@@ -64,7 +63,6 @@ pub(crate) struct Shared {
     pub(crate) previous: BTreeMap<Ca, SystemTime>,
     /// Former signers that must never be trusted again.
     pub(crate) retired: BTreeSet<Ca>,
-    /// Pending rotation request.
     pub(crate) request: Option<Request>,
 }
 
@@ -76,7 +74,6 @@ pub(crate) struct Request {
     pub(crate) urgent: bool,
 }
 
-/// Observations of a replica.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen<'a> {
     /// Time for which every target was observed to trust each CA, by the monotonic clock.
@@ -95,7 +92,6 @@ pub(crate) struct KnownSince {
 }
 
 impl KnownSince {
-    /// Records the content of the Secret at `at`.
     pub(crate) fn observe(&mut self, shared: &Shared, at: Instant) {
         let signer = shared.signer.fingerprint;
         self.signer = self.signer.filter(|(known, _)| *known == signer).or(Some((signer, at)));
@@ -103,7 +99,6 @@ impl KnownSince {
         self.superseded = previous.map(|ca| (ca, self.superseded.get(&ca).copied().unwrap_or(at))).collect();
     }
 
-    /// Returns the time since each signer was superseded, at `at`.
     pub(crate) fn superseded_for(&self, at: Instant) -> BTreeMap<Fingerprint, Duration> {
         self.superseded.iter().map(|(ca, since)| (*ca, at.saturating_duration_since(*since))).collect()
     }
@@ -132,7 +127,6 @@ impl SwitchTime {
     }
 }
 
-/// An update of the Secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Step 1: a new CA becomes `next`.
@@ -145,7 +139,6 @@ pub(crate) enum Step {
     Replace,
     /// Records the issuer of the certificate in service as a former signer, because the Secret lacks it.
     RecordIssuer(Ca),
-    /// No update is needed.
     None,
 }
 
@@ -162,7 +155,6 @@ impl Ca {
 }
 
 impl Shared {
-    /// Creates the state for a first CA.
     pub(crate) fn new(signer: Ca) -> Self {
         Self { signer, next: None, previous: BTreeMap::new(), retired: BTreeSet::new(), request: None }
     }
@@ -303,12 +295,10 @@ impl Shared {
         trusted
     }
 
-    /// Returns `true` if the Secret records that the CA may have issued certificates.
     pub(crate) fn has_signed(&self, ca: &Ca) -> bool {
         self.signer == *ca || self.previous.contains_key(ca) || self.retired.contains(ca)
     }
 
-    /// Returns the phase of the rotation.
     pub(crate) fn phase(&self, seen: Seen<'_>, timing: &Timing, now: SystemTime) -> Phase {
         let urgent =
             self.request.is_some_and(|request| request.urgent && request.signer == self.signer.fingerprint);

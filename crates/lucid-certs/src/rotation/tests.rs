@@ -22,7 +22,6 @@ fn timing() -> Timing {
     Timing::default()
 }
 
-/// Creates a CA issued at `at`.
 fn ca(number: u8, at: SystemTime) -> Ca {
     let validity = Validity { not_before: at - HOUR, not_after: at + timing().ca_lifetime };
     Ca { fingerprint: Fingerprint::from([number; 32]), validity }

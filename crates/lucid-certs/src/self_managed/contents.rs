@@ -34,7 +34,6 @@ const ROTATION: &str = "rotation.json";
 
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "lucid-certs");
 
-/// CAs with their keys.
 #[derive(Debug, Clone)]
 pub(crate) struct Contents {
     pub(crate) shared: Shared,
@@ -201,7 +200,6 @@ impl Contents {
         self.with(self.shared.after(step, ca, timing, now), &new, recorded)
     }
 
-    /// Merges the contents with an earlier reading of the Secret.
     pub(crate) fn with_memory(&self, memory: &Self, timing: &Timing, now: SystemTime) -> Self {
         let shared = self.shared.with_memory(&memory.shared, timing, now);
         self.with(shared, [&memory.signer].into_iter().chain(&memory.next), Some(&memory.certificates))
@@ -225,7 +223,6 @@ impl Contents {
         self
     }
 
-    /// Adds a rotation request.
     pub(crate) fn with_request(&self, urgent: bool) -> Self {
         self.with(self.shared.requesting(urgent), [], None)
     }
@@ -234,7 +231,6 @@ impl Contents {
         &self.signer
     }
 
-    /// Returns the certificates of these CAs.
     pub(crate) fn bundle(&self, authorities: &BTreeSet<Ca>) -> TrustBundle {
         self.bundle_with(None, authorities)
     }
@@ -334,7 +330,6 @@ pub(super) fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
     Some(&secret.data.as_ref()?.get(key)?.0)
 }
 
-/// Labels the Secret as managed by this crate.
 pub(super) fn mark(secret: &mut Secret) {
     let (label, manager) = MANAGED_BY;
     secret.metadata.labels.get_or_insert_default().insert(label.to_owned(), manager.to_owned());

@@ -47,7 +47,6 @@ impl Leaves {
         Self { shared: Some(store), ..Self::default() }
     }
 
-    /// Records the certificate in service.
     pub(super) fn observe(&mut self, serving: Option<&ServingCertificate>) {
         let is_served = |issued: &Issued| {
             serving.is_some_and(|serving| serving.fingerprint() == issued.certificate.fingerprint())
@@ -57,7 +56,6 @@ impl Leaves {
         }
     }
 
-    /// Returns the issuer of the certificate in service, with its trust bundle.
     pub(super) fn issuer(&self) -> Option<(Ca, TrustBundle)> {
         self.in_service.as_ref().map(|issued| (issued.issuer, issued.authority.trust_bundle()))
     }
@@ -103,7 +101,6 @@ impl Leaves {
         Ok(self.latest.insert(issued).certificate.clone())
     }
 
-    /// Returns `true` if this replica should wait before it switches to a new signer.
     fn waits(&mut self, signer: Ca, settle: Duration) -> bool {
         self.switch.waits(signer, settle.mul_f64(spread() / 2.0), Instant::now())
     }

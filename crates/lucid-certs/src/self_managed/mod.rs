@@ -81,7 +81,6 @@ pub struct SelfManaged {
     /// Last known content of the Secret, used to restore it.
     memory: Option<Memory>,
     known_since: KnownSince,
-    /// Rate limiter for repairs of the Secret.
     contention: Contention,
 }
 
@@ -425,7 +424,6 @@ mod tests {
         CertificateAuthority::generate(&names(), at).unwrap()
     }
 
-    /// Returns the observation of one target with this content.
     fn observed(pem: String) -> ObservedTrust {
         let reading = Reading::present("1", [("webhook".to_owned(), pem.into())]);
         ObservedTrust { targets: [("target".to_owned(), Some(reading))].into(), ..ObservedTrust::default() }

@@ -17,9 +17,7 @@ use crate::{
 pub(super) enum Repair {
     /// There was no Secret and no memory of one.
     Created,
-    /// The Secret was deleted and restored from memory.
     Deleted,
-    /// The Secret was unusable and restored from memory.
     Restored,
     /// The Secret was unusable, and there was no memory of it.
     Replaced,
@@ -41,7 +39,6 @@ impl Report {
         self.reporter = reporter;
     }
 
-    /// Reports a repair of the Secret.
     pub(super) async fn repair(&self, repair: Repair, why: &str, secret: &ObjectReference, signer: &Ca) {
         let signer = signer.fingerprint;
         let (type_, reason, outcome) = match repair {

@@ -18,11 +18,9 @@ use crate::{
     validity::Rfc3339,
 };
 
-/// Summary of a CA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CaSummary {
-    /// SHA-256 fingerprint of the certificate.
     sha256: Fingerprint,
     /// Start of the validity period (RFC 3339).
     not_before: String,
@@ -37,16 +35,13 @@ struct CaSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CaStatus {
-    /// Signing CA.
     signer: CaSummary,
-    /// Next signing CA, during a rotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<CaSummary>,
     /// Previous signing CAs that are still trusted, newest first.
     previous: Vec<CaSummary>,
     /// Previous signing CAs that must not be trusted.
     retired: Vec<Fingerprint>,
-    /// `true` if a rotation is requested.
     rotation_requested: bool,
     /// Damage to the Secret that does not prevent its use.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -57,7 +57,6 @@ fn check_names(certificate: &ServingCertificate, names: &ServingNames) -> Result
     Err(SourceError::new(Reason::WrongName, problem))
 }
 
-/// Checks that the certificate chains to a CA of the bundle.
 pub(super) fn check_trust(
     certificate: &ServingCertificate,
     bundle: &TrustBundle,
@@ -113,7 +112,6 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
     }
 
-    /// Creates a self-signed certificate for `names`.
     fn self_signed(names: &[&str], shape: impl FnOnce(&mut CertificateParams)) -> ServingCertificate {
         let key = KeyPair::generate().unwrap();
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();

@@ -73,7 +73,7 @@ pub struct Offer {
     pub trust: Trust,
     /// Time until the next call of [`CertificateSource::offer`], if sooner than the regular minute.
     pub(crate) next_check: Option<Duration>,
-    /// Rotation state, for sources with CAs of their own.
+    /// Rotation state of sources that have their own CAs.
     pub(crate) rotation: Option<Rotation>,
     /// Problem to report although there is an offer.
     pub(crate) problem: Option<SourceError>,
@@ -90,9 +90,7 @@ impl Offer {
 /// Rotation state of a source's CAs, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rotation {
-    /// Current phase.
     pub(crate) phase: Phase,
-    /// Validity of the signing CA.
     pub(crate) ca: Validity,
     /// Validity of the CA that will sign next.
     pub(crate) next: Option<Validity>,
@@ -112,7 +110,6 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// Returns the bundle that the source itself provides.
     #[must_use]
     pub(crate) fn bundle(&self) -> Option<&TrustBundle> {
         match self {
@@ -174,7 +171,6 @@ impl Phase {
         Self::Emergency,
     ];
 
-    /// Returns the metric label: the name in lower case.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Stable => "stable",
@@ -223,8 +219,6 @@ impl Reason {
         Self::Untrusted,
     ];
 
-    /// Returns the metric label: `missing`, `unreadable`, `malformed`, `mismatch`, `expired`,
-    /// `not_yet_valid`, `wrong_name` or `untrusted`.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -249,6 +243,5 @@ pub struct ObservedTrust {
     pub(crate) targets: BTreeMap<String, Option<Reading>>,
     /// Uninterrupted time for which every target was observed to trust each CA.
     pub(crate) trusted_for: BTreeMap<Fingerprint, Duration>,
-    /// Certificate in service.
     pub(crate) serving: Option<ServingCertificate>,
 }

@@ -74,7 +74,6 @@ impl Found {
     }
 }
 
-/// Returns a digest of all texts.
 pub(super) fn digest<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut digest = digest::Context::new(&digest::SHA256);
     for text in texts {

@@ -19,7 +19,6 @@ use super::{
 };
 use crate::{last_problem::LastProblem, redacted, watch};
 
-/// Timeout of a request to the API server.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A certificate and key in a Secret, watched through the API server. Changes arrive within moments; a

@@ -14,12 +14,10 @@ enum Step {
 }
 
 impl FieldPath {
-    /// Creates a path through maps.
     pub(crate) fn of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         Self(keys.into_iter().map(|key| Step::Key(key.to_owned())).collect())
     }
 
-    /// Appends the list entry with this name.
     pub(crate) fn named(mut self, name: &str) -> Self {
         self.0.push(Step::Named(name.to_owned()));
         self

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::target::field_path::FieldPath;
 
-/// Bundle fields of one kind of object.
 #[derive(Clone, Debug)]
 pub(crate) enum BundleFields {
     Mutating,

@@ -132,7 +132,6 @@ pub enum TargetError {
 #[non_exhaustive]
 pub struct Reading {
     version: Option<String>,
-    /// Content of each `caBundle` field.
     pub(crate) slots: Vec<Slot>,
     /// `true` if the object has to be written even if its bundle is right. An [`ObjectTarget`] requires to be an owner
     /// of its fields: otherwise the bundle is lost when its other owner applies the object without one.
@@ -141,7 +140,6 @@ pub struct Reading {
     pub other_owners: Vec<String>,
 }
 
-/// A `caBundle` field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// Name of the webhook, or key of a ConfigMap.
@@ -152,7 +150,6 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Creates a slot with its content.
     pub(crate) fn new(name: impl Into<String>, pem: impl Into<Vec<u8>>) -> Self {
         let pem = pem.into();
         Self { name: name.into(), bundle: TrustBundle::from_pem_lossy(&pem), pem }
@@ -206,7 +203,6 @@ impl Reading {
         self.slots.iter().all(|slot| slot.pem == pem.as_bytes())
     }
 
-    /// Returns `true` if every slot contains the CA.
     #[must_use]
     pub(crate) fn trusts(&self, authority: &Fingerprint) -> bool {
         self.slots.iter().all(|slot| slot.bundle().is_some_and(|bundle| bundle.contains(authority)))

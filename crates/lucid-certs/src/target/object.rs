@@ -149,7 +149,6 @@ impl ObjectTarget {
         self
     }
 
-    /// Returns the object as stored by the API server, if it exists.
     pub(crate) async fn get(&self) -> Result<Option<DynamicObject>, TargetError> {
         // Without a resourceVersion, a GET is a quorum read and never served from a stale cache.
         self.api::<DynamicObject>().get_opt(&self.object).await.map_err(|error| self.api_error("get", error))

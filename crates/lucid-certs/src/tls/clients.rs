@@ -124,7 +124,6 @@ impl fmt::Debug for ClientCertificates {
     }
 }
 
-/// CAs of a bundle with their validity periods.
 type Cas = Vec<(Validity, TrustAnchor<'static>)>;
 
 fn read(bundle: &[u8]) -> Result<Cas, Error> {

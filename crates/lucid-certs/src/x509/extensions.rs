@@ -14,7 +14,6 @@ const ANY_USAGE: &[u8] = &[0x55, 0x1d, 37, 0];
 /// 2.5.29.32.0.
 const ANY_POLICY: &[u8] = &[0x55, 0x1d, 32, 0];
 
-/// Parsed extensions.
 #[derive(Debug, Default)]
 pub(crate) struct Extensions {
     pub(crate) basic_constraints: Option<BasicConstraints>,
@@ -50,7 +49,6 @@ pub(crate) struct AlternativeNames {
 }
 
 impl Extensions {
-    /// Reads the `Extensions` of version 3.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Invalid> {
         let all = reader.each(SEQUENCE, |reader| {
             reader.nested(SEQUENCE, |reader| {
@@ -288,7 +286,6 @@ fn distribution_point(reader: &mut Reader<'_>) -> Option<()> {
     })
 }
 
-/// Checks that no policy occurs twice.
 fn policies(value: &[u8]) -> Option<()> {
     let mut seen = BTreeSet::new();
     whole(value, |reader| {

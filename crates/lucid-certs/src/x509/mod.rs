@@ -44,7 +44,6 @@ pub(crate) struct Certificate {
     subject: Name,
 }
 
-/// Reason why a certificate is rejected.
 #[derive(Debug, Snafu)]
 #[snafu(display("{field}: {problem}"))]
 pub(crate) struct Invalid {
@@ -65,7 +64,6 @@ fn malformed(field: impl Into<String>) -> Invalid {
 
 type Name = Vec<Vec<Attribute>>;
 
-/// Attribute of a name.
 #[derive(Debug)]
 struct Attribute {
     kind: Vec<u8>,
@@ -94,7 +92,6 @@ impl Certificate {
         end.ok_or_else(|| malformed("tbsCertificate")).and(parsed)
     }
 
-    /// Reads a `TBSCertificate`.
     fn read(reader: &mut Reader<'_>, signature: &[u8]) -> Result<Self, Invalid> {
         fn field<T>(name: &'static str, found: Option<T>) -> Result<T, Invalid> {
             found.ok_or_else(|| malformed(name))
@@ -311,7 +308,6 @@ mod tests {
         assert_eq!(certificate.issuer().unwrap().distinguished_name.iter().count(), 2);
     }
 
-    /// A SEQUENCE with this content.
     fn sequence(content: &[u8]) -> Vec<u8> {
         [&[0x30, u8::try_from(content.len()).unwrap()], content].concat()
     }

@@ -17,7 +17,6 @@ const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
 const X25519: &[u8] = &[0x2b, 0x65, 0x6e];
 const DSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x38, 4, 1];
 
-/// `NULL`.
 const NULL: &[u8] = &[5, 0];
 // Named curves in DER.
 const P224: &[u8] = &[6, 5, 0x2b, 0x81, 4, 0, 33];
@@ -86,7 +85,7 @@ fn check_point(curve: &[u8], point: &[u8]) -> Result<(), Invalid> {
     let is_point = |algorithm| ParsedPublicKey::new(algorithm, point).is_ok();
     let is_valid = match algorithm {
         Some(algorithm) => point.first() == Some(&4) && is_point(algorithm),
-        // aws-lc-rs does not have this curve, so that nothing verifies with it.
+        // aws-lc-rs does not have this curve, so nothing verifies with it.
         None => point.len() == 57 && point.first() == Some(&4),
     };
     if is_valid {

@@ -4,7 +4,6 @@
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
-/// An element with its tag.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Element<'a> {
     pub(super) tag: u8,
@@ -104,12 +103,11 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Skips the remaining elements.
     pub(super) fn skip_rest(&mut self) {
         self.0 = &[];
     }
 
-    /// Returns `FALSE` if there is no `BOOLEAN`, which is its default in X.509.
+    /// Reads an optional `BOOLEAN`, whose default in X.509 is `FALSE`.
     pub(super) fn boolean(&mut self) -> Option<bool> {
         match self.optional(BOOLEAN)? {
             None | Some([0]) => Some(false),

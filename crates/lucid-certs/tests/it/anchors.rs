@@ -7,7 +7,6 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// A CA with its issuer key.
 struct Ca {
     pem: String,
     key: String,
@@ -31,7 +30,6 @@ fn ca(name: &str, issuer: Option<&Ca>, shape: Shape) -> Ca {
     Ca { pem: certificate.unwrap().pem(), key: key.serialize_pem(), issuer: Issuer::new(params, key) }
 }
 
-/// Issues a certificate by the last CA of `path`, sent with `sent` as intermediates.
 fn leaf(path: &[&Ca], sent: &[&Ca]) -> ServingCertificate {
     let key = KeyPair::generate().unwrap();
     let called: Vec<_> = names().dns_names().map(str::to_owned).chain(["127.0.0.1".to_owned()]).collect();

@@ -68,7 +68,6 @@ impl ClientCa {
     }
 }
 
-/// Returns a server's resolver and its trust bundle.
 fn server() -> (Arc<ServingCertificateResolver>, TrustBundle) {
     let ca = CertificateAuthority::generate(&names(), now()).unwrap();
     let leaf = ca.issue(&names(), now()).unwrap();
@@ -143,7 +142,6 @@ fn a_replaced_client_ca_affects_the_next_handshake() {
     }
 }
 
-/// A settable clock of a server.
 #[derive(Debug)]
 struct Clock(AtomicU64);
 

@@ -32,7 +32,6 @@ fn by_default(files: FileSource) -> FileSource {
     files
 }
 
-/// A directory with files and its source.
 struct Scene {
     folder: TempDir,
     source: Following<FileSource>,

@@ -22,7 +22,6 @@ const NAME: &str = "lucid-operator.lucid-system.svc";
 /// Number of failed reads after which a repeated log message would have shown.
 const READS: u64 = 3;
 
-/// A server with its certificate directory and log.
 struct Scene {
     folder: TempDir,
     server: Arc<ServerConfig>,
@@ -76,7 +75,6 @@ impl Scene {
         eventually(what, async || if holds() { Ok(()) } else { Err(self.log.text()) }).await;
     }
 
-    /// Asserts that a message is logged exactly once.
     async fn is_logged_once(&self, says: &str) {
         self.until(says, || self.log.lines(says) > 0).await;
         let before = self.refusals();

@@ -52,7 +52,6 @@ impl Change {
     }
 }
 
-/// Mutates PEM text or its DER content.
 fn changed(pem: &str, in_der: bool, changes: &[Change]) -> Vec<u8> {
     let mut bytes = pem.as_bytes().to_vec();
     if !in_der {

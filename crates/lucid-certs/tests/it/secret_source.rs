@@ -53,7 +53,6 @@ async fn the_certificate_is_kept_while_the_api_server_is_unreachable() {
     assert!(error.to_string().contains("Secret default/kept"), "{error}");
 }
 
-/// Creates the Secret or replaces its data.
 async fn put(secrets: &Api<Secret>, name: &str, data: BTreeMap<String, Vec<u8>>) {
     let data = data.into_iter().map(|(key, value)| (key, ByteString(value))).collect();
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };

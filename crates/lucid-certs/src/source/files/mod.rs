@@ -20,7 +20,6 @@ use snapshot::{Content, Snapshot};
 
 pub use bundle::watch_bundle;
 
-/// Detection of file changes.
 #[derive(Debug, Clone, Copy)]
 struct Watching {
     events: bool,
@@ -66,7 +65,6 @@ pub struct FileSource {
     state: Option<State>,
 }
 
-/// State of the source after its first use.
 struct State {
     files: FileSet,
     /// Digest and result of the last read.

@@ -34,20 +34,17 @@ pub(super) struct FileSet {
     paths: Vec<PathBuf>,
     watching: Watching,
     latest: watch::Receiver<Latest>,
-    /// Wakes the reader.
     wake: SyncSender<()>,
     /// Digest of the last [`read`](Self::read).
     seen: Option<[u8; 32]>,
 }
 
 impl FileSet {
-    /// Creates the set and begins to read it.
     pub(super) fn new(paths: Vec<PathBuf>, watching: Watching) -> Self {
         let (latest, wake) = start(paths.clone(), watching);
         Self { paths, watching, latest, wake, seen: None }
     }
 
-    /// Returns the latest contents.
     pub(super) async fn read(&mut self) -> Result<Arc<Snapshot>, SourceError> {
         let latest = self.latest.wait_for(Option::is_some).await.ok().and_then(|latest| latest.clone());
         let Some(latest) = latest else {

@@ -101,7 +101,6 @@ struct Links {
 }
 
 impl Links {
-    /// Returns the path with all symbolic links resolved.
     fn resolve(&mut self, path: &Path) -> io::Result<PathBuf> {
         let mut ahead = std::path::absolute(path)?;
         let (mut resolved, mut followed) = (PathBuf::new(), 0);
@@ -136,7 +135,6 @@ impl Links {
         Ok(resolved)
     }
 
-    /// Returns the target of a symbolic link, or `None` if `path` is not one.
     fn target(&mut self, path: &Path) -> io::Result<Option<PathBuf>> {
         if let Some(target) = self.targets.get(path) {
             return Ok(target.clone());

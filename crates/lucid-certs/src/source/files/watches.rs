@@ -20,7 +20,6 @@ pub(super) struct Watches {
 }
 
 impl Watches {
-    /// Creates the watcher without directories.
     pub(super) fn new(events: SyncSender<()>) -> Self {
         Self { watcher: None, armed: BTreeSet::new(), events, is_polling: false }
     }

@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 use super::TIMEOUT;
 
-/// Sets how changes of files are detected.
 pub(crate) type Watching = fn(FileSource) -> FileSource;
 
 pub(crate) fn by_events(files: FileSource) -> FileSource {
@@ -39,7 +38,6 @@ impl<S: CertificateSource> Following<S> {
         Self { source, last: None }
     }
 
-    /// Waits until the source offers this certificate.
     pub(crate) async fn offers(&mut self, fingerprint: Fingerprint) -> Offer {
         let is_it = |outcome: &Result<Offer, SourceError>| {
             outcome
@@ -49,7 +47,6 @@ impl<S: CertificateSource> Following<S> {
         self.until(fingerprint, is_it).await.unwrap()
     }
 
-    /// Waits until the source publishes `bundle`.
     pub(crate) async fn publishes(&mut self, bundle: &TrustBundle) {
         let trust = Trust::AtLeast(bundle.clone());
         let is_it =
@@ -57,7 +54,6 @@ impl<S: CertificateSource> Following<S> {
         self.until(bundle, is_it).await.unwrap();
     }
 
-    /// Waits until the source returns an error with this reason.
     pub(crate) async fn refuses(&mut self, reason: Reason) -> SourceError {
         self.refuses_saying(reason, "").await
     }

@@ -51,7 +51,6 @@ pub(crate) fn connect(
     }
 }
 
-/// Returns the client's error of a handshake that the server rejects.
 pub(crate) fn refusal(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, name: &str) -> rustls::Error {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = Connection::from(ClientConnection::new(Arc::clone(client), name).unwrap());

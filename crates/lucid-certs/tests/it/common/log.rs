@@ -7,7 +7,6 @@ use std::{
 
 use tracing::{Dispatch, subscriber::DefaultGuard};
 
-/// Log messages of this thread.
 pub(crate) struct Log {
     written: Written,
     _guard: DefaultGuard,
@@ -35,7 +34,6 @@ impl Log {
         String::from_utf8(self.written.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// Counts the lines that contain `text`.
     pub(crate) fn lines(&self, text: &str) -> usize {
         self.text().lines().filter(|line| line.contains(text)).count()
     }

@@ -67,7 +67,6 @@ pub(crate) fn grant(cluster: &Cluster, kind: &str, user: &str, rules: &[Value]) 
     }
 }
 
-/// Returns the configuration of a client with the permissions of `user`.
 pub(crate) async fn config_of(cluster: &Cluster, user: &str) -> Config {
     let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for(user, None).unwrap()).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();

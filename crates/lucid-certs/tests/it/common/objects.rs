@@ -67,7 +67,6 @@ impl Kind {
         }
     }
 
-    /// Encodes a bundle for its field.
     pub(crate) fn encode(self, content: &[u8]) -> Value {
         match self {
             Self::ConfigMap => json!(str::from_utf8(content).unwrap()),
@@ -75,7 +74,6 @@ impl Kind {
         }
     }
 
-    /// Returns a manifest without a bundle.
     pub(crate) fn manifest(self, name: &str) -> Value {
         let webhook = |name: &str| {
             json!({

@@ -28,7 +28,6 @@ impl Pair {
         Self::with(&PKCS_ECDSA_P256_SHA256, &["lucid-operator.lucid-system.svc"])
     }
 
-    /// Creates a pair with keys of this algorithm.
     pub(crate) fn with(algorithm: &'static SignatureAlgorithm, names: &[&str]) -> Self {
         let [ca_key, key] = [(); 2].map(|()| KeyPair::generate_for(algorithm).unwrap());
         let mut ca = CertificateParams::default();
@@ -61,7 +60,6 @@ impl Pair {
         }
     }
 
-    /// Returns the data of a Secret of type `kubernetes.io/tls`.
     pub(crate) fn files(&self) -> BTreeMap<String, Vec<u8>> {
         [("tls.crt", &self.certificate), ("tls.key", &self.key), ("ca.crt", &self.ca)]
             .map(|(name, text)| (name.to_owned(), text.clone().into_bytes()))

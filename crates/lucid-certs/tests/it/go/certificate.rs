@@ -15,7 +15,6 @@ static KEYS: LazyLock<[KeyPair; 3]> = LazyLock::new(|| [(); 3].map(|()| KeyPair:
 
 const ECDSA_WITH_SHA256: &[u8] = &[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
 
-/// Certificate that a case changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Leaf,
@@ -23,7 +22,6 @@ pub(super) enum Role {
     Ca,
 }
 
-/// Fields of a certificate in DER.
 #[derive(Debug, Clone)]
 pub(super) struct Certificate {
     version: Vec<u8>,
@@ -52,7 +50,6 @@ pub(super) struct Case {
     pub(super) change: Change,
 }
 
-/// An element.
 fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len();
     let header = match length {
@@ -125,7 +122,6 @@ impl Certificate {
         }
     }
 
-    /// The signed part.
     fn signed(&self) -> Vec<u8> {
         let extensions = if self.extensions.is_empty() {
             Vec::new()
@@ -169,12 +165,11 @@ impl Certificate {
         Vector { ca: ca.into(), chain: (leaf + &intermediate).into(), key: key_pem().into() }
     }
 
-    /// Returns a chain of which one certificate is changed.
     pub(super) fn vector(role: Role, change: impl FnOnce(&mut Self)) -> Vector {
         Self::built(role, change, |_| ())
     }
 
-    /// As above, changing what is signed.
+    /// As above, with a change of the signed bytes.
     pub(super) fn mutated(role: Role, mutate: impl FnOnce(&mut Vec<u8>)) -> Vector {
         Self::built(role, |_| (), mutate)
     }

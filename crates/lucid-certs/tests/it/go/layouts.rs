@@ -7,7 +7,6 @@ use Expected::{Accepted, Rejected, RejectedByUs};
 type Change = fn(&Vector) -> Vec<u8>;
 type ChangeOfCa = fn(String) -> Vec<u8>;
 
-/// Another valid certificate.
 fn other() -> String {
     text(&Certificate::vector(Role::Leaf, |_| ()).ca)
 }

@@ -29,7 +29,7 @@ struct Vector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Accepted,
-    /// With this text in our message, the name of the field for instance.
+    /// Our message contains this text, such as the name of the field.
     Rejected(&'static str),
     /// As above, although Go accepts it.
     RejectedByUs(&'static str),
@@ -45,7 +45,6 @@ impl Vector {
     }
 }
 
-/// Program that verifies with Go.
 static VERIFY: LazyLock<PathBuf> = LazyLock::new(|| {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("verify-by-go");
     let mut go = Command::new("go");
@@ -81,7 +80,6 @@ fn verdicts_of_go(vectors: &[Vector]) -> Option<Vec<String>> {
     Some(verdicts)
 }
 
-/// Compares all verdicts, and reports the differences together.
 fn compare(vectors: &[(String, Expected, Vector)]) {
     let all: Vec<_> = vectors.iter().map(|(_, _, vector)| vector.clone()).collect();
     let Some(verdicts) = verdicts_of_go(&all) else { return };

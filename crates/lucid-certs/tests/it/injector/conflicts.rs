@@ -90,7 +90,6 @@ async fn refusal(site: &Site) -> String {
     tokio::time::timeout(TIMEOUT, running).await.unwrap().unwrap_err().to_string()
 }
 
-/// Formats a time in the past like a Lease.
 fn micro_time(seconds: u64) -> String {
     let time = now() - Duration::from_secs(seconds);
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();

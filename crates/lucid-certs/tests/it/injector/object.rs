@@ -63,7 +63,6 @@ impl Object {
         self.api.get(&self.name).await.unwrap()
     }
 
-    /// Returns the content of each bundle field.
     pub(super) fn held(&self, object: &DynamicObject) -> Vec<String> {
         let text = |pointer: &&str| object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let decode = |text: &str| match self.kind {
@@ -88,7 +87,6 @@ impl Object {
         self.merge(json!({ "metadata": { "annotations": { key: value } } })).await
     }
 
-    /// Overwrites the first bundle field.
     pub(super) async fn overwrite(&self, value: &str) -> DynamicObject {
         let patch = json!([{ "op": "add", "path": self.kind.pointers()[0], "value": value }]);
         let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());

@@ -66,7 +66,6 @@ impl Site {
         api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(secret)).await.unwrap();
     }
 
-    /// Returns the notes of events about an object.
     pub(super) async fn notes(&self, object: &Object) -> Vec<String> {
         let namespace = if object.kind == Kind::ConfigMap { "web" } else { "default" };
         let kind = object.kind.resource().kind;
@@ -104,7 +103,6 @@ pub(super) async fn start(injector: CaInjector) -> Running {
     running
 }
 
-/// Binds the permission to read Secrets to the injector.
 pub(super) fn bind_secrets(cluster: &Cluster, kind: &str, metadata: &Value) {
     let group = "rbac.authorization.k8s.io";
     let binding = json!({

@@ -184,7 +184,6 @@ async fn drift_of_the_bundle_is_reverted(client: &Client) {
     replica.stop().await;
 }
 
-/// Replaces or removes the bundle as another client.
 async fn overwrite(client: &Client, name: &str, content: Option<String>) {
     let path = "/webhooks/0/clientConfig/caBundle";
     let patch = match content.map(|content| ByteString(content.into_bytes())) {

@@ -117,7 +117,6 @@ impl Replica {
         Self::new(Certificates::new(names()), source, target)
     }
 
-    /// Starts a replica with other names.
     pub(crate) fn begin_for(names: ServingNames, client: &Client, name: &str) -> Self {
         let certificates = Certificates::new(names).with_timing(timing());
         let source = source_of(&certificates, client, name);
@@ -149,12 +148,10 @@ impl Replica {
         );
     }
 
-    /// Returns `true` if a caller that trusts `bundle` accepts the certificate.
     pub(crate) fn accepts(&self, bundle: &TrustBundle) -> bool {
         connect(&trusting(bundle, &TLS13), &self.server, SERVER_NAME).is_ok()
     }
 
-    /// Returns the certificate that a caller receives.
     pub(crate) fn shown(&self, bundle: &TrustBundle) -> Fingerprint {
         let (client, _) = connect(&trusting(bundle, &TLS13), &self.server, SERVER_NAME).unwrap();
         Fingerprint::of(&client.peer_certificates().unwrap()[0])
@@ -165,13 +162,11 @@ impl Replica {
         self.task.await.unwrap();
     }
 
-    /// Waits until callers that trust `bundle` accept the certificate.
     pub(crate) async fn wait_for(&self, bundle: &TrustBundle) {
         eventually("service under another signer", async || self.accepts(bundle)).await;
     }
 }
 
-/// Waits until another CA than `old` signs.
 pub(crate) async fn another_signer(client: &Client, name: &str, old: &TrustBundle) -> TrustBundle {
     eventually("another signer", async || signer(client, name).await.filter(|signer| signer != old)).await
 }
@@ -179,7 +174,6 @@ pub(crate) async fn another_signer(client: &Client, name: &str, old: &TrustBundl
 /// Two replicas whose certificates are verified continuously.
 pub(crate) struct CalledReplicas {
     pub(crate) replicas: [Replica; 2],
-    /// The CA that signed at the start.
     pub(crate) old: TrustBundle,
     caller: Caller,
 }

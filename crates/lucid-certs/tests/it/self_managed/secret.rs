@@ -52,7 +52,6 @@ fn text<'a>(secret: &'a Secret, key: &str) -> &'a str {
     std::str::from_utf8(&secret.data.as_ref().unwrap()[key].0).unwrap()
 }
 
-/// Returns the note of an event about a Secret.
 async fn note(client: &Client, secret: &str, reason: &str) -> String {
     noted(client, secret, reason, "").await
 }

@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 use crate::common::{names, objects::Kind};
 
 pub(crate) const MANAGER: &str = "lucid-certs";
-/// Field manager of the interfering client.
 pub(crate) const OTHER_MANAGER: &str = "other";
 
 const NAMESPACE: &str = "default";
@@ -48,7 +47,6 @@ impl Subject {
         self.api.create(&params, &object).await.unwrap();
     }
 
-    /// Returns the manifest of the object's owner, without a bundle.
     pub(crate) fn manifest(&self) -> Value {
         self.kind.manifest(&self.name)
     }
@@ -61,12 +59,10 @@ impl Subject {
         }
     }
 
-    /// Encodes content for the field.
     pub(crate) fn encoded(&self, content: &[u8]) -> Value {
         self.kind.encode(content)
     }
 
-    /// Writes or removes the field as another client.
     pub(crate) async fn overwrite_field(&self, content: Option<&[u8]>) -> Result<(), kube::Error> {
         let patch = match content {
             Some(content) => {
@@ -77,7 +73,6 @@ impl Subject {
         self.patch(patch).await
     }
 
-    /// Changes another field as another client.
     pub(crate) async fn label(&self, value: &str) {
         self.patch(json!([{ "op": "add", "path": "/metadata/labels", "value": { "by": value } }]))
             .await

@@ -47,7 +47,6 @@ use std::time::Duration;
 use self::world::{Fault, HOUR, MINUTE, World};
 use crate::timing::Timing;
 
-/// A deliberate fault in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wrong {
     /// The next CA signs before the targets trust it.

@@ -12,7 +12,6 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a number in `0..end`.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }

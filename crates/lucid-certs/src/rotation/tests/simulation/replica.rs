@@ -50,7 +50,6 @@ struct Offer {
 /// In-memory state of a replica, lost in a crash.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    /// Identifies the scheduled step.
     pub(super) token: u64,
     pub(super) due: u64,
     /// `true` if something changed since the round began.
@@ -138,7 +137,6 @@ impl World {
         &mut self.replicas[replica].process
     }
 
-    /// Performs the next operation of a replica.
     pub(super) fn step(&mut self, replica: usize) {
         let pc = mem::take(&mut self.process(replica).pc);
         let pc = self.next(replica, pc);
@@ -403,7 +401,6 @@ impl World {
         }
     }
 
-    /// Computes the bundle to write.
     fn publish(&mut self, replica: usize, mut round: Round, fresh: Option<Offer>) -> Pc {
         round.is_fresh = fresh.is_some();
         round.after = round.before.clone();

@@ -23,7 +23,6 @@ pub(super) const SECOND: u64 = 1000;
 pub(super) const MINUTE: u64 = 60 * SECOND;
 pub(super) const HOUR: u64 = 60 * MINUTE;
 
-/// Number of lines in a failure report.
 const TRACE: usize = 60;
 
 /// Content of a target at one `resourceVersion`.
@@ -218,14 +217,12 @@ impl World {
         SystemTime::UNIX_EPOCH + Duration::from_millis(now as u64)
     }
 
-    /// Returns the wall clock of a replica.
     pub(super) fn now(&self, replica: usize) -> SystemTime {
         let skew = self.replicas[replica].skew;
         let by = Duration::from_millis(skew.unsigned_abs());
         if skew < 0 { self.wall() - by } else { self.wall() + by }
     }
 
-    /// Returns the monotonic clock.
     pub(super) fn instant(&self) -> Instant {
         self.origin + Duration::from_millis(self.at)
     }
@@ -249,7 +246,6 @@ impl World {
         self.push(delay, Event::Step { replica, token });
     }
 
-    /// Returns the latency of the next operation of a replica.
     pub(super) fn latency(&mut self, replica: usize) -> u64 {
         if self.is_faulty() && self.random.one_in(self.scenario.crash_one_in) {
             self.crash(replica);
@@ -270,7 +266,6 @@ impl World {
         }
     }
 
-    /// Returns `true` if a request to the API server fails.
     pub(super) fn fails(&mut self, replica: usize) -> bool {
         let fails = self.is_faulty() && self.random.one_in(self.scenario.error_one_in);
         if fails {
@@ -379,7 +374,6 @@ impl World {
         self.wake();
     }
 
-    /// Notifies replicas of a change.
     fn wake(&mut self) {
         for replica in 0..self.replicas.len() {
             let delay = 5 + self.random.below(500);
@@ -575,7 +569,6 @@ impl World {
     }
 }
 
-/// External events.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
     Crash,
@@ -585,7 +578,6 @@ pub(super) enum Fault {
     Jump,
     /// The target is created, removed or overwritten without a bundle.
     Target,
-    /// The target is overwritten with an old bundle.
     OldTarget,
     Delete,
     Foreign,
