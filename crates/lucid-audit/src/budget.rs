@@ -20,7 +20,6 @@ pub(crate) struct Budget {
 struct State {
     /// Negative while there is debt.
     bytes: i64,
-    /// Time of the last refill.
     filled: Instant,
 }
 

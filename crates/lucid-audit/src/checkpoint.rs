@@ -10,14 +10,11 @@ use snafu::{OptionExt, ensure};
 use crate::merkle::Hash;
 use crate::note::{Note, NoteError, SigningKey, VerifierKey, malformed};
 
-/// Size and root of a log at one point in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
     /// Unique name of the log, such as `lucid.computing/prod/lucid-operator-0`. A non-empty line.
     pub(crate) origin: String,
-    /// Number of leaves in the tree.
     pub(crate) size: u64,
-    /// Root hash of the tree.
     pub(crate) root: Hash,
     /// Extension lines. Checkpoints of this crate have none.
     pub(crate) extensions: Vec<String>,
@@ -26,12 +23,10 @@ pub(crate) struct Checkpoint {
 const SHAPE: &str = "a checkpoint is an origin, a size and a root, each in a line, and no empty lines";
 
 impl Checkpoint {
-    /// Creates a checkpoint without extensions.
     pub(crate) fn new(origin: impl Into<String>, size: u64, root: Hash) -> Self {
         Self { origin: origin.into(), size, root, extensions: Vec::new() }
     }
 
-    /// Signs the checkpoint with `key`.
     pub(crate) fn sign(&self, key: &SigningKey) -> Result<Note, NoteError> {
         let text = self.to_string();
         // Never sign text that does not parse.
@@ -95,7 +90,7 @@ mod tests {
     const ROOT: &str = "CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=";
 
     #[test]
-    fn a_checkpoint_reads_as_it_is_written() {
+    fn a_checkpoint_round_trips() {
         for text in [format!("a b\n0\n{ROOT}\n"), format!("a\n{}\n{ROOT}\nextension\nanother\n", u64::MAX)] {
             assert_eq!(text.parse::<Checkpoint>().unwrap().to_string(), text);
         }

@@ -258,7 +258,6 @@ fn escaped(character: char) -> usize {
     }
 }
 
-/// Truncates a user name as in a [`Record`].
 pub(crate) fn user(name: &str) -> String {
     cut_text(name, LONGEST_USER, &mut false)
 }
@@ -288,7 +287,6 @@ impl ImageVerdict {
 mod tests {
     use super::*;
 
-    /// Returns a decision with `text` in each field and `items` copies of it in each list.
     fn decision(text: &str, items: usize) -> Decision {
         let mut decision = Decision::new(text, text);
         let Decision {
@@ -308,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_bounded_whatever_their_texts_and_lists() {
+    fn decisions_with_any_texts_and_lists_are_bounded() {
         for text in ["x", "x\u{1}", "\u{1}\u{e9}\"\n", "\u{1f600}", "\u{7f}", "\\"] {
             for (repeat, items) in [(1, 100_000), (1 << 20, 1), (5_000, 200), (16, 16), (700, 0)] {
                 let record = Record::from(decision(&text.repeat(repeat), items));

@@ -8,7 +8,6 @@ use crate::read::FileError;
 #[snafu(source(from(exact)))]
 pub struct Error(Problem);
 
-/// Problem behind an [`Error`].
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 pub(crate) enum Problem {

@@ -8,26 +8,18 @@ use crate::note::VerifierKey;
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(crate) enum Event {
     /// A torn last line, left by a crash or power failure, was truncated.
-    Recovered {
-        /// Time of recovery.
-        time: Timestamp,
-        /// Number of bytes removed.
-        bytes: u64,
-    },
+    Recovered { time: Timestamp, bytes: u64 },
     /// The log is sealed with another key from this record on.
     KeyChanged {
-        /// Time of the change.
         time: Timestamp,
         /// Previous key; `None` if the log was not sealed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<VerifierKey>,
-        /// New key.
         to: VerifierKey,
     },
 }
 
 impl Event {
-    /// Serializes the event as a log record.
     pub(crate) fn to_record(&self) -> Vec<u8> {
         // Infallible: every field is representable in JSON.
         serde_json::to_vec(self).unwrap_or_default()

@@ -15,7 +15,6 @@ use crate::layout;
 use crate::read::{self, Segment, found, reading};
 use crate::tile::{Frontier, Tiles};
 
-/// Size of the read buffer in bytes.
 const BUFFER: usize = 1 << 20;
 /// Length in bytes above which a line is passed on in pieces. Bounds memory; no writer produces such lines.
 const LONGEST: u64 = 16 << 20;
@@ -158,7 +157,6 @@ fn stamp(metadata: &fs::Metadata) -> Stamp {
     (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
-/// Follows the API server's audit log.
 #[derive(Debug)]
 pub(crate) struct EventFollower {
     pub(crate) path: PathBuf,

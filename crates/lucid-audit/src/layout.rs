@@ -6,23 +6,17 @@ use snafu::{OptionExt, Snafu, ensure};
 
 use crate::merkle::Hash;
 
-/// File with the checkpoint.
 pub(crate) const CHECKPOINT: &str = "checkpoint";
-/// File with the latest checkpoint cosigned by a witness.
 pub(crate) const COSIGNED: &str = "checkpoint.cosigned";
-/// File with the key that verifies checkpoints.
 pub(crate) const VKEY: &str = "vkey";
 /// File with the first record that a pruned log keeps.
 pub(crate) const MINIMUM: &str = "minimum";
 /// File with a generated signing key.
 pub(crate) const KEY: &str = "key";
-/// File locked by the writing process.
 pub(crate) const LOCK: &str = "lock";
 /// Temporary file for checking the free space.
 pub(crate) const RESERVE: &str = "reserve";
-/// Folder of the segments.
 pub(crate) const SEGMENTS: &str = "segments";
-/// Folder of the tree.
 pub(crate) const TILES: &str = "tile";
 
 const SUFFIX: &str = ".jsonl";
@@ -32,7 +26,6 @@ const PREV: &[u8] = b",\"prev\":\"";
 /// Maximum length of a line in bytes, without its newline: that of an entry in a tile.
 pub(crate) const LONGEST_LINE: usize = u16::MAX as usize;
 
-/// Length of a hash in bytes.
 pub(crate) const HASH: usize = 32;
 
 /// Maximum length of a record in bytes. Its line fits at any position in the log.
@@ -52,7 +45,6 @@ pub(crate) const fn segment_on_disk(length: u64, records: u64) -> u64 {
     length.saturating_mul(2).saturating_add(records.saturating_mul(2 + HASH as u64))
 }
 
-/// Returns the path of the segment that begins with record `first`.
 pub(crate) fn segment(directory: &Path, first: u64) -> PathBuf {
     directory.join(SEGMENTS).join(format!("{first:020}{SUFFIX}"))
 }
@@ -72,7 +64,6 @@ pub(crate) enum LineError {
     Shape,
 }
 
-/// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
     /// Position of the record in the log, from 0.
@@ -117,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_reads_as_it_is_written() {
+    fn a_line_round_trips() {
         for seq in [0, 7, u64::MAX] {
             let prev = Hash([0xab; 32]);
             let mut line = Vec::new();

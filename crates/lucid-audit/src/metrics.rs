@@ -7,7 +7,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// Metrics of decisions and their log; see [`Recorder::with_metrics`](crate::Recorder::with_metrics).
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     pub(crate) records: Counter,
@@ -88,7 +87,6 @@ impl Metrics {
     }
 }
 
-/// Converts a size to a gauge value.
 pub(crate) fn gauge(size: u64) -> i64 {
     size.try_into().unwrap_or(i64::MAX)
 }

@@ -20,9 +20,7 @@ const EXTENSION: &str = "minimum ";
 pub(crate) struct Minimum {
     /// Sequence number of the first record kept, and number of those removed.
     pub(crate) first: u64,
-    /// Root of the tree over the removed records.
     pub(crate) root: Hash,
-    /// Leaf hash of the last removed record.
     pub(crate) prev: Hash,
 }
 

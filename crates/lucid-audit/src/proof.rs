@@ -38,20 +38,16 @@ const MOST_HASHES: usize = 64;
 pub struct Proof {
     /// Line of the record without its newline, carried as the proof's extra data. Optional for verifiers that have the record.
     record: Option<Vec<u8>>,
-    /// Position of the record in the log, from 0.
     index: u64,
     /// Inclusion path from the sibling leaf up to a child of the root (RFC 6962, section 2.1.1).
     hashes: Vec<Hash>,
-    /// Signed checkpoint.
     checkpoint: Note,
 }
 
 /// Facts established by a proof. `Display` ends with the line of the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proven {
-    /// Position of the record in the log, from 0.
     seq: u64,
-    /// Origin and size of the verified checkpoint.
     origin: String,
     size: u64,
     record: String,

@@ -12,7 +12,6 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::layout::{self, CHECKPOINT, Line, MINIMUM, SEGMENTS};
 use crate::note::Note;
 
-/// Error of an operation on a file or folder of a log.
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to {what} {}: {source}", path.display()), visibility(pub(crate)))]
 pub(crate) struct FileError {
@@ -22,18 +21,15 @@ pub(crate) struct FileError {
     pub(crate) source: io::Error,
 }
 
-/// Adds the path to an I/O error of reading it.
 pub(crate) const fn reading(path: &Path) -> FileSnafu<&'static str, &Path> {
     FileSnafu { what: "read", path }
 }
 
 impl FileError {
-    /// Creates an error for a file with unexpected contents.
     pub(crate) fn invalid(path: &Path, problem: String) -> Self {
         reading(path).into_error(io::Error::new(io::ErrorKind::InvalidData, problem))
     }
 
-    /// Returns `true` if the file does not exist.
     pub(crate) fn is_absence(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
@@ -110,12 +106,10 @@ pub(crate) fn first(directory: &Path) -> Result<u64, FileError> {
     Ok(minimum.and_then(|text| checkpoint::parse(&text).ok()).map_or(0, |(_, checkpoint)| checkpoint.size))
 }
 
-/// Returns `true` if the line is a JSON object.
 pub(crate) fn is_object(line: &[u8]) -> bool {
     line.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(line).is_ok()
 }
 
-/// A file of consecutive lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     /// Sequence number of the first line, from the file name.
@@ -137,7 +131,6 @@ impl Segment {
     }
 }
 
-/// Contents of a log's segments folder.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listing {
     /// Segments sorted by name.
@@ -146,7 +139,6 @@ pub(crate) struct Listing {
     pub(crate) unexpected: Vec<String>,
 }
 
-/// Lists the segments of the log in `directory`.
 pub(crate) fn list(directory: &Path) -> Result<Listing, FileError> {
     let folder = directory.join(SEGMENTS);
     let mut names = Vec::new();

@@ -41,7 +41,6 @@ pub(crate) struct Ring {
 
 type Slots = Box<[ArcSwapOption<Entry>]>;
 
-/// Number of decisions so far.
 #[derive(Debug, Default)]
 struct Counts {
     all: u64,

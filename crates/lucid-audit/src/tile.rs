@@ -42,7 +42,6 @@ impl Tile {
         Some(Self { level: None, index, width: width(index, size)? })
     }
 
-    /// Returns the level, or `None` for an entry bundle.
     pub(crate) const fn level(&self) -> Option<u8> {
         self.level
     }
@@ -91,7 +90,6 @@ impl Tile {
     }
 }
 
-/// Returns the width of tile `index` if there are `count` hashes or entries.
 fn width(index: u64, count: u64) -> Option<u64> {
     let before = index.checked_mul(WIDTH)?;
     count.checked_sub(before).filter(|width| *width > 0).map(|width| width.min(WIDTH))
@@ -100,14 +98,12 @@ fn width(index: u64, count: u64) -> Option<u64> {
 /// Tiles of a tree of `size` leaves in a log's directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tiles<'a> {
-    /// Directory of the log.
     pub(crate) directory: &'a Path,
     /// Size of the tree, which determines the partial tiles.
     pub(crate) size: u64,
 }
 
 impl Tiles<'_> {
-    /// Reads the hashes of a tile.
     pub(crate) fn hashes(&self, tile: Tile) -> Result<Vec<Hash>, FileError> {
         let (path, bytes, wide) = self.read(tile)?;
         let (hashes, rest) = bytes.as_chunks();
@@ -118,7 +114,6 @@ impl Tiles<'_> {
         Ok(hashes.iter().zip(0..tile.width).map(|(hash, _)| Hash(*hash)).collect())
     }
 
-    /// Reads the entries of a bundle.
     pub(crate) fn entries(&self, tile: Tile) -> Result<Vec<Vec<u8>>, FileError> {
         let (path, bytes, wide) = self.read(tile)?;
         let mut entries = Vec::new();
@@ -185,7 +180,6 @@ impl Nodes for Tiles<'_> {
     }
 }
 
-/// Lists the widths of the partial tiles in their folder.
 pub(crate) fn partial_widths(folder: &Path) -> impl Iterator<Item = u64> + use<> {
     let names = fs::read_dir(folder).into_iter().flatten();
     let widths = names.filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
@@ -201,12 +195,10 @@ pub(crate) struct Frontier {
 }
 
 impl Frontier {
-    /// Creates a tree without leaves.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the right edge of a tree from its tiles.
     pub(crate) fn load(tiles: Tiles<'_>) -> Result<Self, FileError> {
         let mut levels = Vec::new();
         for (level, count) in counts(tiles.size) {
@@ -233,19 +225,16 @@ impl Frontier {
         full
     }
 
-    /// Returns the partial tiles with their hashes, from level 0 up.
     pub(crate) fn partial(&self) -> impl Iterator<Item = (Tile, &[Hash])> {
         counts(self.size).zip(&self.levels).filter_map(|((level, count), hashes)| {
             Some((Tile::hashes(level, count / WIDTH, self.size)?, &hashes[..]))
         })
     }
 
-    /// Returns the number of leaves.
     pub(crate) const fn size(&self) -> u64 {
         self.size
     }
 
-    /// Returns the root of the tree.
     pub(crate) fn root(&self) -> Hash {
         let mut root = None;
         // From right to left, smallest subtrees first.

@@ -34,9 +34,7 @@ pub struct Submission {
     old: u64,
     /// Consistency proof from the tree of that size to the checkpoint's.
     proof: Vec<Hash>,
-    /// Latest checkpoint of the log.
     checkpoint: Checkpoint,
-    /// Signed note with the same checkpoint.
     note: Note,
 }
 

@@ -19,7 +19,6 @@ pub(super) enum DriftClass {
 }
 
 impl DriftClass {
-    /// All classes, for initializing a counter per class.
     pub(super) const ALL: [Self; 9] = [
         Self::Gap,
         Self::Duplicate,
@@ -43,7 +42,6 @@ impl fmt::Display for DriftClass {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drift {
-    /// Kind of difference.
     pub(super) class: DriftClass,
     /// Name of the log; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -54,10 +52,8 @@ pub struct Drift {
     /// Sequence number of the last record in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<u64>,
-    /// ID of the request in the API server's audit log.
     #[serde(rename = "auditID", skip_serializing_if = "String::is_empty")]
     pub(crate) audit_id: String,
-    /// Description of the difference.
     pub(crate) detail: String,
 }
 

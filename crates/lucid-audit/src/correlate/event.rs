@@ -22,7 +22,6 @@ const CALLED: &str = "webhook.admission.k8s.io/";
 /// resource.
 const DENIED: &str = "admission webhook \"";
 
-/// Fields of an event used for the correlation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Event {
@@ -63,7 +62,6 @@ struct ResponseStatus {
     message: String,
 }
 
-/// Anchor found in an event.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct EventAnchor {
     pub(super) seq: u64,
@@ -139,7 +137,6 @@ impl Event {
         })
     }
 
-    /// Returns the mutating webhooks that changed the object.
     pub(super) fn mutated_by(&self) -> impl Iterator<Item = String> + '_ {
         let called = self.annotations.iter().filter(|(key, _)| key.starts_with(MUTATION));
         called.filter_map(|(_, value)| {

@@ -31,7 +31,6 @@ pub(super) struct Record {
     pub(super) overruled: Option<u64>,
 }
 
-/// Request and object of a decision.
 #[derive(Debug)]
 pub(super) struct About {
     pub(super) request: Request,
@@ -40,7 +39,6 @@ pub(super) struct About {
     pub(super) webhook: String,
     /// `true` if no request caused the record. Only the time of such a record is checked.
     pub(super) own: bool,
-    /// `true` if the record's time contradicts the times of its neighbors.
     pub(super) misplaced: bool,
 }
 
@@ -57,7 +55,6 @@ struct Fields {
     overrules: Option<u64>,
 }
 
-/// State of one log.
 #[derive(Debug, Default)]
 pub(super) struct LogState {
     pub(super) name: String,
@@ -82,9 +79,7 @@ pub(super) struct LogState {
     checkpoint: Option<Checkpoint>,
     /// Checkpoint that covers more records than were read.
     ahead: Option<Checkpoint>,
-    /// Webhooks with at least one anchored record.
     pub(super) webhooks: BTreeSet<String>,
-    /// Number of superseded records.
     pub(super) overruled: u64,
     hasher: RandomState,
     pub(super) drifts: Vec<Drift>,
@@ -193,7 +188,6 @@ impl LogState {
         Some((seq, leaf))
     }
 
-    /// Marks record `of` as superseded by record `by`.
     fn overrule(&mut self, of: u64, by: u64, call: u64) {
         if of < self.first {
             return;
@@ -230,7 +224,6 @@ impl LogState {
         Line::parse(line).is_ok_and(|line| line.seq == seq)
     }
 
-    /// Processes the current minimum index.
     pub(super) fn minimum(&mut self, MinimumIndex { note, tree }: &MinimumIndex) {
         let minimum = match Minimum::verify(note, &self.keys) {
             Ok(minimum) if minimum.first < self.minimum.first => return,
@@ -252,7 +245,6 @@ impl LogState {
         });
     }
 
-    /// Processes the current checkpoint.
     pub(super) fn checkpoint(&mut self, note: &str, vkey: Option<&str>) {
         let Ok((note, checkpoint)) = checkpoint::parse(note) else {
             return self.drift(DriftClass::KeyChange, None, "the checkpoint cannot be read");

@@ -37,17 +37,14 @@ use crate::follow::{EventFollower, LogFollower};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tally {
-    /// Events of the API server.
     events: u64,
     /// Lines of the API server's audit log that are not events.
     unreadable: u64,
-    /// Anchors in events.
     anchors: u64,
-    /// Records of the logs.
     records: u64,
     /// Records whose anchor is in an event.
     matched: u64,
-    /// Records of known requests without an anchor of their own: repeated calls within a request, and responses that
+    /// Records of known requests without their own anchor: repeated calls within a request, and responses that
     /// arrived too late.
     explained: u64,
     /// Records superseded by a later one, because they became durable after their request had been denied.
@@ -66,7 +63,7 @@ pub struct Tally {
     compressed: u64,
 }
 
-/// Formats the main counters, and the others in lines of their own unless they are 0.
+/// Formats the main counters on one line, and each other counter on a separate line unless it is 0.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, anchors, records, matched, .. } = self;
@@ -95,7 +92,6 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Anchor without a matching record so far.
 #[derive(Debug)]
 struct Waiting {
     anchor: EventAnchor,
@@ -119,7 +115,6 @@ pub struct Correlator {
     names: HashMap<u64, Vec<String>>,
     first_event: Option<Timestamp>,
     last_event: Option<Timestamp>,
-    /// Webhooks that provide anchors.
     webhooks: BTreeSet<String>,
     /// Webhook and audit ID of requests that a webhook changed without providing an anchor.
     silent: Vec<(String, String)>,
@@ -127,7 +122,6 @@ pub struct Correlator {
     drifts: Vec<Drift>,
     reported: HashSet<(DriftClass, String, Option<u64>, String)>,
     tally: Tally,
-    /// Number of reported drifts.
     counts: BTreeMap<DriftClass, u64>,
     hasher: RandomState,
 }
@@ -150,7 +144,6 @@ impl Correlator {
         DriftClass::ALL.into_iter().map(|class| (class, self.counts.get(&class).copied().unwrap_or_default()))
     }
 
-    /// Processes the next line of a log, without its newline.
     fn record(&mut self, log: usize, line: &[u8]) {
         let Some((seq, leaf)) = self.logs.get_mut(log).and_then(|log| log.line(line)) else { return };
         self.tally.records += 1;
@@ -292,7 +285,6 @@ impl Correlator {
         drifts
     }
 
-    /// Reports anchors without a record.
     fn evaluate_anchors(&mut self, before: Timestamp, finished: bool) {
         let mut due = Vec::new();
         self.waiting.retain(|_, waiting| {
@@ -338,7 +330,6 @@ fn joined(drifts: Vec<Drift>) -> Vec<Drift> {
     joined
 }
 
-/// Returns `true` if the anchor may belong to the log with this origin.
 fn may_belong(anchor: &EventAnchor, origin: Option<&str>) -> bool {
     match (&anchor.log, origin) {
         (Some(named), Some(origin)) => named == origin,

@@ -20,7 +20,6 @@ pub(super) struct Window {
     pub(super) to: Timestamp,
     /// Name or `generateName`; empty if the event has neither.
     pub(super) name: String,
-    /// Hash of the request's audit ID.
     pub(super) id: u64,
 }
 

@@ -13,7 +13,6 @@ use crate::read::FileError;
 #[snafu(source(from(exact)))]
 pub struct OpenError(OpenProblem);
 
-/// Problem behind an [`OpenError`].
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(super)))]
 pub(super) enum OpenProblem {
@@ -27,10 +26,8 @@ pub(super) enum OpenProblem {
     /// The checkpoint is not signed by the configured key, or the log has records that were never sealed.
     #[snafu(display("{message}"))]
     Unadopted { message: String },
-    /// Records or the checkpoint were changed or removed.
     #[snafu(whatever, display("{message}"))]
     Damaged { message: String },
-    /// The initial records cannot be written.
     #[snafu(display("failed to write to the log in {}: {source}", directory.display()))]
     Begin { directory: PathBuf, source: AppendError },
 }
@@ -134,7 +131,6 @@ pub enum AppendError {
 }
 
 impl AppendError {
-    /// Returns the label value for metrics.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Full { .. } => "full",

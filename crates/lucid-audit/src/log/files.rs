@@ -11,7 +11,6 @@ use crate::read::{self, found};
 const FILE: u32 = 0o640;
 const FOLDER: u32 = 0o750;
 
-/// Returns options that create files of a log.
 pub(super) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(FILE);
@@ -52,7 +51,6 @@ pub(super) fn check_space(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written.and(removed)
 }
 
-/// Creates a file, replacing one left by a killed process.
 fn create_anew(path: &Path, mode: u32) -> io::Result<File> {
     found(fs::remove_file(path))?;
     options().mode(mode).write(true).create_new(true).open(path)
@@ -89,7 +87,6 @@ fn replace_as(mode: u32, path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_folder(folder)
 }
 
-/// Creates a folder and its parents.
 pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -103,7 +100,6 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Flushes the entries of a folder to disk.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

@@ -35,7 +35,6 @@ pub(super) fn last(path: &Path) -> io::Result<(u64, Vec<u8>)> {
     Ok((from + begin as u64, whole.get(begin..).unwrap_or_default().to_vec()))
 }
 
-/// Reader for the lines of one segment.
 #[derive(Debug)]
 pub(super) struct Lines {
     identity: FileIdentity,
@@ -46,7 +45,6 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Opens the segment that begins with record `first`.
     pub(super) fn open(directory: &Path, first: u64) -> io::Result<Self> {
         let path = layout::segment(directory, first);
         let file = read::open(&path)?;

@@ -165,7 +165,6 @@ impl Log {
         Ok(Self { directory, key, witnesses, cosigning, queue, shared, threads })
     }
 
-    /// Records events of opening the log.
     fn begin(
         directory: &Path,
         writer: &mut Writer,
@@ -220,7 +219,6 @@ impl Log {
         self.put(record).await?.kept().await
     }
 
-    /// Enqueues a record, waiting for a free slot.
     pub(crate) async fn put(&self, record: Vec<u8>) -> Result<Pending, AppendError> {
         self.queue.put(record).await
     }
@@ -245,7 +243,6 @@ impl Log {
         self.queue.wake();
     }
 
-    /// Returns the maximum disk usage in bytes of a record of `length` bytes.
     pub(crate) const fn on_disk(&self, length: usize) -> u64 {
         layout::on_disk(length, self.key.is_some())
     }

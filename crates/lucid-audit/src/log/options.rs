@@ -78,7 +78,6 @@ impl Options {
         self
     }
 
-    /// Returns the size at which a new segment begins.
     pub(super) fn segment_limit(&self) -> u64 {
         self.segment_bytes.min(self.keep_bytes.map_or(u64::MAX, |bytes| bytes / 8)).max(4096)
     }

@@ -33,7 +33,6 @@ struct Timed {
     time: Timestamp,
 }
 
-/// Limits of the records that are kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Retention {
     bytes: Option<u64>,

@@ -25,7 +25,6 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Item>,
-    /// Number of records enqueued so far.
     count: u64,
     /// `true` if the consumer must return without waiting for records.
     woken: bool,
@@ -39,7 +38,6 @@ enum Item {
     Superseding(Pending, Box<Decision>),
 }
 
-/// A record to be written.
 #[derive(Debug)]
 pub(super) struct Waiting {
     /// JSON object.
@@ -55,7 +53,6 @@ struct Caller {
     _room: OwnedSemaphorePermit,
 }
 
-/// Handle of an enqueued record.
 #[derive(Debug)]
 pub(crate) struct Pending {
     number: u64,
@@ -84,7 +81,6 @@ impl Item {
         }
     }
 
-    /// Converts the item to a record to be written, if any.
     fn waiting(self) -> Option<Waiting> {
         let (mut pending, mut decision) = match self {
             Self::Record(waiting) => return Some(waiting),
@@ -98,7 +94,6 @@ impl Item {
 }
 
 impl Pending {
-    /// Waits until the record is kept.
     pub(crate) async fn kept(&mut self) -> Result<Anchor, AppendError> {
         (&mut self.answered).await.unwrap_or(Err(AppendError::Closed))
     }
@@ -169,7 +164,6 @@ impl Queue {
         Some(state.waiting.drain(..count).filter_map(Item::waiting).collect())
     }
 
-    /// Rejects further records.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.room.close();

@@ -18,12 +18,9 @@ use super::error::{ConflictSnafu, OpenError, OpenProblem, UnadoptedSnafu};
 use super::lines::{self, Lines};
 use super::tree::Tree;
 
-/// End of the records.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    /// Number of records.
     pub(super) size: u64,
-    /// Leaf hash of the last record.
     pub(super) prev: Hash,
     /// First record of the last segment and the length of its complete lines; `None` in a new log.
     pub(super) segment: Option<(u64, u64)>,
@@ -46,7 +43,6 @@ impl End {
     }
 }
 
-/// Reads the minimum index of the log.
 pub(super) fn minimum(
     directory: &Path,
     key: Option<&VerifierKey>,
@@ -122,7 +118,6 @@ fn scan(directory: &Path, first: u64, prev: Option<Hash>) -> Result<Scan, OpenPr
     Ok(Scan { length: offset, torn: length - offset, leaves })
 }
 
-/// Returns an error unless the segment with record `seq` is present.
 fn ensure_present(present: bool, directory: &Path, seq: u64) -> Result<(), OpenProblem> {
     ensure_whatever!(present, "the segment with record {seq} is missing in {}", directory.display());
     Ok(())
@@ -135,13 +130,11 @@ fn parse<'a>(line: &'a [u8], path: &Path, offset: u64) -> Result<Line<'a>, OpenP
     }
 }
 
-/// Seal of a log.
 pub(super) struct Seal {
     /// Tree at the time of the last seal.
     pub(super) tree: Tree,
     /// `true` if the checkpoint is signed by the configured key.
     pub(super) signed: bool,
-    /// Key change to be recorded.
     pub(super) change: Option<Event>,
 }
 
@@ -266,7 +259,6 @@ fn witnessed(directory: &Path, sealed: u64, key: &VerifierKey, minimum: &Minimum
     )
 }
 
-/// Rebuilds the tiles of the first `size` records.
 fn rebuild(directory: &Path, size: u64, minimum: &Minimum) -> Result<Tree, OpenProblem> {
     let write = FileSnafu { what: "write the tree in", path: directory };
     // The leaves of pruned records are gone.

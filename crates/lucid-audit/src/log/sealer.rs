@@ -59,12 +59,10 @@ impl Sealer {
         }
     }
 
-    /// Sets the limits of the records that are kept, and the first one kept so far.
     pub(super) fn with_retention(self, retention: Retention, minimum: Minimum) -> Self {
         Self { retention, minimum, ..self }
     }
 
-    /// Seals and prunes until the log is closed.
     pub(super) fn run(mut self) {
         loop {
             let (size, closed) = self.shared.wait(self.retention.interval());
@@ -111,7 +109,6 @@ impl Sealer {
         self.shared.set(|now| *status(&mut now.status) = failure);
     }
 
-    /// Seals the first `size` records.
     fn seal(&mut self, size: u64) -> io::Result<()> {
         // Fail early if the log was deleted, before recreating folders. Reopening the lines detects a replaced log.
         lines::segments(&self.directory)?;
@@ -129,13 +126,11 @@ impl Sealer {
         signed
     }
 
-    /// Seals all records.
     pub(super) fn seal_all(&mut self) -> io::Result<()> {
         let size = self.shared.lock().status.size;
         self.seal(size)
     }
 
-    /// Signs the current tree.
     pub(super) fn sign(&self) -> io::Result<()> {
         let (size, root) = (self.tree.size(), self.tree.root());
         let checkpoint = Checkpoint::new(self.key.verifier().name(), size, root);
@@ -146,7 +141,6 @@ impl Sealer {
         Ok(())
     }
 
-    /// Removes the oldest segments if they exceed the limits.
     fn prune(&mut self) -> io::Result<()> {
         let sealed = (self.tree.size(), self.tree.root());
         let Some(minimum) = self.retention.minimum(&self.directory, &self.minimum, sealed)? else {
@@ -177,7 +171,6 @@ impl Sealer {
         Ok(prune::remove(&self.directory, &self.minimum, cosigned)?)
     }
 
-    /// Appends the next line to the tree.
     fn append(&mut self) -> io::Result<()> {
         let (seq, directory) = (self.tree.size(), self.directory.display());
         let reading = reading(&self.directory);
@@ -250,7 +243,6 @@ mod tests {
     use crate::metrics::Metrics;
     use crate::verify::{Expectations, verify};
 
-    /// Returns a sealer for a log with this number of unsealed records.
     fn unsealed(directory: &Path, records: usize) -> Sealer {
         let (mut lines, mut leaves) = (Vec::new(), vec![]);
         for seq in 0..records {
@@ -282,7 +274,6 @@ mod tests {
         hashes
     }
 
-    /// Returns the total size of the files in a folder, in bytes.
     fn bytes(folder: &Path) -> u64 {
         let entries = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap());
         let length = |it: std::fs::DirEntry| {

@@ -16,17 +16,15 @@ pub(super) struct Segment {
     path: PathBuf,
     file: File,
     identity: FileIdentity,
-    /// Length in bytes.
+    /// In bytes.
     length: u64,
-    /// Durable length in bytes.
+    /// Length that is flushed to disk.
     synced: u64,
-    /// Time of the first record.
     begun: SystemTime,
     #[cfg(test)]
     faults: Faults,
 }
 
-/// Faults injected by tests.
 #[cfg(test)]
 #[derive(Clone, Debug, Default)]
 pub(super) struct Faults {
@@ -122,7 +120,6 @@ impl Segment {
         Ok(())
     }
 
-    /// Truncates the segment to `length` bytes.
     pub(super) fn truncate(&mut self, length: u64) -> io::Result<()> {
         #[cfg(test)]
         self.faults.cut()?;
@@ -153,7 +150,6 @@ impl Segment {
         Ok(())
     }
 
-    /// Returns an error if the path refers to another file or to none.
     pub(super) fn check_path(&self) -> io::Result<()> {
         self.identity.check()
     }

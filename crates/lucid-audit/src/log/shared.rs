@@ -26,11 +26,8 @@ pub struct LogStatus {
     pub sealed_size: u64,
     /// Number of records covered by the latest checkpoint that a witness has cosigned.
     pub cosigned_size: u64,
-    /// Reason why records cannot be written, if any.
     pub(super) failure: Option<String>,
-    /// Reason why the last attempt to seal failed, if any.
     pub(super) seal_failure: Option<String>,
-    /// Reason why the last attempt to prune failed, if any.
     pub(super) prune_failure: Option<String>,
 }
 
@@ -43,7 +40,6 @@ impl LogStatus {
     }
 }
 
-/// State shared by a log's handle, its writing and its sealing thread.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -73,7 +69,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and publishes it.
     pub(super) fn set(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -114,7 +109,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Announces that no more records will follow.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();

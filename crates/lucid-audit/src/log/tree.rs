@@ -59,7 +59,6 @@ impl Tree {
         }
     }
 
-    /// Writes the full tiles.
     pub(super) fn write_full(&mut self) -> io::Result<()> {
         for (tile, bytes) in &self.unwritten {
             files::replace(&self.directory.join(tile.path()), bytes)?;
@@ -98,7 +97,6 @@ impl Tree {
         }
     }
 
-    /// Removes the partial files of `tile` except those in `kept`.
     fn keep(&self, tile: Tile, kept: [Option<Tile>; 2]) {
         let kept = kept.map(|tile| tile.map(|tile| self.directory.join(tile.path())));
         let files = fs::read_dir(self.directory.join(tile.partials())).into_iter().flatten();

@@ -45,7 +45,6 @@ pub(super) struct Writer {
     segment: Option<Segment>,
     /// Number of records, all durable.
     size: u64,
-    /// Leaf hash of the last record.
     prev: Hash,
     /// Abandoned segment, to be truncated before another one begins.
     abandoned: Option<Segment>,
@@ -171,7 +170,6 @@ impl Writer {
         Err(AppendError::Sync { source: Arc::new(error) })
     }
 
-    /// Writes lines to the segment, or to a new one.
     fn append(&mut self, lines: &[u8]) -> Result<(), AppendError> {
         if self.abandoned.is_some() {
             self.heal()?;
@@ -303,7 +301,6 @@ impl Writer {
         Ok(created)
     }
 
-    /// Returns the time until the segment is old enough to end.
     fn until_segment_end(&self) -> Option<Duration> {
         self.segment.as_ref()?.time_until(segment_age(self.options.keep_age?))
     }
@@ -328,7 +325,6 @@ impl Writer {
         self.until_probe().into_iter().chain(self.until_segment_end()).min()
     }
 
-    /// Returns the time until the next probe of a failing log.
     fn until_probe(&self) -> Option<Duration> {
         self.next_probe.map(|at| at.saturating_duration_since(Instant::now()))
     }

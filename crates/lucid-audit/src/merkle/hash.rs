@@ -13,7 +13,6 @@ impl Hash {
     /// All zeros: the `prev` of the first record.
     pub(crate) const ZERO: Self = Self([0; 32]);
 
-    /// Encodes the hash in base64, as in checkpoints and proofs.
     pub(crate) fn to_base64(self) -> String {
         STANDARD.encode(self.0)
     }
@@ -24,7 +23,6 @@ impl Hash {
         bytes.try_into().ok().map(Self)
     }
 
-    /// Encodes the hash as 64 lowercase hexadecimal digits.
     pub(crate) fn to_hex(self) -> [u8; 64] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0; 64];
@@ -34,7 +32,6 @@ impl Hash {
         hex
     }
 
-    /// Decodes 64 lowercase hexadecimal digits.
     pub(crate) fn from_hex(hex: &[u8]) -> Option<Self> {
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Some(byte - b'0'),

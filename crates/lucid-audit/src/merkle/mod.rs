@@ -15,7 +15,6 @@ pub(crate) use hash::Hash;
 pub(crate) use hash::{empty_root, leaf_hash, node_hash};
 pub(crate) use proof::{consistency_proof, inclusion_proof, verify_consistency, verify_inclusion};
 
-/// Source of a tree's nodes.
 pub(crate) trait Nodes {
     type Error;
 
@@ -37,7 +36,6 @@ impl Nodes for [Hash] {
     }
 }
 
-/// Computes the root of the tree over the first `size` leaves.
 pub(crate) fn root<N: Nodes + ?Sized>(nodes: &N, size: u64) -> Result<Hash, N::Error> {
     if size == 0 { Ok(empty_root()) } else { range_root(nodes, 0, size) }
 }

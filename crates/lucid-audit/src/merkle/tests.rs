@@ -21,7 +21,6 @@ mod naive {
         }
     }
 
-    /// Returns the largest power of two below `n`.
     fn k(n: usize) -> usize {
         n.next_power_of_two() / 2
     }
@@ -141,7 +140,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn no_other_proof_of_inclusion_verifies(
+    fn other_inclusion_proofs_do_not_verify(
         size in 1..400_usize, index: prop::sample::Index, other: prop::sample::Index,
         at: prop::sample::Index, bit in 0..256_usize,
     ) {
@@ -167,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn no_other_proof_of_consistency_verifies(
+    fn other_consistency_proofs_do_not_verify(
         size in 2..400_usize, old: prop::sample::Index, at: prop::sample::Index, bit in 0..256_usize,
     ) {
         let leaves = leaves(&entries(size));

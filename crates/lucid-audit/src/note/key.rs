@@ -225,7 +225,6 @@ pub fn is_name(name: &str) -> bool {
 /// Name, ID, algorithm and key.
 type Parts<'a> = (&'a str, u32, u8, Zeroizing<[u8; 32]>);
 
-/// Parses `NAME+ID+KEY`.
 fn parse<'a>(text: &'a str, shape: &'static str) -> Result<Parts<'a>, NoteError> {
     let parts = || {
         // The base64 alphabet includes `+`.

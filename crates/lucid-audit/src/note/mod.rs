@@ -34,12 +34,9 @@ pub struct Note {
     signatures: Vec<Signature>,
 }
 
-/// A signature line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Signature {
-    /// Name of the key.
     pub(crate) name: String,
-    /// ID of the key.
     pub(crate) id: u32,
     /// Signature without the key ID. A cosignature begins with its timestamp.
     bytes: Vec<u8>,
@@ -57,9 +54,7 @@ pub struct NoteError {
 pub(crate) enum NoteErrorKind {
     /// The text is malformed, or a checkpoint of another log.
     Malformed,
-    /// The key has not signed the note.
     Unsigned,
-    /// The key's signature does not match the text.
     Wrong,
 }
 
@@ -89,7 +84,6 @@ impl Note {
         &self.text
     }
 
-    /// Returns the signatures in order.
     pub(crate) fn signatures(&self) -> &[Signature] {
         &self.signatures
     }
@@ -137,7 +131,6 @@ impl Note {
         (sane && key.verifies(message.as_bytes(), signature)).then_some(time)
     }
 
-    /// Lists names and IDs of the keys that signed.
     pub(crate) fn signers(&self) -> String {
         let names = self.signatures.iter().map(|it| format!("{}+{:08x}", it.name, it.id));
         let names: Vec<_> = names.collect();
@@ -227,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_read_as_they_are_written() {
+    fn keys_round_trip() {
         let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0").unwrap();
         let read = format!(" {}\n", *key.to_secret()).parse::<SigningKey>().unwrap();
         assert_eq!(read.verifier(), key.verifier());

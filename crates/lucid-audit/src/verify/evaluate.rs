@@ -185,7 +185,6 @@ impl Records<'_> {
         }
     }
 
-    /// Evaluates chain breaks not yet explained by another fault.
     fn evaluate_breaks(&mut self, authority: Authority, reported: &BTreeSet<u64>) {
         let breaks = std::mem::take(&mut self.breaks);
         for (seq, Break { before, at }) in &breaks {
@@ -229,7 +228,6 @@ impl Records<'_> {
         }
     }
 
-    /// Reports that the log had `was` records.
     fn shrunk(&mut self, was: u64, detail: String) {
         let size = self.order.expected;
         let end = self.segments.last().map_or(0, |segment| segment.length);
@@ -327,7 +325,6 @@ fn tree_of_tiles(pruned: Frontier, sealed: &Sealed<'_>) -> Option<Tree> {
     Some(tree)
 }
 
-/// Returns the faults of the tiles above level 0.
 fn upper_tiles(tree: &Tree, sealed: &Sealed<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (tile, right) in &tree.upper {

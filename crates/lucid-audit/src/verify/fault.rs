@@ -48,21 +48,17 @@ pub struct Fault {
     pub(crate) last: Option<u64>,
     /// Path of the file, relative to the log's directory.
     pub(crate) file: String,
-    /// Byte offset in the file, of the first record in a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) offset: Option<u64>,
-    /// Description of the finding and the expectation.
     pub(crate) detail: String,
 }
 
 impl Fault {
-    /// Creates a fault of a whole file.
     pub(crate) fn of_file(class: FaultClass, file: impl Into<String>, detail: impl Into<String>) -> Self {
         let (file, detail) = (file.into(), detail.into());
         Self { class, seq: None, last: None, file, offset: None, detail }
     }
 
-    /// Creates a fault of one record.
     pub(crate) fn of_record(class: FaultClass, seq: u64, file: &str, offset: u64, detail: String) -> Self {
         Self { class, seq: Some(seq), last: None, file: file.to_owned(), offset: Some(offset), detail }
     }

@@ -109,14 +109,11 @@ impl FromStr for Since {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Report {
-    /// Origin of the log, from its checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<String>,
     /// Number of records that were pruned, and sequence number of the first one kept.
     first: u64,
-    /// Number of lines in the segments.
     records: u64,
-    /// Number of segments.
     segments: usize,
     /// Number of records covered by the checkpoint; `None` without a checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,7 +150,7 @@ impl Report {
     }
 }
 
-/// Formats verdict and origin, then each fault and the counts in lines of their own.
+/// Formats verdict and origin, then each fault and the counts on separate lines.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = match self.faults.len() {

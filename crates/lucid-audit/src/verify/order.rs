@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Sequence numbers seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// Next sequence number.
     pub(super) expected: u64,
     /// Missing ranges: the first number, and the one after the last.
     missing: BTreeMap<u64, u64>,
@@ -33,7 +31,6 @@ impl Order {
         true
     }
 
-    /// Returns `true` if a record with this number was seen.
     pub(super) fn has(&self, seq: u64) -> bool {
         seq < self.expected && self.gap(seq).is_none()
     }

@@ -38,7 +38,6 @@ pub(super) struct Break {
 #[derive(Debug)]
 pub(super) struct Known<'a> {
     pub(super) since: &'a Since,
-    /// Description for messages.
     pub(super) name: &'a str,
     /// Root of the tree at the size of the checkpoint.
     pub(super) root: Option<Hash>,
@@ -87,21 +86,16 @@ pub(super) struct Records<'a> {
     pub(super) root_sealed: Option<Hash>,
     pub(super) known: Vec<Known<'a>>,
     pub(super) lines: u64,
-    /// Number of records after the sealed ones.
     pub(super) unsealed: u64,
     pub(super) first_unsealed: Option<Found>,
     pub(super) torn: Option<Torn>,
-    /// Breaks by the number of the later record.
     pub(super) breaks: BTreeMap<u64, Break>,
     /// Records that differ from the tiles; `true` if the bundle matches the tile.
     pub(super) others: BTreeMap<u64, (Found, bool)>,
     pub(super) not_in_bundle: Vec<Found>,
-    /// Surplus records.
     pub(super) surplus: Vec<Found>,
-    /// Records that follow a gap.
     pub(super) after_gaps: Vec<Found>,
     pub(super) faults: Vec<Fault>,
-    /// Records of anchors that were pruned.
     pub(super) anchors_pruned: Vec<u64>,
 }
 
@@ -121,7 +115,6 @@ impl<'a> Records<'a> {
         records
     }
 
-    /// Returns the number of records covered by the checkpoint.
     pub(super) fn size(&self) -> u64 {
         self.checkpoint.map_or(0, |checkpoint| checkpoint.size)
     }
@@ -193,7 +186,6 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Accepts the last loose line as the record it claims to be.
     fn accept_last(&mut self) {
         if let Some(Loose { record: Ok(found), .. }) = self.loose.pop() {
             if found.seq < self.order.expected {
@@ -246,7 +238,6 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Adds the next record, or one after a gap.
     fn place(&mut self, found: Found) {
         let expected = self.order.expected;
         self.order.see(found.seq);
@@ -291,7 +282,6 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Stores the root if it is needed at the current size.
     fn record_roots(&mut self) {
         let Some(Tree { frontier: tree, .. }) = &self.tree else { return };
         let size = tree.size();

@@ -17,12 +17,10 @@ use crate::read::{FileError, Segment, is_object, reading};
 /// Number of bytes of a segment per read.
 const RANGE: u64 = 4 << 20;
 
-/// A record and its location.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) seq: u64,
     pub(super) segment: usize,
-    /// Byte offset in the segment.
     pub(super) offset: u64,
     pub(super) prev: Hash,
     pub(super) leaf: Hash,
@@ -38,7 +36,6 @@ pub(super) struct Torn {
     pub(super) bytes: u64,
 }
 
-/// Part of a segment, with the lines that begin in it.
 #[derive(Debug)]
 struct Range {
     segment: usize,
@@ -46,7 +43,6 @@ struct Range {
     end: u64,
 }
 
-/// Content of a range.
 #[derive(Debug, Default)]
 pub(super) struct Scanned {
     /// Records, and the offsets of lines that are not records.

@@ -10,7 +10,6 @@ use crate::minimum::Minimum;
 use crate::note::{Note, NoteError, NoteErrorKind, VerifierKey};
 use crate::read::{self, FileError};
 
-/// Checkpoint of a log, if any.
 #[derive(Debug, Default)]
 pub(super) struct Seal {
     pub(super) checkpoint: Option<Checkpoint>,
@@ -91,7 +90,6 @@ impl Seal {
         Minimum::default()
     }
 
-    /// Verifies the checkpoint. Returns its note.
     fn take_checkpoint(&mut self, bytes: &[u8], expected: &Expectations) -> Option<Note> {
         let mut fault = |class, detail: String| self.faults.push(Fault::of_file(class, CHECKPOINT, detail));
         let parsed = str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned());

@@ -38,12 +38,10 @@ impl<'a> Sealed<'a> {
         Self { tiles, ahead: ahead(tiles), faults: Mutex::default() }
     }
 
-    /// Creates a cache for one thread.
     pub(super) const fn cache(&self) -> SealedCache<'_> {
         SealedCache { sealed: self, at: (0, u64::MAX), hashes: None, entries: None }
     }
 
-    /// Reads a tile at level 0 and its bundle, as far as possible.
     fn read(&self, size: u64, index: u64) -> (Option<Vec<Hash>>, Option<Vec<Vec<u8>>>) {
         let tiles = Tiles { size, ..self.tiles };
         let (hashes, entries) = (Tile::hashes(0, index, size), Tile::entries(index, size));
@@ -61,7 +59,6 @@ impl<'a> Sealed<'a> {
         self.or_fault(FaultClass::Tile, tile, self.tiles.hashes(tile))
     }
 
-    /// Reads record `seq` from its entry bundle.
     pub(super) fn entry(&self, seq: u64) -> Option<Entry> {
         let tile = Tile::entries(seq / WIDTH, self.tiles.size)?;
         let entries = self.or_fault(FaultClass::Bundle, tile, self.tiles.entries(tile))?;
@@ -79,13 +76,11 @@ impl<'a> Sealed<'a> {
         outcome.ok()
     }
 
-    /// Returns the faults of unusable files.
     pub(super) fn faults(self) -> impl Iterator<Item = Fault> {
         self.faults.into_inner().unwrap_or_else(PoisonError::into_inner).into_values()
     }
 }
 
-/// A record in its entry bundle.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) path: String,

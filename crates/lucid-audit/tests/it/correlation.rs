@@ -11,14 +11,12 @@ use crate::support::events::{Counts, GRACE, Recorded, annotate, brief, decision,
 use crate::support::format::sign;
 use crate::support::{ORIGIN, again, copy};
 
-/// Creates a log of `count` decisions with one event each.
 async fn recorded(count: u64) -> Recorded {
     let mut log = Recorded { segment_bytes: 4096, ..Recorded::new() };
     log.decide(0..count).await;
     log
 }
 
-/// Edits the line of a record.
 fn edit(log: &Recorded, seq: u64, edit: impl Fn(&str) -> String) {
     for path in crate::support::segments(log.path()) {
         let text = fs::read_to_string(&path).unwrap();
@@ -305,7 +303,7 @@ async fn missing_records_are_drift_unless_pruned() {
     assert_eq!(brief(&correlator.finish(Timestamp::now())), [format!("rewritten {}", tally.pruned)]);
     let (drifts, _) = recorded.correlate();
     assert!(drifts.iter().any(|drift| drift.starts_with(&format!("gap {}", tally.pruned))), "{drifts:?}");
-    // Nor may any other record state it.
+    // A minimum index that another key signed does not count.
     let other = SigningKey::generate(ORIGIN).unwrap();
     let note = fs::read_to_string(recorded.path().join("minimum")).unwrap();
     let (text, _) = note.split_once("\n\n").unwrap();

@@ -91,7 +91,6 @@ fn write_and_kill(directory: &Path, key: &SigningKey, life: Duration) -> Vec<(us
     kept
 }
 
-/// Returns a random number below `most`.
 fn random(most: u64) -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0) % most
@@ -175,7 +174,7 @@ async fn records_refused_by_a_full_disk_are_absent() {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_or_alarms_as_the_policy_says() {
+async fn a_full_disk_is_handled_according_to_the_policy() {
     let Some(disk) = Disk::mount(1 << 20) else { return };
     let recorder = |name: &str, policy| {
         let recorder = Recorder::new(10).with_on_failure(policy);

@@ -63,7 +63,7 @@ fn forgeries() -> Vec<(&'static str, Value)> {
 }
 
 #[tokio::test]
-async fn a_forged_record_is_an_orphan_wherever_it_stands() {
+async fn a_forged_record_is_an_orphan_at_any_position() {
     for (what, record) in forgeries() {
         let mut log = Recorded::new();
         log.decide(0..=20).await;
@@ -133,7 +133,7 @@ async fn a_request_without_a_name_explains_records_of_its_own_object() {
     }
 }
 
-/// Returns an event without an anchor: a request of alice, answered at the time of record 20.
+/// Returns an event without an anchor: a request of alice, completed at the time of record 20.
 fn request(changes: Value) -> Value {
     let mut event = json!({
         "kind": "Event", "auditID": "a-request", "stage": "ResponseComplete", "user": {"username": "alice"},
@@ -213,7 +213,7 @@ async fn requests_refused_before_admission_do_not_explain_records() {
 }
 
 #[tokio::test]
-async fn a_record_of_the_log_about_itself_has_a_time_that_fits() {
+async fn a_record_of_the_log_about_itself_has_a_plausible_time() {
     // Between other records, before all others, and at the end.
     for (at, own, expected) in [
         (20, time(20), None),

@@ -12,7 +12,6 @@ use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use crate::support::format;
 use crate::support::{self, again, copy, decision, fill, key, record};
 
-/// Opens a log in `directory` and appends one record.
 async fn log(directory: &Path) -> Log {
     let log = Log::open(directory, Options::new()).unwrap();
     log.append(record(0)).await.unwrap();

@@ -13,7 +13,6 @@ use prometheus_client::registry::Registry;
 use crate::support::format::{CHECKPOINT, TILES, path};
 use crate::support::{self, again, key, record};
 
-/// Waits until all records are sealed.
 async fn sealed(log: &Log) {
     support::until(log, |status| status.sealed_size >= status.size).await;
 }
@@ -210,7 +209,7 @@ async fn cancelled_appends_do_not_damage_the_log() {
 }
 
 #[tokio::test]
-async fn segments_have_several_records_whatever_their_limit() {
+async fn segments_have_several_records_at_any_limit() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new().with_segment_bytes(0)).unwrap();
     support::append(&log, 0..5).await;

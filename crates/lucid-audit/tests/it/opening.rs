@@ -25,7 +25,6 @@ async fn sealed() -> (tempfile::TempDir, SigningKey) {
     (folder, key)
 }
 
-/// Opens a log with another key, or with a key for the first time.
 fn adopt(directory: &Path, key: &SigningKey) -> Result<Log, OpenError> {
     Log::open(directory, Options::new().with_key(again(key)).with_adoption(true))
 }
@@ -169,7 +168,7 @@ async fn a_missing_segment_is_named() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_that_is_gone_or_garbage_is_named() {
+async fn a_missing_or_invalid_checkpoint_is_named() {
     let (folder, key) = sealed().await;
     let path = folder.path().join(format::CHECKPOINT);
     let text = fs::read_to_string(&path).unwrap();
@@ -189,7 +188,7 @@ async fn logs_without_their_key_are_not_extended() {
 }
 
 #[tokio::test]
-async fn another_key_takes_over_only_when_asked_to_and_on_record() {
+async fn another_key_is_adopted_only_on_request_and_recorded() {
     let ((folder, old), new) = (sealed().await, key());
     let error = refused(folder.path(), &new);
     assert!(error.contains("is not signed by") && error.contains("by Options::with_adoption"), "{error}");
@@ -247,7 +246,7 @@ async fn opening_does_not_rename_the_log() {
 }
 
 #[tokio::test]
-async fn records_that_were_never_sealed_are_sealed_only_when_asked_to() {
+async fn unsealed_logs_are_sealed_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let log = Log::open(folder.path(), Options::new()).unwrap();
     log.append(record(1)).await.unwrap();

@@ -48,7 +48,6 @@ fn classes(directory: &Path, key: &SigningKey) -> Vec<String> {
     classes
 }
 
-/// Returns the bytes of the files in a folder.
 fn bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).unwrap().map(|it| it.unwrap());
     let length = |it: fs::DirEntry| match it.metadata().unwrap() {
@@ -63,7 +62,6 @@ fn checkpoint(directory: &Path) -> Checkpoint {
     Checkpoint::parse(note.text())
 }
 
-/// Returns a pruned log, its key, and its first record.
 async fn pruned() -> (tempfile::TempDir, SigningKey, u64) {
     let (folder, key) = (tempfile::tempdir().unwrap(), key());
     let log = Log::open(folder.path(), options(&key)).unwrap();
@@ -273,7 +271,7 @@ async fn a_changed_segment_is_not_pruned() {
     assert_eq!(metric(&registry, "audit_failures_total{kind=\"seal\"}"), "0");
     assert_eq!((log.status().first, log.status().sealed_size), (0, 1500));
     assert_eq!(classes(path, &key), ["rewritten"]);
-    // Nor is one that is too long.
+    // A segment that is too long is not pruned either.
     fs::write(segment(path, 0), format!("{text}{}", "x".repeat(1 << 20))).unwrap();
     let log = Log::open(path, options(&key)).unwrap_err().to_string();
     assert!(log.contains("segment"), "{log}");
@@ -441,7 +439,7 @@ async fn a_missing_key_is_generated_once() {
     assert_eq!(generated().unwrap().vkey(), Some(&vkey));
     let report = verify(path, &expected(&vkey)).unwrap();
     assert!(report.is_intact() && report.sealed == Some(6), "{report:?}");
-    // Neither another key nor a lost one is replaced silently.
+    // A different or lost key is not replaced silently.
     let given = Log::open(path, Options::new().with_key(key()));
     assert_eq!(given.unwrap_err().kind(), OpenErrorKind::Unadopted);
     fs::remove_file(path.join(KEY)).unwrap();

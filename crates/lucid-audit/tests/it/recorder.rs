@@ -176,7 +176,7 @@ fn an_unavailable_log_shows_in_the_metrics() {
 }
 
 #[tokio::test]
-async fn slow_logs_are_not_waited_for() {
+async fn decisions_do_not_wait_for_slow_logs() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = Recorder::new(10).with_patience(Duration::ZERO);
     recorder.open_log(folder.path(), Options::new()).unwrap();

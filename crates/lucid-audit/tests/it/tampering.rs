@@ -41,14 +41,12 @@ impl Log {
         expected
     }
 
-    /// Expects that the writer has ended.
     fn ended(&self) -> Expectations {
         let mut expected = self.expected();
         expected.sealed = true;
         expected
     }
 
-    /// Expects an earlier checkpoint.
     fn since(&self, checkpoint: Checkpoint) -> Expectations {
         let mut expected = self.expected();
         expected.since.push(checkpoint.since());
@@ -84,14 +82,12 @@ impl Log {
         forge::chained(records)
     }
 
-    /// Changes a file.
     fn change(&self, file: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = fs::read(self.path().join(file)).unwrap();
         change(&mut bytes);
         fs::write(self.path().join(file), bytes).unwrap();
     }
 
-    /// Edits the lines of the segment that begins with record `first`.
     fn edit(&self, first: usize, edit: impl FnOnce(&mut Vec<Vec<u8>>)) {
         let path = segment(self.path(), first);
         let bytes = fs::read(&path).unwrap();
@@ -101,7 +97,6 @@ impl Log {
         fs::write(&path, lines.concat()).unwrap();
     }
 
-    /// Removes everything but the records.
     fn unseal(&self) {
         for file in [CHECKPOINT, VKEY] {
             fs::remove_file(self.path().join(file)).unwrap();
@@ -109,22 +104,18 @@ impl Log {
         fs::remove_dir_all(self.path().join("tile")).unwrap();
     }
 
-    /// Returns the byte offset of the record in its segment.
     fn offset(&self, seq: usize) -> usize {
         self.lines[seq - seq % PER_SEGMENT..seq].iter().map(|line| line.len() + 1).sum()
     }
 
-    /// Returns the byte offset after the record in its segment.
     fn end(&self, seq: usize) -> usize {
         self.offset(seq) + self.lines[seq].len() + 1
     }
 
-    /// Returns `fault` with the place of record `seq`.
     fn at(&self, fault: &str, seq: usize) -> String {
         format!("{fault}, {} at byte {}", self.name(seq), self.offset(seq))
     }
 
-    /// Returns the file name of the record's segment.
     fn name(&self, seq: usize) -> String {
         format!("segments/{:020}.jsonl", seq - seq % PER_SEGMENT)
     }
@@ -654,7 +645,7 @@ fn the_wrong_origin_is_named() {
 }
 
 #[test]
-fn an_edit_of_a_plain_log_is_named_by_the_record_behind_it() {
+fn an_edit_of_a_plain_log_is_detected_by_the_next_record() {
     let log = Log::new();
     log.unseal();
     let plain = |log: &Log| log.faults_as(&Expectations::default());
@@ -800,7 +791,7 @@ fn directories_without_a_log_are_an_error() {
 }
 
 #[tokio::test]
-async fn the_tampered_copy_starts_as_the_writer_left_it() {
+async fn the_copy_to_tamper_with_equals_the_original() {
     let (real, forged) = (tempfile::tempdir().unwrap(), Log::new());
     let options =
         lucid_audit::log::Options::new().with_key(crate::support::again(&forged.key.named(ORIGIN).unwrap()));

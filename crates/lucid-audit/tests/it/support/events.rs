@@ -14,7 +14,6 @@ use super::{again, key};
 
 pub(crate) const GRACE: SignedDuration = SignedDuration::from_secs(30);
 
-/// Returns the time of record `number`.
 pub(crate) fn time(number: u64) -> Timestamp {
     "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(number as i64 * 20)
 }
@@ -80,7 +79,6 @@ impl Counts {
     }
 }
 
-/// A log, its signing key, and the events of its records.
 pub(crate) struct Recorded {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) key: SigningKey,
@@ -124,7 +122,6 @@ impl Recorded {
         }
     }
 
-    /// Adds a record without an event.
     pub(crate) async fn append(&self, record: &impl Serialize) -> Anchor {
         self.open().append(serde_json::to_vec(record).unwrap()).await.unwrap()
     }

@@ -12,7 +12,6 @@ use super::format::{
 /// Lines of a log, without newlines.
 pub(crate) type Lines = Vec<Vec<u8>>;
 
-/// Returns `count` chained records.
 pub(crate) fn lines(count: u64) -> Lines {
     let records = (0..count).map(|number| {
         format!(r#"{{"time":"2026-01-01T00:00:00Z","webhook":"validate","uid":"u-{number}","allowed":true}}"#)
@@ -31,7 +30,6 @@ pub(crate) fn chained(records: impl IntoIterator<Item = String>) -> Lines {
     (0..).zip(records).map(line).collect()
 }
 
-/// Writes a log with `per_segment` records per segment.
 pub(crate) fn write(directory: &Path, lines: &[Vec<u8>], per_segment: usize, key: Option<&SigningKey>) {
     fs::create_dir_all(directory.join(SEGMENTS)).unwrap();
     for (number, chunk) in lines.chunks(per_segment).enumerate() {
@@ -44,7 +42,6 @@ pub(crate) fn write(directory: &Path, lines: &[Vec<u8>], per_segment: usize, key
     }
 }
 
-/// Writes tiles, bundles and the checkpoint for `lines`.
 pub(crate) fn seal(directory: &Path, lines: &[Vec<u8>], key: &SigningKey) {
     let _ = fs::remove_dir_all(directory.join(TILES));
     for (path, bytes) in tiles(lines) {
@@ -57,7 +54,6 @@ pub(crate) fn seal(directory: &Path, lines: &[Vec<u8>], key: &SigningKey) {
     fs::write(directory.join(VKEY), format!("{}\n", key.verifier())).unwrap();
 }
 
-/// Returns the checkpoint over `lines` of the log that `key` belongs to.
 pub(crate) fn checkpoint(lines: &[Vec<u8>], key: &SigningKey) -> Checkpoint {
     let leaves: Vec<_> = lines.iter().map(|line| leaf_hash(line)).collect();
     super::format::checkpoint(key.verifier().name(), lines.len() as u64, root(&leaves))

@@ -70,7 +70,6 @@ impl fmt::Display for Checkpoint {
     }
 }
 
-/// Returns a checkpoint of the log `origin`.
 pub(crate) fn checkpoint(origin: &str, size: u64, root: Hash) -> Checkpoint {
     Checkpoint { origin: origin.to_owned(), size, root, extensions: String::new() }
 }
@@ -78,17 +77,14 @@ pub(crate) fn checkpoint(origin: &str, size: u64, root: Hash) -> Checkpoint {
 /// `prev` of the first record.
 pub(crate) const ZERO: Hash = Hash([0; 32]);
 
-/// Returns the path of the segment that begins with record `first`.
 pub(crate) fn segment(directory: &Path, first: usize) -> PathBuf {
     directory.join(SEGMENTS).join(format!("{first:020}.jsonl"))
 }
 
-/// Returns the sequence number in the name of a segment.
 pub(crate) fn first(segment: &Path) -> usize {
     segment.file_stem().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-/// Returns the line of a record, without its newline.
 pub(crate) fn line(seq: u64, prev: &Hash, record: &str) -> Vec<u8> {
     format!("{{\"seq\":{seq},\"prev\":\"{prev}\",{}", &record[1..]).into_bytes()
 }
@@ -116,7 +112,6 @@ pub(crate) fn root(leaves: &[Hash]) -> Hash {
     }
 }
 
-/// Hashes of all leaves.
 struct Leaves(Vec<Hash>);
 
 impl HashReader for Leaves {
@@ -130,7 +125,6 @@ impl HashReader for Leaves {
     }
 }
 
-/// Returns path and contents of the tiles and entry bundles of the tree over `lines`.
 pub(crate) fn tiles(lines: &[Vec<u8>]) -> Vec<(String, Vec<u8>)> {
     let leaves = Leaves(lines.iter().map(|line| leaf_hash(line)).collect());
     let mut tiles = Vec::new();

@@ -26,7 +26,6 @@ pub(crate) fn key() -> SigningKey {
     SigningKey::generate(ORIGIN).unwrap()
 }
 
-/// Copies a key, which is not `Clone`.
 pub(crate) fn again(key: &SigningKey) -> SigningKey {
     key.named(ORIGIN).unwrap()
 }
@@ -43,7 +42,6 @@ pub(crate) fn record(uid: impl ToString) -> Vec<u8> {
     serde_json::to_vec(&decision(uid)).unwrap()
 }
 
-/// Appends records.
 pub(crate) async fn append(log: &Log, numbers: Range<u32>) {
     for number in numbers {
         log.append(record(number)).await.unwrap();
@@ -105,23 +103,19 @@ pub(crate) fn verify(directory: &Path, vkey: &VerifierKey) -> Vec<Vec<u8>> {
     lines
 }
 
-/// Returns a number in the JSON of a report.
 pub(crate) fn count(report: &Report, name: &str) -> Option<u64> {
     serde_json::json!(report)[name].as_u64()
 }
 
-/// Returns the description of a fault.
 pub(crate) fn detail(fault: &Fault) -> String {
     serde_json::json!(fault)["detail"].as_str().unwrap().to_owned()
 }
 
-/// Copies a folder with its timestamps.
 pub(crate) fn copy(from: &Path, to: &Path) {
     let status = Command::new("cp").arg("-aT").args([from, to]).status().unwrap();
     assert!(status.success());
 }
 
-/// Fills the disk except for `room` bytes.
 pub(crate) fn fill(disk: &Disk, room: usize) -> PathBuf {
     let path = disk.path().join("ballast");
     let mut file = fs::File::create(&path).unwrap();
