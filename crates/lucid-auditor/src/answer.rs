@@ -36,17 +36,14 @@ use crate::{
 /// Maximum length of the part of an answer that shows its structure.
 const BEGINNING: usize = 64;
 
-/// An answer that is to be judged.
 pub(crate) struct Answered<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) room: &'a Room,
     pub(crate) panel: Panel,
     pub(crate) asked: Asked,
-    /// HTTP version of the request.
     pub(crate) version: Version,
 }
 
-/// How to treat an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Whole,
@@ -118,7 +115,7 @@ impl Answered<'_> {
         if self.panel.judges.is_empty() || !has_body {
             return Ok(Response::from_parts(parts, body));
         }
-        // The model was asked for an answer that is not encoded.
+        // The request to the model excludes encoded answers.
         let codings = match codings(&parts.headers) {
             Ok(codings) => codings,
             Err(found) => {
@@ -218,7 +215,6 @@ impl Answered<'_> {
         }
     }
 
-    /// Judges a copy of the answer.
     fn observe(self, body: Body, content_type: String, codings: Vec<Coding>) -> Body {
         let (body, copy) = copied(body);
         let judging = self.judging(Unjudged::Pass);
@@ -305,7 +301,6 @@ impl Answered<'_> {
     }
 }
 
-/// Judges of an answer, and its limits.
 struct Judging {
     panel: Panel,
     protocol: &'static Protocol,
@@ -344,7 +339,6 @@ fn with_first(first: Option<Frame<Bytes>>, body: Body) -> Body {
     StreamBody::new(futures::StreamExt::chain(first, rest)).boxed_unsync()
 }
 
-/// An answer that is judged while it is sent.
 struct Streamed {
     stream: Stream,
     /// `None` once the answer has ended.
@@ -389,7 +383,6 @@ impl Streamed {
         StreamBody::new(frames.into_stream()).boxed_unsync()
     }
 
-    /// Returns the next frame to send.
     async fn next(&mut self) -> Result<Option<Frame<Bytes>>, BoxError> {
         while let Some(body) = &mut self.body {
             let (mut released, outcome) = match body.frame().await {

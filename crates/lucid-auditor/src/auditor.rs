@@ -118,7 +118,6 @@ impl Auditor {
         Panel { judges, telemetry: Arc::clone(&self.telemetry), mode }
     }
 
-    /// Returns the response to a request of `peer`, which is forwarded to `next`.
     pub(crate) async fn respond(
         &self,
         peer: IpAddr,
@@ -178,7 +177,6 @@ impl Auditor {
         }
     }
 
-    /// Returns the reason why the content of a request cannot be judged, if it must be.
     fn unreadable(&self, parts: &Parts) -> Option<(StatusCode, String)> {
         if parts.method == Method::CONNECT {
             let message = "found CONNECT, which requests a tunnel that cannot be audited";
@@ -213,7 +211,6 @@ impl Auditor {
         Examiner { settings: &self.settings, room: &self.requests, panel }
     }
 
-    /// Judges and forwards a request, and returns the judged response.
     async fn exchange(
         &self,
         peer: IpAddr,

@@ -72,12 +72,10 @@ pub(crate) fn is_like_ascii(content_type: &str) -> bool {
     charsets.all(|charset| known.contains(&charset.trim_matches(['"', '\'']).trim()))
 }
 
-/// A buffered body.
 #[derive(Debug)]
 pub(crate) struct Buffered {
     pub(crate) data: Vec<u8>,
     trailers: Option<HeaderMap>,
-    /// Memory reserved for the data.
     room: OwnedSemaphorePermit,
 }
 
@@ -103,16 +101,13 @@ impl Buffered {
     }
 }
 
-/// Reason why a body is not buffered.
 #[derive(Debug)]
 pub(crate) enum Unbuffered {
     TooLarge,
-    /// No memory is left for it.
     Busy,
     Failed(BoxError),
 }
 
-/// Memory for buffered bodies.
 #[derive(Debug)]
 pub(crate) struct Room {
     max_bytes: usize,
@@ -120,13 +115,11 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Creates memory for `count` bodies of maximum size.
     pub(crate) fn new(max_bytes: usize, count: usize) -> Self {
         let bytes = max_bytes.saturating_mul(count).min(Semaphore::MAX_PERMITS);
         Self { max_bytes, free: Arc::new(Semaphore::new(bytes)) }
     }
 
-    /// Reads a whole body.
     pub(crate) async fn collect<B>(&self, body: B) -> Result<Buffered, Unbuffered>
     where
         B: hyper::body::Body<Data = Bytes, Error = BoxError> + Unpin,
@@ -172,7 +165,7 @@ pub(crate) async fn beginning(mut body: Body, max_bytes: usize) -> Vec<u8> {
     data
 }
 
-/// Discards the body of a request that is refused unread. Clients that wait for `100 Continue` have sent none.
+/// Discards the body of a request that is refused unread. Clients that wait for `100 Continue` have not sent it.
 pub(crate) async fn skip(headers: &HeaderMap, body: Body) {
     if !headers.contains_key(EXPECT) {
         discard(body).await;
@@ -194,7 +187,6 @@ pub(crate) struct Copied {
     copy: Option<mpsc::Sender<Bytes>>,
 }
 
-/// Returns a body and a copy of its data.
 pub(crate) fn copied(body: Body) -> (Body, Body) {
     let (copy, mut pieces) = mpsc::channel(COPIED);
     let pieces = stream::poll_fn(move |cx| pieces.poll_recv(cx).map(|piece| Some(Ok(Frame::data(piece?)))));

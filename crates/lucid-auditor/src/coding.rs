@@ -20,7 +20,6 @@ use tower::BoxError;
 
 use crate::body::Body;
 
-/// Value of `Accept-Encoding`.
 pub(crate) const SUPPORTED: &str = "gzip, deflate, br, zstd";
 
 pub(crate) const MAX_CODINGS: usize = 3;
@@ -39,7 +38,6 @@ pub(crate) enum Coding {
     Zstd,
 }
 
-/// A body cannot be decoded.
 #[derive(Debug, Snafu)]
 #[snafu(display("failed to decode the body: {cause}"))]
 pub(crate) struct DecodeError {
@@ -53,11 +51,7 @@ struct Transfer {
     cause: BoxError,
 }
 
-/// Returns the codings of a body, in the order in which they were applied.
-///
-/// # Errors
-///
-/// Returns the reason why the body cannot be decoded.
+/// Returns the codings of a body, in the order in which they were applied, or the reason why it cannot be decoded.
 pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, String> {
     let values = headers.get_all(CONTENT_ENCODING).into_iter();
     let values: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
@@ -76,7 +70,6 @@ pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, String> {
     }
 }
 
-/// Removes the headers that describe an encoded body.
 pub(crate) fn remove_headers(headers: &mut HeaderMap) {
     headers.remove(CONTENT_ENCODING);
     headers.remove(CONTENT_LENGTH);

@@ -22,7 +22,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// model servers wait for 2 s (gunicorn), 5 s (uvicorn, Node.js) or longer.
 const IDLE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Forwards requests to the next hops.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     client: Client<HttpConnector, Body>,
@@ -46,7 +45,6 @@ impl Forwarder {
         Self { client: http1, http2, id: id.to_owned() }
     }
 
-    /// Forwards a request of `peer` to `next` with its method, path, query and headers.
     pub(crate) async fn send(
         &self,
         next: &Authority,

@@ -9,7 +9,6 @@ use crate::protocol::{DONE, Event, is_identifier};
 /// Length from which a list of numbers, such as a vector, is several events: it has no text.
 const MAX_NUMBERS: usize = 64 << 10;
 
-/// Division of a stream into events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// Server-sent events (WHATWG HTML, section 9.2).
@@ -18,11 +17,9 @@ pub(crate) enum Framing {
     Lines,
     /// Elements of the first array of a JSON document.
     Elements,
-    /// Text without structure.
     Text,
 }
 
-/// State of the search for the end of an event.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
     /// Length of the part of the buffer that contains no end.
@@ -121,7 +118,6 @@ impl Framing {
         joined
     }
 
-    /// Returns the event with other content.
     pub(crate) fn replace<'a>(self, raw: &str, content: &'a str) -> Cow<'a, str> {
         match self {
             Self::Events => {}
@@ -224,7 +220,6 @@ fn is_other_field(line: &str) -> bool {
     !line.is_empty() && data_of(line).is_none() && !is_identifier
 }
 
-/// Returns the value of a `data` field.
 fn data_of(line: &str) -> Option<&str> {
     let line = line.trim_start_matches('\u{feff}');
     match line.strip_prefix("data:") {

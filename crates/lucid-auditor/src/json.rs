@@ -13,10 +13,10 @@ use memchr::memchr2;
 pub(crate) use self::escapes::{Offsets, decode, encode};
 use self::syntax::Syntax;
 
-/// Depth from which containers have no node of their own. The strings in them belong to the one at this depth.
+/// Depth from which containers do not have their own node. Their strings belong to the container at this depth.
 const MAX_DEPTH: usize = 64;
 
-/// Length up to which names matter: long ones may have many descendants, each of which asks for them.
+/// Length up to which names matter: long ones may have many descendants, each of which reads them.
 pub(crate) const MAX_NAME: usize = 64;
 
 /// Returns the part of a name that matters.
@@ -42,7 +42,7 @@ pub(crate) struct Document<'a> {
     pub(crate) names: Vec<Range<usize>>,
     /// The text is one JSON value, apart from duplicate members and lone surrogates.
     pub(crate) is_json: bool,
-    /// It has words outside of strings.
+    /// The text has words outside of strings.
     pub(crate) is_bare: bool,
     index: OnceLock<HashMap<(usize, String), usize>>,
 }
@@ -54,11 +54,11 @@ pub(crate) struct Node<'a> {
     pub(crate) depth: usize,
     pub(crate) step: Step<'a>,
     pub(crate) kind: Kind,
-    /// Range of the value in the text; of a string, what is between its quotes.
+    /// Range of the value in the text, without the quotes of a string.
     pub(crate) range: Range<usize>,
 }
 
-/// Way from a container to a value in it.
+/// Step from a container to one of its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
     Name(Cow<'a, str>),
@@ -91,7 +91,6 @@ fn is_long_integer(scalar: &str) -> bool {
     digits.len() >= LONG_INTEGER && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A container that is open.
 struct Open<'a> {
     node: usize,
     next: u32,
@@ -203,7 +202,6 @@ impl<'a> Document<'a> {
         self.nodes.len() - 1
     }
 
-    /// Returns `true` if a text begins like JSON.
     pub(crate) fn is_like(text: &str) -> bool {
         text.trim_start_matches(SEPARATORS).trim_start().starts_with(['{', '[', '"'])
     }
@@ -252,7 +250,6 @@ impl<'a> Document<'a> {
         self.ancestors(node).find_map(|node| self.nodes[node].step.name()).unwrap_or_default()
     }
 
-    /// Returns a JSON Pointer (RFC 6901) to a node. Long names are shortened.
     pub(crate) fn pointer(&self, node: usize) -> String {
         let mut path: Vec<_> = self.ancestors(node).filter(|&node| node > 0).collect();
         path.reverse();
@@ -285,17 +282,14 @@ impl<'a> Document<'a> {
         member.map(|node| self.value(node))
     }
 
-    /// Returns a member as a value.
     pub(crate) fn member_json(&self, container: usize, name: &str) -> Option<serde_json::Value> {
         self.member(container, name).map(|node| self.json(node))
     }
 
-    /// Returns the text as it is.
     pub(crate) fn raw(&self, node: usize) -> &'a str {
         &self.text[self.nodes[node].range.clone()]
     }
 
-    /// Returns the text of a string or scalar.
     pub(crate) fn value(&self, node: usize) -> Cow<'a, str> {
         match self.nodes[node].kind {
             Kind::String => decode(self.raw(node)).text,
@@ -303,7 +297,6 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Returns a node as a value.
     pub(crate) fn json(&self, node: usize) -> serde_json::Value {
         match self.nodes[node].kind {
             Kind::String => self.value(node).into(),

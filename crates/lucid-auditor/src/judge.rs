@@ -1,4 +1,4 @@
-//! Judges: what an auditor asks about each text.
+//! Judges, which decide about each text for an auditor.
 
 use std::{any, borrow::Cow, fmt, ops::Range};
 
@@ -56,8 +56,8 @@ pub trait Judge: Send + Sync + 'static {
     /// Number of bytes at the end of `text` that may be the beginning of a finding: they are withheld until more text has been
     /// judged, or the answer ends. At most [`Judge::overlap`], which is also the default.
     ///
-    /// What is not withheld reaches the caller, even if the next word completes a finding: with 0, a caller whose answer is
-    /// denied for `I will kill you` has seen `I will kill`.
+    /// Text that is not withheld reaches the caller, even if the next word completes a finding: with 0, a caller whose
+    /// answer is denied for `I will kill you` has seen `I will kill`.
     fn undecided(&self, _text: &str) -> usize {
         self.overlap()
     }
@@ -125,7 +125,6 @@ impl<'a> Passage<'a> {
         Self { text, direction, role, choice, has_more, location, is_history, is_message }
     }
 
-    /// Returns the passage with another text.
     pub(crate) fn describe<'b>(&'b self, text: Cow<'b, str>) -> Passage<'b> {
         let role = self.role.as_deref().map(Cow::Borrowed);
         Passage { text, role, location: Cow::Borrowed(&self.location), ..*self }

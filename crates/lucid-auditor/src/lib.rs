@@ -1,8 +1,8 @@
 //! Auditors in front of AI models: write a [`Judge`], this crate does the rest.
 //!
-//! An auditor is an HTTP proxy between the callers of a model and the model. It finds the texts of requests and answers in
-//! the protocols of model servers, asks judges about them, and forwards, masks or refuses accordingly. Lucid chains auditors
-//! in the pods of models, but the crate needs neither Lucid nor Kubernetes.
+//! An auditor is an HTTP proxy between the callers of a model and the model. It finds the texts of requests and answers
+//! in the protocols of model servers, lets judges evaluate them, and forwards, masks or refuses accordingly. Lucid
+//! chains auditors in the pods of models, but the crate needs neither Lucid nor Kubernetes.
 //!
 //! ```no_run
 //! use lucid_auditor::{Auditor, Judge, JudgeError, Passage, Verdict};

@@ -23,7 +23,7 @@ pub enum Turns {
     Last,
 }
 
-/// How a judge and its verdicts are treated.
+/// Policy of a judge and of its verdicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JudgePolicy {
@@ -35,11 +35,11 @@ pub struct JudgePolicy {
     pub on_failure: OnFailure,
     /// Time for one verdict. Default: 10 s.
     pub timeout: Duration,
-    /// Texts that the judge is asked about. Default: all.
+    /// Texts that the judge evaluates. Default: all.
     pub directions: Option<Vec<Direction>>,
-    /// Roles whose prompts and results of tools the judge is asked about. Default: all, as the caller chooses the roles. Texts
-    /// without a role, or with an unknown one, are always judged; what the model answers is subject to `directions`
-    /// only.
+    /// Roles whose prompts and results of tools the judge evaluates. Default: all, as the caller chooses the roles.
+    /// Texts without a role, or with an unknown one, are always judged; answers of the model are subject to
+    /// `directions` only.
     pub roles: Option<Vec<Role>>,
     /// Turns whose denials have consequences. Default: all.
     pub turns: Turns,
@@ -138,7 +138,6 @@ impl JudgePolicy {
 #[derive(Clone, Default)]
 pub struct Judges(Vec<Arc<Member>>);
 
-/// A judge with its policy.
 pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) policy: JudgePolicy,
@@ -215,7 +214,7 @@ impl Member {
         }
     }
 
-    /// Returns `true` if the judge is asked about texts of this direction and role.
+    /// Returns `true` if the judge evaluates texts of this direction and role.
     pub(crate) fn concerns(&self, passage: &Passage<'_>) -> bool {
         let JudgePolicy { directions, roles, .. } = &self.policy;
         let is_prompt = passage.direction == Direction::ToolCall && passage.is_message;

@@ -17,7 +17,6 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) protocol: &'static Protocol,
-    /// Id of a JSON-RPC request.
     pub(crate) id: Option<Value>,
 }
 
@@ -31,12 +30,10 @@ impl Asked {
         Self { protocol: Protocol::of_request(path, document), id: protocol::request_id(document) }
     }
 
-    /// Returns the refusal of a text by `auditor`.
     pub(crate) fn deny(&self, auditor: &str, denial: &Denial, direction: Direction) -> Response {
         self.refuse(auditor, denial.status(direction), denial.kind, &denial.message)
     }
 
-    /// Returns a refusal by `auditor`.
     pub(crate) fn refuse(
         &self,
         auditor: &str,

@@ -27,12 +27,11 @@ use crate::{
     whole::{self, Origin},
 };
 
-/// Time for receiving a buffered request body.
 const BODY_LIMIT: Duration = Duration::from_secs(60);
 
 const NOT_UTF_8: &str = "found a body that is not UTF-8 text, which cannot be judged";
 
-/// Judges of a request. Refusals are errors.
+/// Judges of one request. A refusal is an error.
 pub(crate) struct Examiner<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) room: &'a Room,
@@ -40,7 +39,6 @@ pub(crate) struct Examiner<'a> {
 }
 
 impl Examiner<'_> {
-    /// Judges the text of `POST /audit`.
     pub(crate) async fn audit(&self, mut headers: HeaderMap, body: Body) -> Result<Response, Response> {
         let asked = Asked::at("");
         let buffered = self.read(&asked, &mut headers, body).await?;
@@ -95,7 +93,6 @@ impl Examiner<'_> {
         }
     }
 
-    /// Judges a copy of the request.
     pub(crate) fn observe(self, parts: &Parts, body: Body) -> (Asked, Body) {
         let path = parts.uri.path().to_owned();
         let asked = Asked::at(&path);

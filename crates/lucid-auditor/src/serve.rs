@@ -61,7 +61,6 @@ pub enum Stage {
     Ended,
 }
 
-/// Returns the stages of this process, which signals advance.
 fn stages(settings: &Settings) -> io::Result<watch::Receiver<Stage>> {
     // Process 1 of a container receives only signals that it handles.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -99,7 +98,6 @@ async fn gone(routes: &[Route]) {
     }
 }
 
-/// Waits for `stage` or a later one.
 async fn reached(stages: &mut watch::Receiver<Stage>, stage: Stage) {
     // An error means that the sender was dropped, which also ends the server.
     let _ = stages.wait_for(|now| *now >= stage).await;
@@ -177,7 +175,6 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-/// Serves `GET /metrics`.
 async fn serve_metrics(listener: TcpListener, metrics: Metrics) {
     loop {
         let (connection, _) = accept(&listener).await;

@@ -56,10 +56,10 @@ pub struct Route {
 /// unknown content codings, gRPC, WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unjudged {
-    /// It is refused.
+    /// Refuse it.
     #[default]
     Refuse,
-    /// It passes.
+    /// Let it pass.
     Pass,
 }
 
@@ -89,18 +89,13 @@ impl SettingError {
     }
 }
 
-/// Maximum number of routes.
 const MAX_ROUTES: usize = 8;
 
 /// Distance of the default port of metrics from the auditor's.
 const METRICS_PORT_OFFSET: u16 = 10_000;
 
 impl Settings {
-    /// Reads the settings from `variable`, which returns the value of a variable.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`SettingError`] if a variable is invalid.
+    /// Reads the settings from the environment, which `variable` looks up.
     pub(crate) fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let one = |name: &'static str| Found(name, variable(name));
@@ -197,7 +192,6 @@ fn authority(url: &str) -> Option<Authority> {
     uri.authority().filter(|_| is_plain).cloned()
 }
 
-/// Name and value of a variable.
 struct Found(&'static str, Option<String>);
 
 impl Found {

@@ -33,7 +33,6 @@ const MAX_OVERTAKEN: usize = 64;
 /// An event in which nothing can be replaced.
 const MALFORMED: &str = "an event that is not well-formed";
 
-/// The stream of one answer.
 #[derive(Debug)]
 pub(crate) struct Stream {
     panel: Panel,
@@ -42,7 +41,6 @@ pub(crate) struct Stream {
     unjudged: Unjudged,
     /// Maximum length of an event, and of the events that are held.
     max_bytes: usize,
-    /// Beginning of the next event.
     buffer: BytesMut,
     search: Search,
     held: VecDeque<Held>,
@@ -57,7 +55,6 @@ pub(crate) struct Stream {
     sent: Option<Box<dyn Sent>>,
     /// Answers that have begun and whose end is not sent.
     choices: BTreeSet<u32>,
-    /// A text is masked.
     is_masked: bool,
 }
 
@@ -66,7 +63,6 @@ pub(crate) struct Stream {
 struct Held {
     raw: Bytes,
     pieces: Vec<Piece>,
-    /// Edits of whole texts.
     edits: Vec<Edit>,
     /// Containers that repeat the texts.
     echoes: Vec<Range<usize>>,
@@ -139,7 +135,6 @@ impl Stream {
         (self.release(), outcome)
     }
 
-    /// Ends the answer.
     pub(crate) async fn finish(&mut self) -> (Bytes, Result<(), Denial>) {
         let rest = self.buffer.split().freeze();
         let mut outcome = if rest.is_empty() { Ok(()) } else { self.event(rest).await };
@@ -156,7 +151,6 @@ impl Stream {
         )
     }
 
-    /// Returns the early end of the stream in its protocol.
     pub(crate) fn end(&self, refusal: &Refusal<'_>) -> String {
         let refusal = Refusal { choices: &self.choices, ..*refusal };
         let events = match &self.sent {
@@ -174,7 +168,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Judges an event and holds it.
     async fn event(&mut self, raw: Bytes) -> Result<(), Denial> {
         let text = match as_text(&raw) {
             Some(text) => text,
@@ -305,7 +298,6 @@ impl Stream {
         Ok(kinds)
     }
 
-    /// Returns the track with this key.
     fn track(
         &mut self,
         key: u64,
@@ -425,7 +417,7 @@ impl Stream {
         }
         let is_noted = protocol.is_some_and(|it| self.sent.is_none() || pieces.is_empty() || it.keeps_texts);
         self.is_masked |= !edits.is_empty();
-        // Without text of its own, an event repeats that of the others.
+        // An event without its own text repeats that of the others.
         let is_repeated = pieces.is_empty() && !echoes.is_empty();
         let is_edited = !edits.is_empty() || self.is_masked && is_repeated;
         if !is_edited && !is_noted {

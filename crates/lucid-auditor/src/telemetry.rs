@@ -167,14 +167,13 @@ impl Telemetry {
     }
 
     /// Returns the HMAC-SHA256 of a text (RFC 2104), shortened to 128 bits, in hexadecimal digits. Equal texts have equal
-    /// hashes, and without the key the text cannot be guessed.
+    /// hashes, and the text cannot be guessed without the key.
     fn hash(&self, text: &str) -> String {
         let code = self.key.clone().chain_update(text).finalize().into_bytes();
         code.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// Counts an answer in progress.
 #[derive(Debug)]
 pub(crate) struct Open(Gauge);
 

@@ -20,19 +20,15 @@ const REST: usize = usize::MAX;
 pub(crate) struct Text {
     pub(crate) passage: Passage<'static>,
     pieces: Vec<Piece>,
-    /// Message of the request.
     message: Option<usize>,
 }
 
-/// A string of a text.
 #[derive(Debug)]
 struct Piece {
-    /// Place in the text.
     range: Range<usize>,
     source: Source,
 }
 
-/// A string of a document.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     range: Range<usize>,
@@ -41,9 +37,7 @@ pub(crate) struct Source {
 
 #[derive(Debug, Clone)]
 enum Form {
-    /// Text that is not JSON.
     Plain,
-    /// A number of the document, which is replaced by a string as a whole.
     Scalar,
     /// A string, with the escapes that it has. Most have none, and a body may have many strings.
     String(Option<Arc<Escapes>>),
@@ -58,12 +52,10 @@ struct Escapes {
 }
 
 impl Source {
-    /// Returns a text that is not JSON.
     pub(crate) fn plain(text: &str) -> Self {
         Self { range: 0..text.len(), form: Form::Plain }
     }
 
-    /// Decodes a string or number of a document.
     pub(crate) fn of<'a>(document: &Document<'a>, node: usize, is_nested: bool) -> (Self, Cow<'a, str>) {
         let range = document.nodes[node].range.clone();
         if document.nodes[node].kind == Kind::Scalar {
@@ -127,7 +119,6 @@ impl Escapes {
     }
 }
 
-/// A replacement in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Edit {
     pub(crate) range: Range<usize>,
@@ -174,7 +165,6 @@ pub(crate) fn without(text: &str, removed: Vec<Range<usize>>, mut edits: Vec<Edi
 }
 
 impl Text {
-    /// Returns a text that is not JSON.
     pub(crate) fn plain(direction: Direction, text: &str) -> Self {
         let pieces = vec![Piece { range: 0..text.len(), source: Source::plain(text) }];
         Self { passage: Passage::new(direction, text.to_owned()), pieces, message: None }
@@ -223,7 +213,6 @@ impl Text {
         all
     }
 
-    /// Returns the same strings with these joints, which are line breaks or nothing.
     fn joined(&self, lines: impl Iterator<Item = bool>) -> Self {
         let passage = Passage { text: Cow::Borrowed(""), ..self.passage.clone() };
         let mut joined = Self { passage, pieces: Vec::new(), message: self.message };
@@ -252,13 +241,11 @@ enum Key {
     Message(usize, usize),
     /// A member that no rule names: its strings are joined by this name.
     Member(String),
-    /// Names of members.
     Names,
     /// All strings beyond the maximum number of texts.
     Rest(Direction),
 }
 
-/// Returns the texts of a request.
 pub(crate) fn texts_of_request(document: &Document<'_>, path: &str) -> Vec<Text> {
     let protocol = Protocol::of_request(path, document);
     // A server at another path may read any member of the root as text, whatever else the body has.
@@ -284,7 +271,6 @@ pub(crate) fn texts_of_answer(
     with_joints(texts(document, strings, protocol, &rules, 1, Direction::Completion))
 }
 
-/// Adds texts with other joints.
 fn with_joints(mut texts: Vec<Text>) -> Vec<Text> {
     let others: Vec<_> = texts.iter().filter(|text| !text.is_in_lines()).flat_map(Text::rejoined).collect();
     texts.extend(others);
@@ -292,7 +278,7 @@ fn with_joints(mut texts: Vec<Text>) -> Vec<Text> {
 }
 
 /// Returns the texts of consecutive messages of one role, joined: a model reads them as one. Prompts and results of tools are
-/// apart. Messages without text are none, and those beyond the maximum number of texts are of any role.
+/// apart. Messages without text are skipped, and those beyond the maximum number of texts match any role.
 fn runs(texts: &[Text]) -> Vec<Text> {
     let parts: Vec<_> = texts.iter().filter(|text| text.message.is_some()).collect();
     let runs = parts.chunk_by(|a, b| a.passage.role == b.passage.role || b.message == Some(REST));
@@ -317,7 +303,7 @@ fn runs(texts: &[Text]) -> Vec<Text> {
     joined.collect()
 }
 
-/// Returns the texts that consist of these strings. Identifiers are no text from the depth `structure` on.
+/// Returns the texts that consist of these strings. From the depth `structure` on, identifiers are not text.
 fn texts(
     document: &Document<'_>,
     strings: impl Iterator<Item = usize>,
@@ -386,7 +372,7 @@ impl Collected {
         let is_rest = matches!(key, Key::Rest(_));
         let index = *self.by_key.entry(key).or_insert(next);
         if index == next {
-            // The rest has no role and is of no turn, so that all judges are asked about it.
+            // The rest has neither a role nor a turn, so all judges evaluate it.
             self.texts.extend(new.map(|new| match is_rest {
                 true => Text { passage: Passage::new(new.passage.direction, ""), message: Some(REST), ..new },
                 false => new,

@@ -30,7 +30,6 @@ pub(crate) struct Track {
     tail: String,
     /// Position of the tail.
     base: usize,
-    /// Judges that the text concerns.
     seats: Vec<(Arc<Member>, Seat)>,
     /// Parts to replace. In nested JSON, the replacements are encoded.
     masks: Vec<Span>,
@@ -50,7 +49,6 @@ struct Seat {
     from: usize,
 }
 
-/// Part of the text that a judge is asked about.
 struct Window<'a> {
     start: usize,
     passage: Passage<'a>,
@@ -109,7 +107,7 @@ impl Track {
         seats.map(|(_, seat)| seat.decided).min().unwrap_or_else(|| self.end())
     }
 
-    /// Asks the judges for whom there is enough new text, or all if the text ends here.
+    /// Calls the judges that have enough new text, or all of them at the end of the text.
     pub(crate) async fn judge(&mut self, panel: &Panel, is_end: bool) -> Result<(), Denial> {
         let windows = self.seats.iter().enumerate().filter_map(|(index, (member, seat))| {
             Some((index, member, *seat, self.window(panel, member, *seat, is_end)?))
@@ -170,7 +168,7 @@ impl Track {
         denied.map_or(Ok(()), Err)
     }
 
-    /// Returns the window that a judge is to be asked about now, if any.
+    /// Returns the window that a judge has to evaluate now, if any.
     fn window(&self, panel: &Panel, member: &Member, seat: Seat, is_end: bool) -> Option<Window<'_>> {
         let end = self.end();
         let stride = match panel.observes_aside(member) {
@@ -204,13 +202,12 @@ impl Track {
         })
     }
 
-    /// Returns the parts of nested JSON that a mask replaces, with their encoded replacements.
     fn encoded(&self, mask: Span) -> Vec<Span> {
         let parts = self.values.replace(mask.range.clone(), &mask.replacement).into_iter();
         parts.map(|(range, text)| Span { range, replacement: text.into(), ..mask.clone() }).collect()
     }
 
-    /// Drops text that no window needs any more.
+    /// Drops text that windows no longer need.
     fn trim(&mut self) {
         let needed = self.seats.iter().map(|(member, seat)| {
             seat.decided.min(seat.judged).saturating_sub(member.judge.overlap() + LONG_WORD).max(seat.from)
@@ -254,7 +251,6 @@ impl Window<'_> {
         self.start + self.offsets.escaped(offset)
     }
 
-    /// Returns the position up to which the verdict is final.
     fn limit(&self, member: &Member) -> usize {
         let text = &*self.passage.text;
         let undecided = member.judge.undecided(text).min(text.len());

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::json::encode;
 
-/// Length up to which what is not a string counts as a scalar.
+/// Length up to which text outside of strings counts as a scalar.
 const MAX_SCALAR: usize = 128;
 
 /// Strings and scalars of a text, if it is JSON. Positions count bytes from its beginning.
@@ -32,7 +32,6 @@ impl Value {
 }
 
 impl Values {
-    /// Returns the strings and scalars of a whole text.
     pub(crate) fn of(text: &str) -> Self {
         let mut values = Self::default();
         values.pass(0, text);
@@ -67,7 +66,6 @@ impl Values {
         }
     }
 
-    /// Forgets values that end before a position.
     pub(crate) fn forget(&mut self, position: usize) {
         let ended = self.values.partition_point(|value| value.range.end < position);
         self.values.drain(..ended.min(self.values.len().saturating_sub(1)));

@@ -23,7 +23,7 @@ use crate::{
     telemetry::Telemetry,
 };
 
-/// Maximum number of verdicts in progress that no exchange waits for. Beyond it, observing judges are not asked.
+/// Maximum number of verdicts in progress that no exchange waits for. Beyond it, observing judges are not called.
 static OBSERVED: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(256)));
 
 /// Maximum length of a name or index in a message to the caller.
@@ -34,11 +34,9 @@ const MAX_STEP: usize = 32;
 pub(crate) struct Panel {
     pub(crate) judges: Judges,
     pub(crate) telemetry: Arc<Telemetry>,
-    /// Mode of the auditor.
     pub(crate) mode: AuditMode,
 }
 
-/// Consequence of the verdicts on a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Allow,
@@ -60,7 +58,6 @@ impl Denial {
         Self { kind, rule: Cow::Borrowed(kind), message }
     }
 
-    /// Denies a text whose masks cannot be applied, because of its `place`.
     pub(crate) fn irreplaceable(masks: &[Span], place: &str) -> Self {
         let rule = masks.first().map(|mask| mask.rule.clone()).unwrap_or_default();
         let message = format!("{rule} cannot be replaced in {place}");
@@ -87,7 +84,6 @@ impl fmt::Display for Denial {
 }
 
 impl Panel {
-    /// Judges a whole text.
     pub(crate) fn judge<'a>(&'a self, passage: &'a Passage<'_>) -> BoxFuture<'a, Outcome> {
         let concerned: Vec<_> = self.judges.iter().filter(|member| member.concerns(passage)).collect();
         let key = concerned.iter().any(|member| member.cache.is_some()).then(|| Key::of(passage));
@@ -111,7 +107,7 @@ impl Panel {
         self.mode == AuditMode::Enforce && member.policy.mode == AuditMode::Observe
     }
 
-    /// Asks one judge. Nothing waits for one that observes aside: its verdict is reported later. Whole texts have a key.
+    /// Calls one judge. The verdict of a judge that observes aside is reported later. Whole texts have a key.
     pub(crate) fn ask<'a>(
         &'a self,
         member: &'a Arc<Member>,
@@ -137,7 +133,6 @@ impl Panel {
         Box::pin(ready(Outcome::Allow))
     }
 
-    /// Returns the consequence of one judge's verdict.
     async fn outcome(&self, member: &Member, passage: &Passage<'_>, key: Option<Key>) -> Outcome {
         let name = member.name.as_str();
         // One for each window of a stream would cost more than the verdicts.
@@ -182,7 +177,6 @@ impl Panel {
         outcome
     }
 
-    /// Counts an outcome, and logs what it changes.
     pub(crate) fn report(&self, member: &Member, passage: &Passage<'_>, outcome: &Outcome) {
         let (name, action, is_enforced) = (&member.name, outcome.action(), self.enforces(member));
         let count = |rule: &Cow<'static, str>| {
@@ -207,7 +201,6 @@ impl Panel {
 }
 
 impl Outcome {
-    /// Returns the consequence of several verdicts on a text.
     fn join(outcomes: Vec<Self>) -> Self {
         let mut spans = Vec::new();
         for outcome in outcomes {
@@ -250,7 +243,6 @@ fn place(passage: &Passage<'_>) -> String {
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }
 
-/// Moves the bounds of a span outwards to the boundaries of characters.
 fn on_boundaries(mut span: Span, text: &str) -> Span {
     let (start, end) = (span.range.start.min(text.len()), span.range.end.min(text.len()));
     span.range = text.floor_char_boundary(start)..text.ceil_char_boundary(end.max(start));

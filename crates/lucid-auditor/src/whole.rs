@@ -13,7 +13,6 @@ use crate::{
     verdict::{Denial, Outcome, Panel},
 };
 
-/// Number of texts of a body that are judged at a time.
 const PARALLEL: usize = 8;
 
 /// Number of times that a text is percent-decoded: proxies on the way decode, too.
@@ -22,12 +21,9 @@ const MAX_DECODED: usize = 3;
 /// Maximum number of rows that are judged one by one.
 const MAX_ROWS: usize = 4096;
 
-/// Origin of a body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Origin<'a> {
-    /// A request to this path.
     Request(&'a str),
-    /// An answer in this protocol.
     Answer(&'static Protocol),
 }
 
@@ -61,13 +57,11 @@ impl Origin<'_> {
     }
 }
 
-/// A text of a body.
 struct Part {
     text: Text,
     place: Place,
 }
 
-/// Place of a text in its body.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     /// From this offset on. The second number is that of a row, from 1.

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
-/// A text without escapes, with the way back to the escaped one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Decoded<'a> {
     pub(crate) text: Cow<'a, str>,
@@ -18,7 +17,6 @@ pub(crate) struct Decoded<'a> {
 pub(crate) struct Offsets(Vec<(usize, usize)>);
 
 impl Offsets {
-    /// Returns the offset in the escaped text.
     pub(crate) fn escaped(&self, decoded: usize) -> usize {
         let after = self.0.partition_point(|(offset, _)| *offset <= decoded);
         match after.checked_sub(1).and_then(|last| self.0.get(last)) {

@@ -15,7 +15,6 @@ pub(super) struct Syntax {
     pub(super) is_bare: bool,
 }
 
-/// Tokens that may come next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Next {
     #[default]

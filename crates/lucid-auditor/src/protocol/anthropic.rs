@@ -37,7 +37,7 @@ pub(super) static MESSAGES: Protocol = Protocol {
         completion("content/*/text", 1),
         completion("content/*/thinking", 2),
         call("content/*/input/**", 2),
-        // Of the event `content_block_start`.
+        // Members of the event `content_block_start`.
         completion("content_block/text", 1),
         completion("content_block/thinking", 1),
         call("content_block/input/**", 1),

@@ -12,7 +12,6 @@ pub(super) struct Media {
     pub(super) parts: &'static [&'static str],
     /// Values of `type` of such parts. Servers also accept parts without it, by the name of their member.
     pub(super) kinds: &'static [&'static str],
-    /// Other members.
     pub(super) members: &'static [&'static str],
     /// Objects with any members, such as the arguments of tools.
     pub(super) free: &'static [&'static str],
@@ -36,7 +35,6 @@ pub(crate) fn unjudged_answer(document: &Document<'_>) -> Option<String> {
     Some(format!("the answer has {found}, which cannot be judged"))
 }
 
-/// The media of all protocols.
 struct Known {
     /// Names of members, and of objects with any members, in lower case.
     names: HashSet<String>,

@@ -1,4 +1,4 @@
-//! Protocols of model servers. Each is one value in a file of its own, and nothing else in the crate names a member of one.
+//! Protocols of model servers. Each is one value in a separate file, and nothing else in the crate names its members.
 //!
 //! A wrongly recognized protocol does not hide text: strings that no rule names are judged as well. What is true of a member
 //! of one protocol, such as that it holds an image, counts in all of them, because callers choose path and body.
@@ -61,7 +61,6 @@ static PROTOCOLS: [&Protocol; 16] = [
 /// JSON of unknown structure, and plain text.
 pub(crate) static GENERIC: Protocol = Protocol::UNKNOWN;
 
-/// A protocol.
 #[derive(Debug)]
 pub(crate) struct Protocol {
     /// Ends of the paths of its requests.
@@ -70,7 +69,6 @@ pub(crate) struct Protocol {
     is_request: fn(&Document<'_>) -> bool,
     /// Recognizes an answer, or an event of one.
     is_answer: fn(&Document<'_>) -> bool,
-    /// Texts of a request.
     pub(crate) request: &'static [Rule],
     /// Other texts of a whole answer, and whole texts of an event.
     pub(crate) answer: &'static [Rule],
@@ -87,7 +85,6 @@ pub(crate) struct Protocol {
     pub(crate) element: (&'static str, &'static str, &'static str),
     /// Parts of an answer continue each other, wherever they are in their array.
     pub(crate) joins_elements: bool,
-    /// Meaning of an event for the texts of its stream.
     pub(crate) effect: fn(&Document<'_>) -> Effect,
     /// First byte of a JSON answer that is a stream: the elements of its first array are events.
     pub(crate) elements: Option<u8>,
@@ -103,7 +100,6 @@ pub(crate) struct Protocol {
     /// Members whose values only the server itself reads, and the `type` of the container, if it matters.
     opaque: &'static [(&'static str, &'static str)],
     media: media::Media,
-    /// Returns status and body of a refusal.
     pub(crate) refusal: fn(&Refusal<'_>) -> (StatusCode, Value),
     /// Returns the state of a stream before anything is sent.
     pub(crate) sent: fn() -> Box<dyn Sent>,
@@ -137,13 +133,11 @@ impl Protocol {
         keeps_texts: false,
     };
 
-    /// Returns the protocol of a request.
     pub(crate) fn of_request(path: &str, document: &Document<'_>) -> &'static Self {
         let named = PROTOCOLS.iter().find(|it| it.is_at(path));
         named.or_else(|| PROTOCOLS.iter().find(|it| (it.is_request)(document))).unwrap_or(&&GENERIC)
     }
 
-    /// Returns `true` if requests of the protocol are sent to this path.
     pub(crate) fn is_at(&self, path: &str) -> bool {
         let path = percent_decode_str(path).decode_utf8_lossy();
         let path = path.trim_end_matches('/');
@@ -156,7 +150,6 @@ impl Protocol {
         PROTOCOLS.iter().find(|it| (it.is_answer)(document)).copied()
     }
 
-    /// Returns `true` if the structure of documents is known.
     pub(crate) fn is_known(&self) -> bool {
         !(self.request.is_empty() && self.events.is_empty() || self.is_open)
     }
@@ -173,7 +166,6 @@ impl Protocol {
         })
     }
 
-    /// Returns the message that a node of a request belongs to.
     pub(crate) fn message_of(&self, document: &Document<'_>, node: usize) -> Option<usize> {
         let array = document.ancestor(node, 1);
         let is_message =
@@ -181,7 +173,6 @@ impl Protocol {
         (is_message && document.nodes[node].depth >= 2).then(|| document.ancestor(node, 2))
     }
 
-    /// Returns the last message of the model in a request.
     pub(crate) fn last_answer(&self, document: &Document<'_>) -> Option<usize> {
         let is_answer = |&node: &usize| {
             let is = |name: &str, test: fn(&str) -> bool| {
@@ -196,7 +187,6 @@ impl Protocol {
         (1..document.nodes.len()).rev().find(is_answer)
     }
 
-    /// Returns the members that repeat the text.
     pub(crate) fn echoes(&self, document: &Document<'_>) -> Vec<Range<usize>> {
         let is_echo = |node: usize| {
             let is_container = document.nodes[node].kind == Kind::Container;
@@ -207,7 +197,6 @@ impl Protocol {
         document.outermost(is_echo)
     }
 
-    /// Returns the indices of the answers in a document.
     pub(crate) fn choices(&self, document: &Document<'_>) -> BTreeSet<u32> {
         let elements = (0..document.nodes.len()).filter(|&node| document.nodes[node].depth == 2);
         elements.filter_map(|node| self.choice(document, node)).collect()
@@ -222,11 +211,9 @@ pub(crate) fn role<'a>(document: &Document<'a>, message: usize, node: usize) -> 
     (role.len() <= MAX_NAME).then_some(role)
 }
 
-/// Meaning of an event for the texts of its stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,
-    /// It only shows that the server is alive.
     Ping,
     /// The texts of some answers end.
     Ends(Vec<u32>),
@@ -236,7 +223,6 @@ pub(crate) enum Effect {
 
 /// Part of a stream that was sent, as far as its early end depends on it.
 pub(crate) trait Sent: fmt::Debug + Send {
-    /// Notes an event.
     fn note(&mut self, _event: &Document<'_>) {}
 
     /// Returns the events of an early end. Without any, the connection is cut.
@@ -258,7 +244,6 @@ pub(crate) const BLOCKED: &str = "blocked";
 pub(crate) const JUDGE_FAILED: &str = "judge_failed";
 pub(crate) const UNREADABLE: &str = "unreadable";
 
-/// A refused request or answer.
 #[derive(Debug)]
 pub(crate) struct Refusal<'a> {
     pub(crate) auditor: &'a str,
@@ -284,7 +269,6 @@ fn plain(refused: &Refusal<'_>) -> (StatusCode, Value) {
     (refused.status, json!({"error": refused.message, "auditor": refused.auditor}))
 }
 
-/// An event of a stream.
 #[derive(Debug)]
 pub(crate) struct Event {
     /// Name of a server-sent event, for protocols that have them.
@@ -303,10 +287,8 @@ impl Event {
     }
 }
 
-/// Meaning of the members of a name in any protocol.
 #[derive(Debug, Default)]
 struct Member {
-    /// The values are identifiers.
     is_identifier: bool,
     /// Values are opaque in containers of these types, or with an empty one in all.
     opaque: Vec<&'static str>,

@@ -23,7 +23,6 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use crate::protocols::{CARD, both};
 use crate::{auditor_with, client, serve, within};
 
-/// Output of an encoder.
 #[derive(Clone, Default)]
 struct Output(Arc<Mutex<Vec<u8>>>);
 
@@ -80,7 +79,6 @@ async fn encoded_pieces(coding: &str, pieces: &[Vec<u8>]) -> Vec<Vec<u8>> {
     encoded
 }
 
-/// Encodes a body by several codings in a row.
 async fn encoded(codings: &str, body: impl Into<Vec<u8>>) -> Vec<u8> {
     let mut body = body.into();
     for coding in codings.split(',').map(str::trim).filter(|coding| *coding != "identity") {
@@ -89,7 +87,6 @@ async fn encoded(codings: &str, body: impl Into<Vec<u8>>) -> Vec<u8> {
     body
 }
 
-/// Returns the value of `Content-Encoding`.
 fn named(codings: &str) -> String {
     codings.replace("raw", "deflate").replace("wide", "zstd")
 }
@@ -112,7 +109,6 @@ async fn echo() -> std::net::SocketAddr {
     serve(model).await
 }
 
-/// Sends a body with this `Content-Encoding`. Returns status, headers and body of the response.
 async fn post(
     address: std::net::SocketAddr,
     path: &str,
@@ -307,7 +303,6 @@ async fn observed_bodies_pass_encoded_and_are_judged() {
     }
 }
 
-/// Returns status, headers and body of an answer with this status and coding.
 async fn answered(
     status: u16,
     coding: &str,

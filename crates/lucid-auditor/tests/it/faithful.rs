@@ -58,7 +58,6 @@ async fn opaque_members_pass_byte_for_byte() {
     assert_eq!(streamed("/v1/responses", "text/event-stream", vec![event.clone()]).await, (event, true));
 }
 
-/// Returns status and body of an answer of this type.
 async fn answered(
     variables: &[(&str, &str)],
     path: &str,
@@ -72,7 +71,7 @@ async fn answered(
 }
 
 #[tokio::test]
-async fn vectors_pass_whatever_their_length() {
+async fn vectors_of_any_length_pass() {
     let numbers: Vec<f64> = (0..500).map(|n| f64::from(n) / 7.0).collect();
     let encoded = ENCODED.repeat(100);
     let vector = |index: usize, embedding: &Value| json!({"object": "embedding", "index": index, "embedding": embedding});
@@ -234,7 +233,7 @@ async fn an_early_end_continues_the_stream() {
 }
 
 #[tokio::test]
-async fn an_early_end_of_responses_closes_what_is_open() {
+async fn an_early_end_of_responses_closes_open_items() {
     let event = |number: u64, kind: &str, name: &str, value: Value| {
         let mut event = json!({"type": kind, "sequence_number": number, "output_index": 0, "content_index": 0, "item_id": "i"});
         event[name] = value;

@@ -29,7 +29,6 @@ use tokio::sync::watch;
 /// An address without a listener.
 const NOBODY: &str = "127.0.0.1:1";
 
-/// Serves a model on a free port, until the test ends.
 async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -61,7 +60,6 @@ async fn auditor(next: SocketAddr, variables: &[(&str, &str)]) -> SocketAddr {
     auditor_with(next, variables, |auditor| auditor.judge(Phrase("secret word"))).await
 }
 
-/// Serves an auditor with other judges.
 async fn auditor_with(
     next: SocketAddr,
     variables: &[(&str, &str)],
@@ -83,7 +81,6 @@ async fn auditor_with(
     address
 }
 
-/// Serves an auditor. Returns its metrics as well.
 async fn auditor_with_metrics(
     next: SocketAddr,
     judges: impl FnOnce(Auditor) -> Auditor,
@@ -98,13 +95,11 @@ async fn auditor_with_metrics(
     (address, move || metrics.encode())
 }
 
-/// Serves two auditors in front of `model`. Returns the address of the first.
 async fn chain(model: SocketAddr, variables: &[(&str, &str)]) -> SocketAddr {
     let second = auditor(model, variables).await;
     auditor(second, variables).await
 }
 
-/// Serves a model that counts its requests.
 async fn counting_model() -> (SocketAddr, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -115,12 +110,10 @@ async fn counting_model() -> (SocketAddr, Arc<AtomicUsize>) {
     (serve(model).await, count)
 }
 
-/// Sends `GET /` to `address`.
 async fn get(address: SocketAddr) -> reqwest::Response {
     within(client().get(format!("http://{address}/")).send()).await.unwrap()
 }
 
-/// Sends `POST /` to `address`.
 async fn post(address: SocketAddr, body: impl Into<reqwest::Body>) -> reqwest::Response {
     within(client().post(format!("http://{address}/")).body(body).send()).await.unwrap()
 }

@@ -149,7 +149,7 @@ async fn errors_are_not_cached_and_verdicts_expire() {
 }
 
 #[tokio::test]
-async fn concurrent_requests_for_a_text_ask_once() {
+async fn concurrent_requests_for_a_text_share_one_call() {
     let (address, count) = attacks(JudgePolicy::default().with_cache(CacheOptions::default())).await;
     let answers =
         join_all((0..20).map(|_| async move { chat(address, &[("user", "attack")]).await.0 })).await;

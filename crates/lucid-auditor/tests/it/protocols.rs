@@ -33,7 +33,6 @@ impl Judge for Cards {
     }
 }
 
-/// Records the passages.
 struct Recorder(std::sync::Arc<std::sync::Mutex<Vec<Passage<'static>>>>);
 
 impl Judge for Recorder {
@@ -49,7 +48,7 @@ pub(crate) fn both(auditor: Auditor) -> Auditor {
 
 pub(crate) const CARD: &str = "4111111111111111";
 
-/// A model that sends the pieces, whatever it is asked.
+/// A model that sends the pieces in response to any request.
 pub(crate) fn streaming(content_type: &'static str, pieces: Vec<String>) -> Router {
     Router::new().fallback(move || {
         let pieces = pieces.clone();
@@ -172,13 +171,11 @@ fn frame(content_type: &str, event: &Value) -> String {
     }
 }
 
-/// Returns the events of a stream.
 pub(crate) fn events(content: &str) -> Vec<Value> {
     let lines = content.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
     lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Joins the strings of the events at `pointer`.
 pub(crate) fn joined(content: &str, sample: &Value) -> String {
     fn pointer_to(value: &Value, text: &str) -> Option<String> {
         match value {
@@ -472,7 +469,7 @@ async fn passages_have_a_location() {
             ("be kind", Direction::Prompt, Some("system"), None, "/messages/0"),
             ("one two", Direction::Prompt, Some("user"), None, "/messages/1"),
             ("22 degrees", Direction::ToolResult, Some("tool"), None, "/messages/2"),
-            // Parts are judged on lines of their own, too.
+            // Parts are also judged on separate lines.
             ("one \ntwo", Direction::Prompt, Some("user"), None, "/messages/1"),
             ("fine", Direction::Completion, Some("assistant"), Some(2), "/choices/0/message"),
         ]
@@ -480,7 +477,7 @@ async fn passages_have_a_location() {
 }
 
 #[tokio::test]
-async fn judges_follow_the_directions_and_failure_mode_of_their_policy() {
+async fn judges_follow_directions_and_failure_mode_of_their_policy() {
     struct Broken;
     impl Judge for Broken {
         async fn judge(&self, _: &Passage<'_>) -> Result<Verdict, JudgeError> {
@@ -611,7 +608,7 @@ async fn an_encoded_path_names_its_protocol() {
 }
 
 #[tokio::test]
-async fn compressed_requests_pass_if_they_may() {
+async fn compressed_requests_pass_if_allowed() {
     let (model, count) = crate::counting_model().await;
     let address = auditor_with(model, &[("LUCID_UNJUDGED", "pass")], both).await;
     let request = client().post(format!("http://{address}/")).header("content-encoding", "compress");

@@ -44,7 +44,6 @@ async fn routes(models: &[SocketAddr]) -> Routes {
     Routes { ports, metrics: auditor.metrics(), stage, servers }
 }
 
-/// Serves a model that answers with `name` to every request.
 async fn model(name: &'static str) -> SocketAddr {
     serve(Router::new().fallback(move || async move { name })).await
 }
@@ -71,7 +70,7 @@ async fn each_port_forwards_to_its_own_next_hop() {
 }
 
 #[tokio::test]
-async fn the_auditor_itself_answers_on_every_port() {
+async fn the_auditor_itself_responds_on_every_port() {
     // Without a model, requests that are forwarded fail.
     let models: [SocketAddr; 2] = [NOBODY.parse().unwrap(), "127.0.0.1:2".parse().unwrap()];
     let Routes { ports, stage: _stage, servers: _servers, .. } = routes(&models).await;

@@ -15,7 +15,6 @@ use serde_json::json;
 
 use crate::{chain, client, get, post, serve, within};
 
-/// A body whose pieces the test sends.
 pub(crate) fn pieces() -> (UnboundedSender<&'static str>, UnboundedReceiver<&'static str>) {
     mpsc::unbounded()
 }

@@ -173,7 +173,7 @@ async fn json_that_is_called_a_form_is_masked_unless_it_is_ambiguous() {
 }
 
 #[tokio::test]
-async fn batches_of_json_rpc_are_refused_with_an_error_for_each_request() {
+async fn json_rpc_batches_get_an_error_for_each_request() {
     let call = |id: u32| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"arguments": {"a": "the secret word"}}});
     let refused = post(both, "/mcp", &json!({}), &json!([call(1), call(2)])).await;
     let ids: Vec<_> = refused.as_array().unwrap().iter().map(|answer| answer["id"].clone()).collect();

@@ -21,7 +21,7 @@ async fn json_in_other_encodings_is_not_judged_as_text() {
 }
 
 #[tokio::test]
-async fn text_is_judged_whatever_the_headers_call_it() {
+async fn text_is_judged_with_any_headers() {
     let (model, count) = crate::counting_model().await;
     let address = auditor_with(model, &[("LUCID_UNJUDGED", "pass")], both).await;
     let text = r#"{"prompt":"the secret word"}"#;
@@ -78,7 +78,7 @@ async fn other_charsets_cannot_be_judged() {
 }
 
 #[tokio::test]
-async fn unjudged_answers_are_refused_with_a_status_that_is_not_retried() {
+async fn unjudged_answers_are_refused_with_a_final_status() {
     let audio =
         json!({"choices": [{"index": 0, "message": {"audio": {"id": "a", "data": "aGk="}}}]}).to_string();
     let large = json!({"choices": [{"index": 0, "message": {"content": "x".repeat(400)}}]}).to_string();

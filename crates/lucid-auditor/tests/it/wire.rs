@@ -24,7 +24,6 @@ use crate::{NOBODY, auditor, chain, counting_model, get, post, serve, within};
 
 const MODES: [&str; 2] = ["enforce", "observe"];
 
-/// Sends `bytes` on one connection. Returns everything received until it is closed.
 async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut connection = TcpStream::connect(address).await.unwrap();
     // The peer may close before it has read everything.
@@ -34,7 +33,6 @@ async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Returns the request as received by the model.
 fn asked(answer: &str) -> Value {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
@@ -189,7 +187,7 @@ async fn refused_callers_get_the_reason() {
 }
 
 #[tokio::test]
-async fn http_1_0_callers_get_a_complete_answer_or_none() {
+async fn http_1_0_callers_get_a_complete_response_or_none() {
     let request = b"POST / HTTP/1.0\r\n\r\n";
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let known = "HTTP/1.1 200 OK\r\nContent-Length: ";
@@ -214,7 +212,7 @@ async fn http_1_0_callers_get_a_complete_answer_or_none() {
 }
 
 #[tokio::test]
-async fn no_header_is_added_to_an_answer() {
+async fn no_header_is_added_to_a_response() {
     let chunked = "HTTP/1.1 200 OK\r\nX-Model: yes\r\nTransfer-Encoding: chunked\r\n\r\n";
     let empty = format!("{chunked}0\r\n\r\n");
     let known = "HTTP/1.1 200 OK\r\nX-Model: yes\r\nContent-Length: 5\r\n\r\n".to_owned();
@@ -236,7 +234,7 @@ async fn no_header_is_added_to_an_answer() {
 }
 
 #[tokio::test]
-async fn a_connection_that_was_idle_is_not_used_again() {
+async fn idle_connections_are_not_reused() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let next = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -426,7 +424,7 @@ async fn truncated_answers_do_not_look_complete() {
 }
 
 #[tokio::test]
-async fn a_large_body_passes_both_ways_without_being_kept() {
+async fn large_bodies_are_streamed_in_both_directions() {
     const PIECES: usize = 256;
     let model =
         serve(Router::new().fallback(|request: Request| async { Response::new(request.into_body()) })).await;
@@ -442,7 +440,6 @@ async fn a_large_body_passes_both_ways_without_being_kept() {
     assert_eq!(length, PIECES * 64 * 1024);
 }
 
-/// Sends a message when dropped.
 struct OnDrop(UnboundedSender<()>);
 
 impl Drop for OnDrop {
