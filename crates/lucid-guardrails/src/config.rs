@@ -39,7 +39,6 @@ pub struct Config {
     judges: Vec<JudgeConfig>,
 }
 
-/// Time to live of the verdicts of a service.
 const SERVICE_TTL: Duration = Duration::from_secs(60);
 
 const KINDS: &str = "phrases, regex, pii, secrets, classifier, http";
@@ -87,7 +86,6 @@ impl Config {
     }
 }
 
-/// A judge. Exactly one of the kinds is set.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct JudgeConfig {
@@ -194,7 +192,6 @@ impl JudgeConfig {
     }
 }
 
-/// Adds the judge of a kind.
 type Add<'a> = Box<dyn FnOnce(Judges, JudgePolicy) -> Result<Judges, OptionsError> + 'a>;
 
 /// Returns `None` if a kind is not set.
@@ -213,7 +210,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "http")]
-    fn files_are_those_that_a_build_reads_once() {
+    fn files_are_those_read_once_by_a_build() {
         let config = Config::parse(
             "judges:
             - phrases: {file: /phrases}

@@ -64,7 +64,6 @@ impl EntityOptions {
     }
 }
 
-/// An entity to search for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Selected {
     pub(crate) action: Action,
@@ -72,7 +71,6 @@ pub(crate) struct Selected {
     pub(crate) named: bool,
 }
 
-/// An entity in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) range: Range<usize>,
@@ -81,7 +79,6 @@ pub(crate) struct Finding {
     pub(crate) weak: bool,
 }
 
-/// Returns the verdict on a text with these findings.
 pub(crate) fn verdict(findings: Vec<Finding>, kind: &str) -> Verdict {
     if let Some(denied) = findings.iter().find(|finding| finding.action == Action::Deny) {
         return Verdict::deny(denied.entity, format!("the text contains {kind} ({})", denied.entity));

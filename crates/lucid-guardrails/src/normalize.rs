@@ -280,7 +280,7 @@ fn fold_any(c: char, folded: &mut String) {
     }
 }
 
-/// Appends a character of a number or code. Other digits, such as superscripts, are no part of the number before them.
+/// Appends a character of a number or code. Other digits, such as superscripts, are not part of the number before them.
 fn fold_code(c: char, folded: &mut String) {
     // Full-width and mathematical forms of ASCII.
     let is_variant =

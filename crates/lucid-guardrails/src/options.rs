@@ -51,13 +51,11 @@ impl fmt::Debug for OptionsError {
 
 impl error::Error for OptionsError {}
 
-/// Reads the file that the option `key` names.
 pub(crate) fn read(key: &str, path: &Path) -> Result<Vec<u8>, OptionsError> {
     fs::read(path)
         .map_err(|error| OptionsError::new(key, format_args!("failed to read {}: {error}", path.display())))
 }
 
-/// Reads the text file that the option `key` names.
 pub(crate) fn read_text(key: &str, path: &Path) -> Result<String, OptionsError> {
     String::from_utf8(read(key, path)?)
         .map_err(|error| OptionsError::new(key, format_args!("failed to read {}: {error}", path.display())))

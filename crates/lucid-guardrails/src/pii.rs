@@ -99,7 +99,6 @@ impl Pii {
         Ok(judge)
     }
 
-    /// Finds the entities of a text.
     fn scan(&self, text: &str) -> Scan {
         let bytes = text.as_bytes();
         let mut scan = Scan { len: bytes.len(), ..Scan::default() };
@@ -295,7 +294,6 @@ fn open_end(scan: &Scan, len: usize) -> usize {
     len - cut.min().unwrap_or(open)
 }
 
-/// Findings of a text.
 #[derive(Debug, Default)]
 struct Scan {
     len: usize,

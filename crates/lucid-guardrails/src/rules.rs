@@ -58,14 +58,12 @@ impl Rule {
     }
 }
 
-/// A rule file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleFile {
     rules: Vec<Rule>,
 }
 
-/// Parses the rule file `name`.
 pub(crate) fn parse(key: &str, text: &str, name: impl fmt::Display) -> Result<Vec<Rule>, OptionsError> {
     serde_yaml::from_str(text).map(|RuleFile { rules }| rules).map_err(|error| {
         OptionsError::new(
@@ -83,7 +81,6 @@ pub(crate) struct Rules {
     matcher: Matcher,
 }
 
-/// Result of a finding of a rule.
 struct Consequence {
     name: Cow<'static, str>,
     action: Action,
@@ -98,7 +95,6 @@ impl fmt::Debug for Rules {
 }
 
 impl Rules {
-    /// Compiles rules and tests them with their examples.
     pub(crate) fn new(rules: &[Rule]) -> Result<Self, OptionsError> {
         rules.iter().enumerate().try_for_each(|(index, rule)| check(index, rule))?;
         let compiled =

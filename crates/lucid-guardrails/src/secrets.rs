@@ -32,7 +32,6 @@ struct Format {
     tail: Tail,
 }
 
-/// The text after an anchor.
 #[derive(Debug)]
 enum Tail {
     /// Between `min` and `max` characters of a set, and this among them.
@@ -47,14 +46,11 @@ enum Tail {
     Entra,
 }
 
-/// Characters of a secret.
 #[derive(Debug, Clone, Copy)]
 enum Set {
-    /// Hexadecimal digits.
     Hex,
     /// Capitals and 2 to 7.
     Base32,
-    /// Letters and digits.
     Alphanumeric,
     /// Letters, digits and `+/=`.
     Base64,
@@ -278,7 +274,6 @@ fn run(bytes: &[u8], start: usize, limit: usize, contains: impl Fn(u8) -> bool) 
     start + bytes[start..].iter().take(limit).take_while(|byte| contains(**byte)).count()
 }
 
-/// Finds a secret with an anchor from `start` to `anchor_end`.
 fn find(tail: &Tail, bytes: &[u8], start: usize, anchor_end: usize) -> Step {
     let none = Step { start, end: None, open: false };
     match tail {

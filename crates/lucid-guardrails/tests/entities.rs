@@ -9,7 +9,6 @@ use lucid_auditor::{Direction, Judge, Passage, Verdict};
 use lucid_guardrails::{EntityOptions, Pii, Secrets};
 use proptest::prelude::*;
 
-/// A line of a test-data file.
 struct Case {
     entity: String,
     text: String,
@@ -215,7 +214,7 @@ fn numbers_are_found_in_any_spelling() {
 }
 
 #[test]
-fn dates_versions_and_tables_are_no_numbers_of_cards() {
+fn dates_versions_and_tables_are_not_card_numbers() {
     let pii = Pii::new(EntityOptions::default()).unwrap();
     for text in [
         "2026/11/28 2026.11.28 2026-11-28",

@@ -44,7 +44,6 @@ impl ClassifierOptions {
     }
 }
 
-/// A text could not be classified.
 #[derive(Debug, Snafu)]
 enum ClassifierError {
     #[snafu(display("failed to split the text into tokens"))]

@@ -68,7 +68,6 @@ struct Config {
 }
 
 impl Model {
-    /// Reads `config.json`, `tokenizer.json` and `model.safetensors`.
     pub(super) fn load(directory: &Path) -> Result<Self, Whatever> {
         let read = |name: &str| {
             let path = directory.join(name);
@@ -132,7 +131,6 @@ impl Model {
         }))
     }
 
-    /// Converts logits to one probability per label.
     pub(super) fn probabilities(&self, logits: &[f32]) -> Vec<f32> {
         if self.is_multi_label {
             return logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect();
@@ -246,7 +244,7 @@ mod tests {
     #[derive(Deserialize)]
     struct Expected {
         text: String,
-        /// Of each window.
+        /// One entry per window.
         logits: Vec<Vec<f32>>,
     }
 

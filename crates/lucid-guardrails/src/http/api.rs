@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::action::Action;
 use crate::spans;
 
-/// Protocol of the service that [`Http`](crate::Http) asks.
+/// Protocol of the service that [`Http`](crate::Http) calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum HttpApi {
@@ -38,7 +38,6 @@ pub(super) enum HttpApi {
 }
 
 impl HttpApi {
-    /// Path for a URL without one.
     pub(super) const fn path(self) -> &'static str {
         match self {
             Self::Plain => "/",
@@ -102,7 +101,6 @@ impl HttpApi {
         })
     }
 
-    /// Reads a response.
     pub(super) fn read(
         self,
         body: &[u8],
@@ -194,7 +192,6 @@ impl Finding {
     }
 }
 
-/// A response cannot be used.
 #[derive(Debug)]
 pub(super) enum Fault {
     Malformed,
@@ -319,7 +316,6 @@ fn replaced(text: &str, new: &str) -> Finding {
     Finding::Spans(vec![Span::new(range, "modified", inserted[..inserted.len() - tail].to_owned())])
 }
 
-/// Shortens a message of a service.
 fn shortened(message: &str) -> String {
     truncate(message, 300).into_owned()
 }
@@ -331,7 +327,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns the text with its findings replaced.
     fn masked(text: &str, finding: Finding) -> String {
         let Finding::Spans(spans) = finding else { return text.to_owned() };
         let mut masked = String::new();

@@ -32,7 +32,6 @@ pub(super) struct Breaker {
 
 #[derive(Debug)]
 struct Circuit {
-    /// Consecutive outages.
     failures: u32,
     /// Start of the pause.
     since: Instant,
@@ -57,7 +56,6 @@ impl Breaker {
         is_probe
     }
 
-    /// Reports the end of a request.
     pub(super) fn report(&self, is_outage: bool) {
         let mut circuit = self.lock();
         *circuit = match is_outage {

@@ -70,7 +70,6 @@ pub(super) struct Headers {
 #[derive(Debug)]
 struct HeaderFile {
     name: HeaderName,
-    /// Prefix of the value.
     scheme: &'static str,
     path: PathBuf,
 }

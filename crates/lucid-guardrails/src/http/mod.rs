@@ -74,7 +74,6 @@ impl fmt::Debug for HttpOptions {
     }
 }
 
-/// A service did not return a verdict.
 #[derive(Debug, Snafu)]
 enum RequestError {
     #[snafu(display("requests to {origin} are paused after repeated failures (circuit breaker open)"))]
@@ -227,7 +226,7 @@ struct Service {
 }
 
 impl Service {
-    /// Asks the service, unless the circuit breaker is open.
+    /// Calls the service, unless the circuit breaker is open.
     async fn ask(&self, passage: &Passage<'_>) -> Result<Verdict, RequestError> {
         let origin = &self.origin;
         ensure!(self.breaker.admits(), PausedSnafu { origin });

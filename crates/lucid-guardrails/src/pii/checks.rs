@@ -1,11 +1,9 @@
 //! Check digits. The functions get digits and capitals without separators, in the length of their shape.
 
-/// Value of a digit.
 fn digit(byte: u8) -> u32 {
     u32::from(byte.wrapping_sub(b'0'))
 }
 
-/// Value of a character where letters count from 10.
 fn base36(byte: u8) -> u32 {
     match byte {
         b'0'..=b'9' => digit(byte),
@@ -18,7 +16,6 @@ fn number(digits: &[u8]) -> u64 {
     digits.iter().fold(0, |value, byte| value * 10 + u64::from(digit(*byte)))
 }
 
-/// Sum of digits times weights.
 fn weighted(digits: &[u8], weights: &[u32]) -> u32 {
     digits.iter().zip(weights).map(|(byte, weight)| digit(*byte) * weight).sum()
 }

@@ -13,7 +13,6 @@ fn is_latin(byte: u8) -> bool {
     matches!(byte, 0x80..=0xBF | 0xC3..=0xC9)
 }
 
-/// Returns `true` for bytes of the part before the `@`.
 pub(super) fn is_local(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'%' | b'+' | b'-' | b'\'') || is_latin(byte)
 }
@@ -29,7 +28,6 @@ pub(super) fn start(text: &str, at: usize) -> usize {
     start
 }
 
-/// Finds an address around the `@` at `at` that begins at `start`.
 pub(super) fn find(text: &str, start: usize, at: usize) -> Step {
     let bytes = text.as_bytes();
     if start == at || bytes[at - 1] == b'.' {

@@ -10,7 +10,6 @@ fn run(text: &[u8], start: usize, limit: usize, accept: impl Fn(u8) -> bool) -> 
     start + text[start..].iter().take(limit).take_while(|byte| accept(**byte)).count()
 }
 
-/// Finds an IPv4 address that begins with the digits at `start`.
 pub(super) fn find_v4(text: &[u8], start: usize) -> Step {
     let end = run(text, start, 16, |byte| byte.is_ascii_digit() || byte == b'.');
     let run = &text[start..end];

@@ -3,7 +3,6 @@
 
 use super::checks;
 
-/// A format of an entity.
 #[derive(Debug)]
 pub(super) struct Format {
     pub(super) entity: &'static str,

@@ -9,7 +9,6 @@ pub(super) const CONTEXT: &[&str] = &[
     "téléphone", "teléfono", "móvil", "celular", "telefono", "cellulare", "telefoon", "telefone", "電話", "电话", "手机",
 ];
 
-/// Groups of digits with separators.
 #[derive(Default)]
 struct Groups {
     /// Digits of all groups.
@@ -99,7 +98,6 @@ fn groups(text: &[u8], start: usize, max: usize) -> Groups {
     found
 }
 
-/// Confidence in a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fit {
     Strong,

@@ -5,11 +5,9 @@ use std::ops::Range;
 /// Outcome of a search at one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The text has the format.
     Found(Range<usize>),
     /// The text has the format, and may continue after its end.
     Growing(Range<usize>),
-    /// The text does not have the format.
     No,
     /// The text ends before it is clear.
     Open,

@@ -13,7 +13,6 @@ use crate::{OptionsError, normalize::Normalized, spans::tail};
 const MAX_SHRINKAGE: usize = 4;
 
 pub(super) struct Finding {
-    /// Index of the rule.
     pub(super) rule: usize,
     /// Bytes of the text. Empty for patterns that deny.
     pub(super) range: Range<usize>,
@@ -23,7 +22,6 @@ pub(super) struct Matcher {
     phrases: Phrases,
     folded: Option<Patterns>,
     exact: Option<Patterns>,
-    /// Lengths of findings.
     all: Longest,
     /// Lengths of findings whose beginning is undecided: phrases, and patterns to mask.
     withheld: Longest,

@@ -24,7 +24,6 @@ fn rules(list: impl IntoIterator<Item = Rule>) -> Rules {
     Rules::new(&list.into_iter().collect::<Vec<_>>()).unwrap()
 }
 
-/// Texts that rules mask.
 fn masked<'a>(rules: &Rules, text: &'a str) -> Vec<&'a str> {
     match rules.verdict(text, false) {
         Verdict::Mask(spans) => spans.into_iter().map(|span| &text[span.range]).collect(),

@@ -77,7 +77,6 @@ impl Patterns {
         self.longest
     }
 
-    /// Length of the longest finding to mask.
     pub(super) fn longest_mask(&self) -> usize {
         if self.masks.is_some() { self.longest } else { 0 }
     }

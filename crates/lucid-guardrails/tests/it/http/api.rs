@@ -8,12 +8,10 @@ use super::{Remote, ask, error};
 /// "é" has two bytes, "😀" four.
 const TEXT: &str = "é 😀 John Smith, 4111";
 
-/// Returns the verdict of a service with this answer.
 async fn verdict(options: Value, answer: Value) -> Verdict {
     ask(&Remote::answering(answer).await.judge(options), TEXT).await.unwrap()
 }
 
-/// Returns the error for a service with this answer.
 async fn fault(options: Value, answer: Value) -> String {
     error(&Remote::answering(answer).await.judge(options), TEXT).await
 }

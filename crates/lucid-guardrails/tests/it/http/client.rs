@@ -136,7 +136,7 @@ async fn a_path_of_the_url_is_kept() {
 }
 
 #[tokio::test]
-async fn the_ca_file_decides_whom_the_judge_trusts() {
+async fn the_ca_file_determines_the_trusted_servers() {
     let ca = || {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -80,7 +80,7 @@ async fn slow_services_time_out() {
 }
 
 #[tokio::test]
-async fn huge_answers_are_refused() {
+async fn huge_responses_are_rejected() {
     let padded = |length: usize| format!("{{\"allowed\":true}}{}", " ".repeat(length - 16));
     let remote = Remote::start(move |index| padded((1024 * 1024) + index).into_response()).await;
     let judge = remote.judge(patient(json!({})));
@@ -93,7 +93,7 @@ async fn huge_answers_are_refused() {
 }
 
 #[tokio::test]
-async fn answers_that_are_not_json_are_errors() {
+async fn responses_that_are_not_json_are_errors() {
     for body in ["", "allowed", "{\"allowed\":true", "{\"allowed\":true}{\"allowed\":true}", "\u{1}"] {
         let remote = Remote::start(move |_| body.into_response()).await;
         assert!(

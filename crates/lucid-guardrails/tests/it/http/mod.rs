@@ -17,7 +17,6 @@ use lucid_guardrails::{Http, HttpOptions, OptionsError};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// A request that a service received.
 #[derive(Debug, Clone)]
 struct Received {
     path: String,
@@ -25,7 +24,6 @@ struct Received {
     body: Value,
 }
 
-/// A service with scripted answers.
 #[derive(Clone)]
 struct Remote {
     address: SocketAddr,
@@ -33,7 +31,7 @@ struct Remote {
 }
 
 impl Remote {
-    /// Serves answers until the test ends. `answer` gets the index of the request.
+    /// Serves responses until the test ends. `answer` gets the index of the request.
     async fn start(answer: impl Fn(usize) -> Response + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -51,7 +49,7 @@ impl Remote {
         Self::start(move |_| status.into_response()).await
     }
 
-    /// Creates a judge that asks this service. `options` lacks the URL.
+    /// Creates a judge that calls this service. `options` lacks the URL.
     fn judge(&self, mut options: Value) -> Http {
         options["url"] = json!(format!("http://{}", self.address));
         judge(options).unwrap()
@@ -93,7 +91,6 @@ async fn ask(judge: &Http, text: &str) -> Result<Verdict, JudgeError> {
     judge.judge(&Passage::new(Direction::Prompt, text)).await
 }
 
-/// Returns the error of a text that cannot be judged.
 async fn error(judge: &Http, text: &str) -> String {
     ask(judge, text).await.unwrap_err().to_string()
 }
