@@ -53,8 +53,8 @@ pub enum Component {
     CertManager,
     /// Not a program: the CustomResourceDefinitions of cert-manager, YAML documents in one file.
     CertManagerKinds,
-    /// A static program for pods of tests: answers HTTP requests with the pod's name. Listens on the address in its argument,
-    /// by default `:8080`.
+    /// A static program for pods of tests: responds to HTTP requests with the pod's name. Listens on the address in its
+    /// argument, by default `:8080`.
     Hello,
 }
 
@@ -131,7 +131,6 @@ struct Module {
     folder: &'static str,
     go_mod: &'static str,
     go_sum: &'static str,
-    /// Our own programs in the module.
     sources: &'static [&'static str],
 }
 
@@ -169,7 +168,6 @@ impl Module {
         hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Version that follows `name` on a line of go.mod.
     fn version(&self, name: &str) -> Result<&'static str, Error> {
         let version = self.go_mod.lines().find_map(|line| {
             let mut words = line.split_whitespace().skip_while(|word| *word == "require");

@@ -263,7 +263,6 @@ impl Cluster {
         self.start_process(name, command, args, self.folder.log(name))
     }
 
-    /// Starts a command as a component.
     pub(crate) fn start_process(
         &mut self,
         name: &'static str,

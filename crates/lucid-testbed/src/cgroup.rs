@@ -58,7 +58,6 @@ fn create_below(parent: &Path, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the cgroup with this name, if it exists.
 pub(crate) fn remove(name: &str) {
     let deadline = Instant::now() + PATIENCE;
     for folder in hierarchies().into_iter().map(|hierarchy| hierarchy.join(name)) {

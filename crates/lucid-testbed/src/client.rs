@@ -20,7 +20,6 @@ pub(crate) fn with_user(server: &str, authority: &Authority, user: AuthInfo) -> 
     Client::try_from(config).with_whatever_context(|_| failed())
 }
 
-/// User of a kubeconfig that contains one.
 pub(crate) fn user_of(kubeconfig: &str) -> Result<AuthInfo, Error> {
     let kubeconfig =
         Kubeconfig::from_yaml(kubeconfig).whatever_context("failed to read the kubeconfig of the cluster")?;

@@ -23,7 +23,6 @@ const ADMISSION: &str = "admission.yaml";
 const TRACING: &str = "tracing.yaml";
 const WEBHOOK_CLIENT: &str = "webhook-client.kubeconfig";
 
-/// Range of the cluster IPs of Services.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 
 const AUDIT_POLICY_HEAD: &str = "apiVersion: audit.k8s.io/v1

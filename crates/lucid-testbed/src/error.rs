@@ -25,7 +25,6 @@ pub(crate) const FILES: &str = "failed to write the files of the cluster";
 pub(crate) const KEYS: &str = "failed to make the keys and certificates of the cluster";
 pub(crate) const PORT: &str = "failed to reserve a port";
 
-/// Message of a failed operation on a file.
 pub(crate) fn failed_to(action: &str, path: &Path) -> String {
     format!("failed to {action} {}", path.display())
 }

@@ -17,7 +17,6 @@ const PREFIX: &str = "lucid-testbed-";
 const LOCK: &str = "lock";
 const ETCD: &str = "etcd";
 
-/// Certificate of the cluster's authority.
 pub(crate) const CA: &str = "pki/ca.crt";
 pub(crate) const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 pub(crate) const AUDIT_LOG: &str = "audit.jsonl";
@@ -65,7 +64,6 @@ impl Folder {
         self.path().join("logs").join(format!("{name}.log"))
     }
 
-    /// Data folder of etcd.
     pub(crate) fn data(&self) -> PathBuf {
         self.path().join(ETCD)
     }

@@ -63,7 +63,6 @@ impl Network {
         Ok(())
     }
 
-    /// Returns a command that runs inside the namespace.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = process::command("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.holder.pid())).arg("--").arg(program);
@@ -89,7 +88,6 @@ impl Network {
     }
 }
 
-/// Path of a network namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace(PathBuf);
 

@@ -13,7 +13,6 @@ use crate::{Binaries, Cluster, has_program, process};
 /// Word after the language of a block that no test runs.
 pub const NOT_RUN: &str = "not-run";
 
-/// Languages of blocks with commands.
 const COMMANDS: [&str; 5] = ["sh", "bash", "shell", "console", "python"];
 
 /// Programs in commands that a machine may lack.
@@ -30,7 +29,6 @@ pub fn is_command(info: &str) -> bool {
 pub struct Page {
     path: String,
     text: String,
-    /// Blocks already run by the test.
     ran: Mutex<BTreeSet<String>>,
 }
 

@@ -13,7 +13,6 @@ use time::{Duration, OffsetDateTime};
 pub(crate) const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// Group with all permissions.
 pub(crate) const MASTERS: &str = "system:masters";
-/// Group of kubelets.
 pub(crate) const NODES: &str = "system:nodes";
 
 /// Validity of certificates, longer than any test or session of `cargo xtask testbed up`.
@@ -24,7 +23,6 @@ pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// A certificate and its key in PEM.
 pub(crate) struct Pair {
     pub(crate) certificate: String,
     pub(crate) key: String,
@@ -52,7 +50,6 @@ impl Authority {
         self.server_pair(&names, &[address, KUBERNETES_SERVICE.into()])
     }
 
-    /// Issues a serving certificate.
     pub(crate) fn server_pair(&self, names: &[&str], addresses: &[IpAddr]) -> Result<Pair, Error> {
         let mut params = params("lucid-testbed", None);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -93,7 +90,6 @@ users:
         ))
     }
 
-    /// Creates a kubeconfig with all data inline.
     pub(crate) fn kubeconfig(&self, server: &str, user: &str, group: Option<&str>) -> Result<String, Error> {
         let Pair { certificate, key } = self.client_pair(user, group)?;
         let authority = STANDARD.encode(self.certificate());

@@ -170,7 +170,6 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Sends a signal without waiting for its effect.
     fn send(&mut self, signal: Signal) {
         // The pid of a reaped child may belong to another process.
         if self.ended().is_none()
@@ -188,7 +187,6 @@ impl Drop for Process {
     }
 }
 
-/// Runs a command to its end, and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, Error> {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let text = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
@@ -207,12 +205,10 @@ impl Processes {
         self.0.push(process);
     }
 
-    /// Ends the process with this log, and forgets it.
     pub(crate) fn remove(&mut self, log: &Path) {
         self.0.retain(|process| process.log != log);
     }
 
-    /// Returns the first process that has ended by itself.
     pub(crate) fn ended(&mut self) -> Option<(&Process, ExitStatus)> {
         self.0.iter_mut().find_map(|process| {
             let status = process.ended()?;

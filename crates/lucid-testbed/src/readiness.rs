@@ -21,14 +21,12 @@ pub(crate) async fn api_server(cluster: &mut Cluster) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits until a component beside the API server is healthy.
 pub(crate) async fn healthy(cluster: &mut Cluster, component: Component, port: u16) -> Result<(), Error> {
     let server = format!("https://{}:{port}", cluster.address);
     let client = client::with_user(&server, &cluster.authority, AuthInfo::default())?;
     answers(cluster, component, &client, "/healthz").await
 }
 
-/// Waits until a request for this path succeeds.
 pub(crate) async fn answers(
     cluster: &mut Cluster,
     component: Component,
@@ -38,7 +36,6 @@ pub(crate) async fn answers(
     until(cluster, component.name(), || get(client, path)).await
 }
 
-/// Polls until the check succeeds.
 pub(crate) async fn until<F>(
     cluster: &mut Cluster,
     component: &'static str,

@@ -23,14 +23,12 @@ use crate::{
 
 const STAGING: &str = ".build-";
 const POLL: Duration = Duration::from_millis(50);
-/// Interval of progress lines.
 const PROGRESS: Duration = Duration::from_secs(15);
 
 const ALTERNATIVE: &str = "install it from https://go.dev/dl, or set KUBEBUILDER_ASSETS to a folder that \
      holds etcd and kube-apiserver (and kube-controller-manager, kube-scheduler, kubectl and the programs of a node where asked \
      for)";
 
-/// Builds the components that are missing.
 pub(super) async fn missing(binaries: &Binaries, components: &[Component]) -> Result<(), Error> {
     for module in MODULES {
         let missing = || {
@@ -103,7 +101,6 @@ struct Go<'a> {
     module: &'static Module,
     /// `GOOS` and `GOARCH` of this machine, even if the environment selects another platform.
     platform: Option<[String; 2]>,
-    /// Folder of logs and temporary files.
     scratch: &'a Path,
 }
 

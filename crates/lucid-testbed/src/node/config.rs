@@ -14,7 +14,6 @@ const PROXY: &str = "kube-proxy.yaml";
 const COREFILE: &str = "Corefile";
 
 impl Place {
-    /// Path of a file or folder of this node.
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -96,7 +95,6 @@ pub(super) fn write_files(cluster: &Cluster) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the names in a text by their values.
 fn fill(text: &str, values: &[(&str, String)]) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
 }

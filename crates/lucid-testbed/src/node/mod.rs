@@ -109,7 +109,6 @@ impl Node {
         path
     }
 
-    /// Kills all processes on the node at once, like a power cut.
     pub(crate) fn kill(&mut self) {
         // While its parent lives, the pid is not reused. The kernel ends the other processes with the first one.
         if self.holder.ended().is_none()
@@ -127,7 +126,6 @@ impl Node {
         &self.place.name
     }
 
-    /// Log files of its programs.
     pub(crate) fn logs(&self, folder: &Folder) -> [PathBuf; 2] {
         [Component::Containerd, Component::Kubelet].map(|program| folder.log(&self.place.own(program.name())))
     }
@@ -151,12 +149,10 @@ impl Place {
         Self { index, folder: folder.path().join(&name), name }
     }
 
-    /// Socket of containerd.
     fn socket(&self) -> PathBuf {
         self.folder.join("containerd.sock")
     }
 
-    /// Unique name of one of the node's programs.
     fn own(&self, name: &str) -> String {
         match self.index {
             0 => name.to_owned(),

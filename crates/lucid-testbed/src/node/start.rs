@@ -30,7 +30,6 @@ nft add chain ip testbed leave '{ type nat hook postrouting priority srcnat; }'
 nft add rule ip testbed leave ip saddr "$PODS" oifname eth0 masquerade
 "#;
 
-/// Adds nodes to a cluster with a running control plane.
 pub(crate) async fn start(cluster: &mut Cluster, binaries: &Binaries, count: u8) -> Result<(), Error> {
     let network = cluster.network.as_ref().whatever_context(NO_NODE)?;
     let mut set_up = network.command("sh");

@@ -68,7 +68,6 @@ struct Toolchain {
 }
 
 impl Toolchain {
-    /// Creates a `go` that prints its version and runs `build`.
     fn new(version: &str, build: &str) -> Self {
         let toolchain = Self { cache: TempDir::new().unwrap(), path: TempDir::new().unwrap() };
         toolchain.set_go(version, build);
@@ -80,7 +79,6 @@ impl Toolchain {
         script(self.path.path(), "go", &format!("if [ \"$1\" = env ]; then {answer}; exit; fi\n{build}"));
     }
 
-    /// Builds with this `go` and the system's programs.
     fn command(&self, test: &str) -> Command {
         let mut command = test_in_a_process(test);
         command.env_remove("KUBEBUILDER_ASSETS").env("XDG_CACHE_HOME", self.cache.path());
@@ -100,7 +98,6 @@ impl Toolchain {
         child
     }
 
-    /// Returns the only folder in the cache.
     fn programs(&self) -> PathBuf {
         let mut keys = fs::read_dir(self.cache.path().join("lucid/testbed")).unwrap();
         let folder = keys.next().unwrap().unwrap().path();
@@ -207,7 +204,7 @@ async fn waiting_for_another_build_can_be_cancelled() {
 }
 
 #[test]
-fn a_build_ignores_settings_of_go_for_other_platforms_and_modules() {
+fn a_build_ignores_go_settings_for_other_platforms_and_modules() {
     let toolchain = Toolchain::new("go1.99.0", "env | grep -E '^(GO|HTTP)'; exit 1");
     let mut command = toolchain.command("binaries::ensure");
     command.envs([("GOOS", "plan9"), ("GOARCH", "mips"), ("GOEXPERIMENT", "none"), ("GOAMD64", "v4")]);

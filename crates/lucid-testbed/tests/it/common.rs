@@ -33,7 +33,6 @@ pub(crate) fn test_in_a_process(test: &str) -> Command {
     command
 }
 
-/// Creates a shell script as a program of this test.
 pub(crate) fn script(folder: &Path, name: &str, body: &str) {
     let path = folder.join(name);
     fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();

@@ -175,7 +175,6 @@ fn programs_that_end(parent: &tempfile::TempDir) -> std::path::PathBuf {
     assets
 }
 
-/// Folders with this name in the cgroup hierarchies.
 fn cgroups(name: &str) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let hierarchies = mounts.lines().filter(|line| line.starts_with("cgroup"));
@@ -183,7 +182,6 @@ fn cgroups(name: &str) -> Vec<String> {
     paths.filter(|path| Path::new(path).exists()).collect()
 }
 
-/// Number of processes in the cgroup and below it.
 fn pods_of(name: &str) -> usize {
     let line = format!("/{name}/");
     let pids = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cgroup"));
