@@ -60,7 +60,7 @@ pub fn list(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str>
     values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
-/// Returns the protocol that a request asks to change to. An offer of HTTP/2 may be ignored.
+/// Returns the protocol to which a request upgrades. An offer of HTTP/2 may be ignored.
 pub fn upgrade(headers: &HeaderMap) -> Option<&str> {
     list(headers, UPGRADE).find(|protocol| !protocol.eq_ignore_ascii_case("h2c"))
 }
