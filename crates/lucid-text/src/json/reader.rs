@@ -55,7 +55,6 @@ impl<'a> Reader<'a> {
         if self.peek().is_none() { Ok(()) } else { Err(self.syntax_error()) }
     }
 
-    /// Skips white space and returns the next byte.
     fn peek(&mut self) -> Option<u8> {
         peek(self.json.as_bytes(), &mut self.next)
     }
@@ -284,7 +283,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the string that begins with the next byte.
     #[inline(always)]
     fn string(&mut self) -> Result<Text<'a>> {
         let (start, bytes) = (self.next + 1, self.json.as_bytes());
@@ -296,7 +294,6 @@ impl<'a> Reader<'a> {
         Ok(Text::Borrowed(self.json.get(start..end).unwrap_or_default()))
     }
 
-    /// Decodes a string with escapes.
     #[cold]
     fn decoded(&mut self) -> Result<Text<'a>> {
         self.value().map(Text::Owned).map_err(|error| match self.skip() {
@@ -336,7 +333,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the error for a value of another type.
     fn mismatch(&mut self, expected: &str) -> Error {
         let value = match self.peek() {
             // Not parsed, because they may be large.

@@ -59,7 +59,6 @@ fn next(json: &[u8], at: &mut usize) -> Option<u8> {
     byte
 }
 
-/// Returns the end of the colon after a key.
 #[inline(always)]
 fn end_of_key(json: &[u8], mut at: usize) -> Option<usize> {
     at = (next(json, &mut at)? == b'"').then(|| end_of_string(json, at))??;
