@@ -45,7 +45,7 @@ fn local_ipv4(fib_trie: &str) -> Vec<Ipv4Addr> {
 /// `fe80000000000000080027fffe9a1b2c 02 40 20 80     eth0`.
 ///
 /// Link-local addresses are omitted: a socket connected to one is bound to its interface, and the redirected
-/// connection is answered by ::1, which is not on that interface. The model cannot be reached through them.
+/// connection is accepted by ::1, which is not on that interface. The model cannot be reached through them.
 fn local_ipv6(if_inet6: &str) -> Vec<Ipv6Addr> {
     /// Flags of an address that failed or has not completed duplicate address detection (RFC 4862,
     /// `linux/if_addr.h`).

@@ -11,7 +11,6 @@ use crate::{
     tool::{self, ToolError},
 };
 
-/// A tool of the image.
 #[derive(Debug)]
 enum Backend {
     Nft(PathBuf),
@@ -59,7 +58,6 @@ pub(crate) fn install(redirect: &Redirect, choice: Choice) -> Result<(&'static s
     InstallSnafu { errors: errors.join("; "), advice: advice_for(&tools) }.fail()
 }
 
-/// Returns advice after the failure of `tools`.
 fn advice_for(tools: &[&str]) -> String {
     let advice = if tools.is_empty() {
         "use an image that has one"

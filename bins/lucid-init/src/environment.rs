@@ -38,7 +38,6 @@ pub(crate) fn choice() -> Result<Choice, Error> {
     }
 }
 
-/// Returns the path of the program `name`, or `None` if the image lacks it.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     let mut programs = env::split_paths(&path).map(|folder| folder.join(name));

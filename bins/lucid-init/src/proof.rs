@@ -15,8 +15,7 @@ use snafu::{ResultExt as _, Snafu};
 
 use crate::addresses;
 
-/// Timeout of one connection. Connections stay on this machine, but the kernel retransmits a dropped SYN only after a
-/// second.
+/// Connections stay on this machine, but the kernel retransmits a dropped SYN only after a second.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Longest pause between two attempts before giving up.
@@ -52,7 +51,6 @@ pub(crate) fn prove(redirect: &Redirect) -> Result<usize, NotProven> {
     Ok(proven)
 }
 
-/// Target of a connection.
 #[derive(Debug, Clone, Copy)]
 struct Target {
     address: SocketAddr,
@@ -162,7 +160,7 @@ fn listener(family: AddressFamily, port: NonZeroU16) -> Result<Option<TcpListene
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
         if family == AddressFamily::INET6 {
-            // IPv4 has a listener of its own.
+            // IPv4 has a separate listener.
             sockopt::set_ipv6_v6only(&socket, true)?;
         }
         sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -177,7 +175,7 @@ fn listener(family: AddressFamily, port: NonZeroU16) -> Result<Option<TcpListene
     }
 }
 
-/// Returns the ports and the source addresses of connections accepted by the listeners.
+/// Returns the ports of the listeners and the source addresses of the accepted connections.
 fn accepted(listeners: &[(NonZeroU16, TcpListener)]) -> HashSet<(NonZeroU16, SocketAddr)> {
     let mut sources = HashSet::new();
     for (port, listener) in listeners {
@@ -188,7 +186,7 @@ fn accepted(listeners: &[(NonZeroU16, TcpListener)]) -> HashSet<(NonZeroU16, Soc
     sources
 }
 
-/// Returns the ports and the source addresses of all connections to this network namespace.
+/// Returns the ports and source addresses of all connections to this network namespace.
 fn received() -> Vec<(NonZeroU16, SocketAddr)> {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
@@ -203,7 +201,6 @@ fn peer(line: &str) -> Option<(NonZeroU16, SocketAddr)> {
     (other.port() != 0).then_some((NonZeroU16::new(own.port())?, canonical(other)))
 }
 
-/// Parses an address. Each group of eight digits has 32 bits in host byte order.
 fn socket_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let word = |place: usize| {
@@ -225,7 +222,6 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// A connection was not redirected.
 #[derive(Debug, Snafu)]
 pub(crate) enum NotProven {
     #[snafu(display("a connection to {address}, which should lead to port {first}, failed: {source}"))]

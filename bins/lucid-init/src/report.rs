@@ -14,7 +14,6 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 /// Maximum length in bytes. The kubelet truncates the message at 4096.
 const MAX_LENGTH: usize = 4000;
 
-/// Prints `text`. Returns the exit code.
 pub(crate) fn success(text: &str) -> ExitCode {
     match writeln!(io::stdout(), "{text}") {
         Ok(()) => ExitCode::SUCCESS,
@@ -22,7 +21,7 @@ pub(crate) fn success(text: &str) -> ExitCode {
     }
 }
 
-/// Writes `error` to standard error and to the termination message. Returns the exit code.
+/// Writes `error` to standard error and to the termination message.
 pub(crate) fn failure(error: &Error) -> ExitCode {
     let line = one_line(&format!("lucid-init: {error}"));
     // Failed writes are ignored: the exit code reports the error as well.

@@ -77,7 +77,7 @@ fn the_same_ports_are_reachable_in_an_open_pod() {
 #[test]
 fn other_traffic_of_a_closed_pod_is_not_affected() {
     for (image, network) in networks() {
-        // Established before the rules, and answered by the node only afterwards.
+        // Established before the rules; the node responds only afterwards.
         let server = network.node.as_user(APP, || TcpListener::bind("10.0.0.1:7000")).unwrap();
         let mut older = network.pod.as_user(APP, || TcpStream::connect("10.0.0.1:7000")).unwrap();
         let (mut accepted, _) = server.accept().unwrap();

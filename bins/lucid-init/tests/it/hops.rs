@@ -18,7 +18,6 @@ pub(crate) const CHAIN: &str = "AUD1 -> AUD2 -> MODEL";
 /// Generous timeout for busy machines.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Starts the model of the pod, on port 5000.
 pub(crate) fn start_model(network: &Network) {
     serve(&network.pod, APP, 5000, "MODEL", None);
 }
@@ -55,7 +54,6 @@ fn exchange(address: SocketAddr, request: &str) -> io::Result<String> {
     ask(&mut stream, request)
 }
 
-/// Sends a request and returns the body of the response.
 pub(crate) fn ask(stream: &mut TcpStream, request: &str) -> io::Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;

@@ -13,7 +13,6 @@ use super::network::{Namespace, Network};
 /// Two auditors in front of a model, for inbound and outbound traffic.
 pub(crate) const PLAN: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":5000,"inbound":true,"outbound":[8000]}"#;
 
-/// Tools of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Image {
     Nft,
@@ -52,7 +51,6 @@ impl Image {
         }
     }
 
-    /// Returns the rules of a namespace, without counters.
     pub(crate) fn rules(self, inside: &Namespace) -> String {
         match self {
             Self::Nft => inside.run("nft list ruleset"),
@@ -103,7 +101,6 @@ impl Init {
         Self { capabilities: image.capabilities(), ..init }
     }
 
-    /// Uses an image without tools.
     pub(crate) fn without_tools() -> Self {
         let path = tempfile::tempdir().unwrap();
         Self { capabilities: "-all,+net_admin", path, plan: Some(PLAN.to_owned()), backend: None }
@@ -124,12 +121,10 @@ impl Init {
         self
     }
 
-    /// Adds `program` to the image under the name `name`.
     pub(crate) fn add(&self, name: &str, program: &str) {
         symlink(program, self.path.path().join(name)).unwrap();
     }
 
-    /// Adds a shell script to the image.
     pub(crate) fn add_script(&self, name: &str, script: &str) {
         use std::os::unix::fs::PermissionsExt as _;
         let path = self.path.path().join(name);
@@ -166,7 +161,6 @@ impl Init {
         Ended::from(command.output().unwrap())
     }
 
-    /// Runs `lucid-init` and asserts that it succeeds.
     pub(crate) fn install(&self, inside: &Namespace) -> String {
         let ended = self.run(inside, &[]);
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
@@ -180,7 +174,6 @@ fn find(program: &str) -> String {
     found.unwrap_or_else(|| panic!("{program} is not installed")).to_str().unwrap().to_owned()
 }
 
-/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,

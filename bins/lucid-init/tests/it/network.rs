@@ -37,7 +37,6 @@ impl Namespace {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
-    /// Creates a command that runs inside the namespace.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.path())).arg("--").arg(program);
@@ -63,7 +62,7 @@ impl Namespace {
         })
     }
 
-    /// Handles every connection to `address` on a thread of its own, inside the namespace with the UID `uid`, until the
+    /// Handles every connection to `address` on a separate thread, inside the namespace with the UID `uid`, until the
     /// process ends.
     pub(crate) fn serve(
         &self,

@@ -1,4 +1,4 @@
-//! A model with two ports, each guarded on a route of its own.
+//! A model with two ports, each guarded on its own route.
 
 use super::{
     hops::{APP, FIRST, SECOND, get, serve},
