@@ -15,7 +15,6 @@ pub(crate) struct Activity {
     slots: Arc<Semaphore>,
 }
 
-/// A request in progress, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InProgress {
     activity: Activity,

@@ -28,7 +28,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// wait for 2 s (gunicorn), 5 s (uvicorn, Node.js) or longer.
 const IDLE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Sends requests, by HTTP/1.1.
 #[derive(Debug)]
 pub(crate) struct Forward {
     inside: Client<HttpConnector, Incoming>,
@@ -46,7 +45,7 @@ impl Forward {
                     roots.add(certificate).map_err(|error| format!("LUCID_UPSTREAM_CA: {error}"))?;
                 }
             }
-            // Without any, calls by TLS fail, and others work.
+            // Without any, only calls by TLS fail.
             None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
         }
         let tls = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
@@ -74,7 +73,7 @@ impl Forward {
     ) -> Result<Response<Incoming>, Refusal> {
         let (mut parts, body) = request.into_parts();
         lucid_proxy::remove_hop_by_hop(&mut parts.headers);
-        // The listener has answered it.
+        // The listener has already responded to it.
         parts.headers.remove(header::EXPECT);
         let is_streamed = body.size_hint().exact().is_none();
         lucid_proxy::direct(&mut parts, target.scheme.clone(), target.authority.clone(), is_streamed);

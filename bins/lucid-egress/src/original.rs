@@ -24,12 +24,9 @@ impl Peer {
     }
 }
 
-/// Destination of a connection to the intake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Destination {
-    /// Another host.
     Host(SocketAddr),
-    /// The model in the pod.
     Model,
     /// The auditor in the pod on this port, whose callers mean the upstream.
     Auditor(u16),
@@ -40,7 +37,7 @@ pub(crate) enum Destination {
 impl Destination {
     /// Returns the destination of an accepted connection before the network rules redirected it.
     pub(crate) fn of(stream: &TcpStream, settings: &Egress) -> io::Result<Self> {
-        // Without a redirect the kernel may know no original destination.
+        // Without a redirect, the kernel may not know an original destination.
         let address = original(stream, stream.peer_addr()?.ip())
             .or_else(|_| stream.local_addr())
             .map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()))?;

@@ -19,7 +19,7 @@ use crate::original::is_own;
 #[derive(Debug, Clone)]
 pub(crate) struct Outside(pub(crate) HttpConnector);
 
-/// The address of the pod that a host has.
+/// The address of the pod to which a host resolves.
 #[derive(Debug)]
 pub(crate) struct InPod(IpAddr);
 
@@ -44,7 +44,7 @@ impl Service<Uri> for Outside {
         let connecting = self.0.call(uri);
         Box::pin(async move {
             let stream = connecting.await?;
-            // Names are resolved by now, and nothing is sent yet.
+            // Names are resolved at this point, and nothing has been sent yet.
             let address = stream.inner().peer_addr()?.ip().to_canonical();
             if is_own(address) { Err(InPod(address).into()) } else { Ok(stream) }
         })

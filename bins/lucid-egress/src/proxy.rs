@@ -22,7 +22,6 @@ use crate::{
 
 pub(crate) type HttpResponse = Response<BoxBody<Bytes, hyper::Error>>;
 
-/// Forwards requests into the chain and out of it.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) settings: Egress,
@@ -38,7 +37,6 @@ impl Proxy {
         Ok(Self { settings, forward, routes: Routes::default(), via })
     }
 
-    /// Forwards a request of `peer` to the first auditor.
     pub(crate) async fn forward_to_chain(
         &self,
         destination: Destination,
@@ -66,7 +64,7 @@ impl Proxy {
                 Destination::Auditor(_) => self.settings.upstream.is_some(),
                 Destination::Model | Destination::Intake => false,
             };
-            // Another pod would call hosts and the upstream in the name of this one.
+            // Otherwise another pod could call hosts and the upstream in the name of this one.
             if is_outbound && !peer.is_own {
                 let message =
                     format!("{} is not in this pod: only its containers may call other hosts", peer.address);
@@ -92,7 +90,6 @@ impl Proxy {
         }
     }
 
-    /// Forwards a request of the last auditor to its destination.
     pub(crate) async fn forward_to_destination(
         &self,
         peer: Peer,
@@ -235,7 +232,6 @@ fn internal(error: &impl ToString) -> Refusal {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-/// Returns `true` for a probe of the kubelet.
 fn is_probe(request: &Request<Incoming>) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD) && request.uri().path() == "/health"
 }

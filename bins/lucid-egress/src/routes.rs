@@ -14,7 +14,7 @@ use crate::target::Target;
 pub(crate) const ROUTE: HeaderName = HeaderName::from_static("lucid-route");
 
 /// Targets of requests that are in the chain, by an unpredictable token. Only its holder can use a target, and only until
-/// the request is answered.
+/// the response is sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Routes(Arc<Mutex<HashMap<String, Target>>>);
 
@@ -37,7 +37,6 @@ impl Routes {
     }
 }
 
-/// Returns 16 random bytes in hexadecimal.
 pub(crate) fn random_hex() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     getrandom(&mut bytes, GetRandomFlags::empty())?;

@@ -33,7 +33,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// kernel.
 const OWN_SLOTS: usize = 1024;
 
-/// The same for callers outside the pod. Further connections are closed: if they waited, those of the pod would as well.
+/// As [`OWN_SLOTS`], for callers outside the pod. Further connections are closed: if they waited, those of the pod
+/// would as well.
 const FOREIGN_SLOTS: usize = 512;
 
 /// Maximum number of concurrent requests on a connection by HTTP/2.

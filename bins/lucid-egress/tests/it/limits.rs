@@ -160,7 +160,7 @@ fn concurrent_requests(others: usize, arrive: usize, refused: usize) -> Option<(
         })
     });
     drop(streams);
-    // A later call overtakes no earlier one.
+    // A later call does not overtake an earlier one.
     assert_eq!(pod.get(APP, "10.0.0.1:8000", "/", "a"), Ok("200 OK".to_owned()));
     drop(release);
     Some((arrived.load(Relaxed), refusals))
@@ -184,7 +184,6 @@ fn raise_descriptor_limit() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
-/// Waits until `lucid-egress` has more than this number of open files.
 fn wait_for_descriptors(pod: &Pod, number: usize) {
     let begin = Instant::now();
     while pod.descriptors() <= number {

@@ -33,12 +33,10 @@ static HOSTS: LazyLock<String> = LazyLock::new(|| {
     path
 });
 
-/// Tool that installs the rules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Tool {
     Nft,
     Iptables,
-    /// No rules.
     None,
 }
 
@@ -93,7 +91,6 @@ impl Pod {
         Some(pod)
     }
 
-    /// Number of open files of `lucid-egress`.
     pub(crate) fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.egress.id())).unwrap().count()
     }
@@ -159,7 +156,7 @@ fn auditor(inside: &Namespace, uid: u32, port: u16, name: &'static str, next: &'
     });
 }
 
-/// Starts a server of another host, or the model. It answers with its name, what it received, and the header that
+/// Starts a server of another host, or the model. It responds with its name, the request, and the header that
 /// `X-Echo` names.
 pub(crate) fn server(inside: &Namespace, address: &str, name: &'static str) {
     inside.serve(APP, address.to_owned(), move |mut stream: TcpStream| {

@@ -47,7 +47,7 @@ fn each_call_reaches_the_host_that_it_was_sent_to() {
             }
         }
         assert_eq!(pod.get(APP, "10.0.0.1:8001", "/", "a"), ok("OTHER a/ "));
-        // Callers of the first auditor mean the model, as do those of its later hops, who cannot skip it.
+        // Callers of the first auditor mean the model, as do those of its later hops, which cannot skip it.
         for address in ["127.0.0.1:8081", "[::1]:8082", "10.0.0.2:8083", "127.0.0.1:5000", "[fd00::2]:5000"] {
             assert_eq!(pod.get(APP, address, "/", "a"), ok("MODEL a/ AUD1 AUD2"), "{tool:?} {address}");
         }
