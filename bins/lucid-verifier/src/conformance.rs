@@ -12,7 +12,6 @@ const MAX_LENGTH: u64 = 4 * 1024 * 1024;
 /// Maximum number of checks, and maximum length of their names in bytes.
 const MAX_CHECKS: usize = 256;
 const MAX_NAME: usize = 64;
-/// Version of the reports that are read.
 const VERSION: u32 = 1;
 
 /// Summary of a report, which is stored with a digest.
@@ -23,11 +22,9 @@ pub(crate) struct Conformance {
     pub(crate) kit: String,
     pub(crate) passed: usize,
     pub(crate) skipped: usize,
-    /// Names of failed checks.
     pub(crate) failed: Vec<String>,
 }
 
-/// A report cannot be used.
 #[derive(Debug, Snafu)]
 pub(crate) enum ReportError {
     #[snafu(display("failed to read {} (expected the output of lucid auditor test -o json)", path.display()))]
@@ -67,7 +64,6 @@ enum Status {
 }
 
 impl Conformance {
-    /// Reads a report.
     pub(crate) fn read(path: &Path) -> Result<Self, ReportError> {
         let mut text = Vec::new();
         let file = File::open(path).context(ReadSnafu { path })?;
@@ -84,7 +80,6 @@ impl Conformance {
         Ok(Self { kit, passed, skipped, failed: failed.map(|check| check.name).collect() })
     }
 
-    /// Returns the result in a few words.
     pub(crate) fn summary(&self) -> String {
         let Self { passed, failed, .. } = self;
         match failed.len() {

@@ -4,7 +4,6 @@ use lucid_notary::Digest;
 
 use crate::registry::{Entry, ParseError, Registry};
 
-/// Text of an empty registry.
 pub(crate) const EMPTY: &str = "notarized: []\n";
 
 /// Returns the text with `digest` notarized as `entry`, or `None` if it already is. Fields of an existing entry are

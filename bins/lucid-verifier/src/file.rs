@@ -26,7 +26,6 @@ pub(crate) enum FileError {
     Replace { path: PathBuf, step: &'static str, source: io::Error },
 }
 
-/// Reads a registry file once.
 pub(crate) fn load(path: &Path) -> Result<Registry, FileError> {
     parse(path, &read(path)?)
 }

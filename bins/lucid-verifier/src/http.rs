@@ -9,7 +9,7 @@
 //! | another method | 405 `{"error":"…"}` |
 //! | another path | 404 `{"error":"…"}` |
 //!
-//! `HEAD` is answered like `GET`, without the body (RFC 9110, section 9.1).
+//! `HEAD` gets the response of `GET` without the body (RFC 9110, section 9.1).
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,16 +32,13 @@ use crate::reload::CurrentRegistry;
 /// Maximum duration of draining requests after shutdown begins.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// Binds to `address`. Port 0 selects a free port.
 pub(crate) async fn bind(address: SocketAddr) -> io::Result<Server> {
     let server = Server::bind(address).await?;
     Ok(server.with_lame_duck(Duration::ZERO).with_drain(DRAIN_LIMIT))
 }
 
-/// The registry service.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
-    /// Registry in force.
     pub(crate) registry: CurrentRegistry,
     /// Token required from clients; `None` disables authentication.
     pub(crate) token: Option<TokenFile>,
@@ -57,7 +54,6 @@ impl Service {
         server.serve(tls, service, shutdown).await;
     }
 
-    /// Returns the response to a request. Ignores its body.
     async fn respond<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
         if !matches!(path, "/registry/check" | "/healthz") {
@@ -98,7 +94,6 @@ fn check(query: &str, registry: &Registry) -> Response<Full<Bytes>> {
     json(StatusCode::OK, &json!({ "digest": digest, "notarized": entry.is_some() }))
 }
 
-/// Returns the percent-decoded digest of a query.
 fn digest_of(query: &str) -> Result<Digest, String> {
     let mut digests = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "digest");
     let Some((_, digest)) = digests.next() else {

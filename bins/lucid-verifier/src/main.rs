@@ -1,7 +1,7 @@
 //! A small notarization registry that serves the digests listed in a file.
 //!
 //! It implements the Verifier's protocol (`GET /registry/check?digest=sha256:…`) for development and for air-gapped
-//! clusters without a registry of their own. It has no users and no history: write access to the file decides which
+//! clusters without their own registry. It has no users and no history: write access to the file decides which
 //! images are notarized.
 //!
 //! [`registry`] is the file format, [`edit`] edits its text, and [`file`](mod@file) reads and replaces the file.

@@ -6,9 +6,7 @@ use lucid_notary::{Digest, ImageReference};
 /// A command-line argument that names a digest, or an image with a digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// The digest.
     pub(crate) digest: Digest,
-    /// The image, if given.
     pub(crate) image: Option<ImageReference>,
 }
 

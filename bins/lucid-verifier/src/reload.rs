@@ -16,13 +16,11 @@ pub(crate) type CurrentRegistry = Arc<ArcSwap<Registry>>;
 #[derive(Debug)]
 pub(crate) struct RegistryFile {
     path: PathBuf,
-    /// Content of the version in force.
     text: String,
     current: CurrentRegistry,
 }
 
 impl RegistryFile {
-    /// Reads the file.
     pub(crate) fn open(path: impl Into<PathBuf>) -> Result<Self, FileError> {
         let path = path.into();
         let text = file::read(&path)?;
@@ -31,7 +29,6 @@ impl RegistryFile {
         Ok(Self { path, text, current: Arc::new(ArcSwap::from_pointee(registry)) })
     }
 
-    /// Returns the registry in force, which each reload updates.
     #[must_use]
     pub(crate) fn current(&self) -> CurrentRegistry {
         self.current.clone()

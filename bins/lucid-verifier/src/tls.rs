@@ -9,7 +9,6 @@ use lucid_certs::{ServerTls, ServingCertificate, ServingCertificateResolver};
 use rustls::ServerConfig;
 use snafu::{ResultExt, Snafu};
 
-/// The serving certificate cannot be used.
 #[derive(Debug, Snafu)]
 pub(crate) enum CertificateError {
     #[snafu(display("failed to read {}", path.display()))]
@@ -20,7 +19,6 @@ pub(crate) enum CertificateError {
     Tls { source: rustls::Error },
 }
 
-/// PEM files of a certificate chain and its private key.
 #[derive(Debug)]
 pub(crate) struct CertificateFiles {
     certificate: PathBuf,
@@ -29,7 +27,6 @@ pub(crate) struct CertificateFiles {
 }
 
 impl CertificateFiles {
-    /// Reads the files.
     pub(crate) fn open(certificate: PathBuf, key: PathBuf) -> Result<Self, CertificateError> {
         let resolver = Arc::new(ServingCertificateResolver::default());
         let files = Self { certificate, key, resolver };

@@ -22,7 +22,6 @@ use snafu::Snafu;
 
 use crate::conformance::Conformance;
 
-/// The notarized digests.
 #[derive(Debug)]
 pub(crate) struct Registry {
     entries: BTreeMap<Digest, Entry>,
@@ -31,13 +30,11 @@ pub(crate) struct Registry {
 /// Informational fields of a notarized digest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Entry {
-    /// The image with this digest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) image: Option<ImageReference>,
     /// Free text, such as the reason or the reviewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
-    /// Result of a test of the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) conformance: Option<Conformance>,
 }
@@ -50,7 +47,7 @@ pub(crate) struct Entry {
 ))]
 pub(crate) struct ParseError {
     line: usize,
-    /// In characters.
+    /// Column in characters.
     column: usize,
     /// Path, such as `notarized[2].image`; `.` is the whole document.
     key: String,
@@ -58,7 +55,6 @@ pub(crate) struct ParseError {
 }
 
 impl Registry {
-    /// Parses the YAML text of a registry file.
     pub(crate) fn parse(text: &str) -> Result<Self, ParseError> {
         // A byte order mark would count as indentation.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -68,7 +64,6 @@ impl Registry {
         Ok(Self { entries: document.notarized.0 })
     }
 
-    /// Returns the entry of a digest, or `None` if it is not notarized.
     #[must_use]
     pub(crate) fn entry(&self, digest: &Digest) -> Option<&Entry> {
         self.entries.get(digest)
@@ -87,7 +82,6 @@ impl Registry {
         self.entries.remove(digest)
     }
 
-    /// Returns the number of notarized digests.
     #[must_use]
     pub(crate) fn count(&self) -> usize {
         self.entries.len()

@@ -145,7 +145,7 @@ async fn a_replaced_file_is_reloaded() {
     }
 }
 
-/// Updates a mounted ConfigMap as the kubelet does: writes the new version to a directory of its own, atomically
+/// Updates a mounted ConfigMap as the kubelet does: writes the new version to a separate directory, atomically
 /// swaps the link `..data` to it, and removes the old directory.
 fn update_config_map(mount: &Path, version: &str, digests: &[char]) {
     let old = fs::read_link(mount.join("..data"));

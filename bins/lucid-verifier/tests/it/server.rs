@@ -88,14 +88,12 @@ pub(crate) fn registry_of(digests: &[char]) -> String {
     json!({ "notarized": entries }).to_string()
 }
 
-/// Serves a `registry.yaml` that notarizes `digests`.
 pub(crate) fn serving(digests: &[char]) -> (TempDir, Verifier) {
     let folder = folder_with(digests);
     let verifier = Verifier::start(&folder.path().join("registry.yaml"));
     (folder, verifier)
 }
 
-/// Creates a directory with a `registry.yaml` that notarizes `digests`.
 pub(crate) fn folder_with(digests: &[char]) -> TempDir {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("registry.yaml"), registry_of(digests)).unwrap();
