@@ -16,14 +16,13 @@ pub(crate) const JSON: &str = "Content-Type: application/json\r\n";
 pub(crate) const PLAIN: &str = "Content-Type: text/plain\r\n";
 pub(crate) const CHUNKED: &str = "Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n";
 
-/// Result of a check without success.
+/// Reason why a check did not succeed.
 #[derive(Debug)]
 pub(crate) enum Problem {
     /// The requirement is not met; with what was expected.
     Failed(String),
     /// The check does not apply; with the reason.
     Skipped(&'static str),
-    /// The check could not run.
     Broken(std::io::Error),
 }
 
@@ -40,7 +39,6 @@ pub(crate) fn ensure(holds: bool, expected: impl Into<String>) -> Outcome {
     if holds { Ok(()) } else { Err(Problem::Failed(expected.into())) }
 }
 
-/// Parts of a test that the checks use.
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) auditor: SocketAddr,
@@ -49,14 +47,11 @@ pub(crate) struct Bench {
     pub(crate) second_auditor: SocketAddr,
     /// The model behind `second_auditor`.
     pub(crate) second_model: Model,
-    /// `true` if the auditor has to listen on the second port.
     pub(crate) needs_routes: bool,
     pub(crate) transcript: Transcript,
     /// The auditor, if the kit has started it.
     pub(crate) process: Option<Process>,
-    /// Text that the auditor refuses.
     pub(crate) refused: String,
-    /// Text that the auditor masks.
     pub(crate) masked: Option<String>,
     pub(crate) patience: Duration,
 }
@@ -68,18 +63,15 @@ impl Bench {
         Ok(self.model.play(script).await?)
     }
 
-    /// Begins an exchange in which the model answers with these bytes.
     pub(crate) async fn say(&mut self, answer: impl Into<Vec<u8>>) -> Outcome {
         self.play(Script::Say(answer.into())).await
     }
 
-    /// Exchanges the two ports and the models behind them.
     pub(crate) fn swap_routes(&mut self) {
         std::mem::swap(&mut self.auditor, &mut self.second_auditor);
         std::mem::swap(&mut self.model, &mut self.second_model);
     }
 
-    /// Connects to the auditor.
     pub(crate) async fn connect(&self) -> Outcome<Caller> {
         self.connect_to(self.auditor).await
     }
@@ -89,7 +81,6 @@ impl Bench {
         connecting.map_err(|error| Problem::Failed(format!("a connection to {address}, found: {error}")))
     }
 
-    /// Sends a request on a new connection, and returns the answer.
     pub(crate) async fn exchange(&self, request: impl AsRef<[u8]>) -> Outcome<Message> {
         let mut caller = self.connect().await?;
         caller.send(request).await;
@@ -118,12 +109,11 @@ impl Bench {
         Ok(answer)
     }
 
-    /// Replaces the variables of a template.
     pub(crate) fn fill(&self, template: &str) -> String {
         let (text, masked) = (&*self.refused, self.masked.as_deref());
         let escaped = || text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
         let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
-        // Begin of the last word.
+        // Beginning of the last word.
         let word = text.rfind(' ').map_or(halves(text).0.len(), |space| space + 1);
         // An undecided text, and its end.
         let (held, _) = halves(masked.unwrap_or(text));
@@ -159,12 +149,10 @@ impl Bench {
         used.fold(template.to_owned(), |text, (name, value)| text.replace(name, &value()))
     }
 
-    /// Returns the text that the auditor masks, or skips the check.
     pub(crate) fn masked(&self) -> Outcome<String> {
         self.masked.clone().ok_or(Problem::Skipped("only with --masked TEXT"))
     }
 
-    /// Returns the process of the auditor, or skips the check.
     pub(crate) fn process(&mut self) -> Outcome<&mut Process> {
         self.process.as_mut().ok_or(Problem::Skipped("only with -- COMMAND"))
     }
@@ -175,23 +163,19 @@ fn is_code(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
-/// Splits a text in the middle.
 pub(crate) fn halves(text: &str) -> (&str, &str) {
     let middle = text.char_indices().map(|(at, _)| at).find(|at| *at >= text.len() / 2);
     text.split_at(middle.unwrap_or_default())
 }
 
-/// Returns a GET request.
 pub(crate) fn get(path: &str, headers: &str) -> String {
     String::from_utf8_lossy(&request(&format!("GET {path}"), headers, "")).into_owned()
 }
 
-/// Returns a POST request.
 pub(crate) fn post(path: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     request(&format!("POST {path}"), headers, body)
 }
 
-/// Returns a request with this method and path.
 pub(crate) fn request(line: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let head = format!("{line} HTTP/1.1\r\nHost: model.test:5000\r\nConnection: close\r\n{headers}");
     if line.starts_with("POST") {
@@ -201,12 +185,10 @@ pub(crate) fn request(line: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<
     }
 }
 
-/// Returns an answer of the model.
 pub(crate) fn answer(headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     answer_of("200 OK", headers, body)
 }
 
-/// Returns an answer of the model with another status.
 pub(crate) fn answer_of(status: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     message(format!("HTTP/1.1 {status}\r\nConnection: close\r\n{headers}"), body.as_ref())
 }
@@ -229,7 +211,6 @@ fn message(head: String, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), line.as_bytes(), b"\r\n", &body].concat()
 }
 
-/// Returns the head of a streamed answer of the model.
 pub(crate) fn stream_head(content_type: &str) -> Vec<u8> {
     let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nContent-Type: ";
     format!("{head}{content_type}\r\n\r\n").into_bytes()
@@ -241,12 +222,10 @@ pub(crate) fn chunk(data: impl AsRef<[u8]>) -> Vec<u8> {
     [format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"].concat()
 }
 
-/// Returns a chunked body with these pieces.
 pub(crate) fn chunks<T: AsRef<[u8]>>(pieces: impl IntoIterator<Item = T>) -> Vec<u8> {
     pieces.into_iter().flat_map(chunk).chain(chunk("")).collect()
 }
 
-/// Returns an address of this machine that is not a loopback address.
 pub(crate) fn own_address() -> Option<IpAddr> {
     // Sends nothing; the kernel selects the address for a route.
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;

@@ -11,7 +11,6 @@ use tokio::time::timeout;
 use super::message::{End, Message};
 use super::transcript::{Side, Transcript};
 
-/// A connection to the auditor.
 #[derive(Debug)]
 pub(crate) struct Caller {
     stream: TcpStream,
@@ -37,7 +36,7 @@ impl Caller {
         Ok(self.stream.local_addr()?.ip())
     }
 
-    /// Sends bytes. An auditor may answer and close before it has read all of them, so that errors are ignored.
+    /// Sends bytes. An auditor may respond and close before it has read all of them, so errors are ignored.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.transcript.record(Side::CallerSent, bytes.as_ref());
         let _ = timeout(self.patience, self.stream.write_all(bytes.as_ref())).await;
@@ -53,8 +52,8 @@ impl Caller {
         count > 0
     }
 
-    /// Receives until `holds` is `true` for the answer, the answer ends, or time is up. Returns the answer if its head has
-    /// arrived. Informational answers are skipped.
+    /// Receives until `holds` is `true` for the response, the response ends, or the time is up. Returns the response if
+    /// its head has arrived. Informational responses are skipped.
     pub(crate) async fn until(&mut self, holds: impl Fn(&Message) -> bool) -> Option<Message> {
         let patience = self.patience;
         let waiting = async {
@@ -66,12 +65,11 @@ impl Caller {
         self.answered()
     }
 
-    /// Receives a complete answer, or the part of it that arrives.
+    /// Receives a complete response, or the part of it that arrives.
     pub(crate) async fn answer(&mut self) -> Option<Message> {
         self.until(|_| false).await
     }
 
-    /// Receives until the auditor closes the connection.
     pub(crate) async fn end(&mut self) {
         let _ = timeout(self.patience, async { while self.receive().await {} }).await;
     }

@@ -1,4 +1,4 @@
-//! Content codings, so that no text is readable in the coded bytes.
+//! Content codings whose output does not contain readable text.
 
 use std::io::Write;
 

@@ -5,24 +5,19 @@ use httparse::{EMPTY_HEADER, Error, Status};
 /// Maximum number of fields of a message.
 const FIELDS: usize = 100;
 
-/// Completeness of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// More is to come.
     Open,
-    /// The message is complete.
     Whole,
     /// The connection was closed before the end, or the message is malformed.
     Cut,
 }
 
-/// Names and values.
 pub(crate) type Fields = Vec<(String, String)>;
 
 /// A message whose head was received.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
-    /// Request line or status line.
     pub(crate) start: String,
     pub(crate) fields: Fields,
     /// The body without its framing, as far as it was received.
@@ -107,33 +102,28 @@ impl Message {
         }
     }
 
-    /// Returns the status of an answer; 0 if the status line is malformed.
+    /// Returns the status of a response; 0 if the status line is malformed.
     pub(crate) fn status(&self) -> u16 {
         self.start.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default()
     }
 
-    /// Returns the values of a header, in order.
     pub(crate) fn headers(&self, name: &str) -> Vec<&str> {
         let fields = self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         fields.map(|(_, value)| value.as_str()).collect()
     }
 
-    /// Returns the first value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers(name).first().copied()
     }
 
-    /// Returns the body as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Returns `true` if `part` was received in the body.
     pub(crate) fn has(&self, part: &str) -> bool {
         find(&self.body, part.as_bytes()).is_some()
     }
 
-    /// Returns the reason why servers may disagree on the length of this request.
     pub(crate) fn ambiguity(&self) -> Option<String> {
         let (lengths, codings) = (self.headers("content-length"), self.headers("transfer-encoding"));
         let is_number = |value: &&str| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
@@ -158,7 +148,6 @@ fn fields(raw: &[u8]) -> Result<Option<(usize, Fields)>, Error> {
     Ok(Some((length, fields.iter().map(|field| (field.name.to_owned(), text(field.value))).collect())))
 }
 
-/// Returns the position of `part` in `bytes`.
 pub(crate) fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
     bytes.windows(part.len()).position(|window| window == part)
 }

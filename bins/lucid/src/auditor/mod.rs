@@ -165,7 +165,6 @@ pub(crate) async fn auditor(args: &AuditorArgs, out: &mut impl Write) -> Result<
     Ok(report.is_good())
 }
 
-/// Returns the address of an auditor.
 async fn address(url: &Url) -> Result<SocketAddr> {
     let expected = "expected http://HOST:PORT";
     let host = url.host_str().filter(|_| url.scheme() == "http");

@@ -17,15 +17,13 @@ use super::transcript::{Side, Transcript};
 
 const BACKLOG: u32 = 128;
 
-/// Behaviour of the model.
 #[derive(Debug)]
 pub(crate) enum Script {
-    /// Refuses connections.
     Down,
     /// Answers the first request of each connection with these bytes, and closes it.
     Say(Vec<u8>),
     /// Answers the first connection with the first bytes, and closes it without an answer when it is used again. Answers others as
-    /// [`Say`](Self::Say) with the second bytes: none stays open, for the next check not to reuse it while it is closed.
+    /// [`Say`](Self::Say) with the second bytes: none stays open, so that the next check does not reuse it.
     Once(Vec<u8>, Vec<u8>),
     /// Answers the first request with these pieces as they come, and then closes the connection.
     Pieces(UnboundedReceiver<Vec<u8>>),
@@ -48,11 +46,9 @@ pub(crate) struct Model {
     /// The connections since the script began.
     seen: watch::Sender<Vec<Connection>>,
     transcript: Transcript,
-    /// Ends with the script.
     serving: JoinSet<()>,
 }
 
-/// A connection of the auditor.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     received: Vec<u8>,
@@ -131,7 +127,6 @@ impl Connection {
     }
 }
 
-/// A connection that is being served.
 struct Served {
     stream: TcpStream,
     index: usize,

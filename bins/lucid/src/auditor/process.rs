@@ -23,10 +23,8 @@ const END_LIMIT: Duration = Duration::from_secs(30);
 /// Time for reading what a program wrote before its end.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
-/// Number of lines kept of the output.
 const LINES: usize = 20;
 
-/// A running auditor.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -85,12 +83,11 @@ impl Process {
         Ok(kill_process(Pid::from_child(&self.child), Signal::TERM)?)
     }
 
-    /// Returns the status of a process that has ended.
     fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Waits for the end. Returns `None` if there is none in time.
+    /// Waits for the process to end. Returns `None` on timeout.
     pub(crate) async fn end(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         let begin = Instant::now();
         loop {
@@ -122,7 +119,6 @@ impl Drop for Process {
     }
 }
 
-/// Keeps the last lines of the output.
 fn collect(output: PipeReader) -> watch::Receiver<VecDeque<String>> {
     let (sender, receiver) = watch::channel(VecDeque::new());
     thread::spawn(move || {

@@ -9,14 +9,11 @@ use super::bench::{Outcome, Problem};
 use super::checks::Check;
 use super::transcript::Transcript;
 
-/// Results of all checks.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// Version of the JSON format; see docs/writing-an-auditor.md.
     version: u32,
-    /// Program and version.
     kit: &'static str,
-    /// Command or URL of the auditor.
     auditor: String,
     passed: usize,
     failed: usize,
@@ -24,7 +21,6 @@ pub(crate) struct Report {
     checks: Vec<Result>,
 }
 
-/// Result of a check.
 #[derive(Debug, Serialize)]
 pub(crate) struct Result {
     name: &'static str,
@@ -49,11 +45,7 @@ struct Failure {
 }
 
 impl Result {
-    /// Returns the result of a check.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the check could not run.
+    /// Fails if the check could not run.
     pub(crate) fn new(
         check: &Check,
         outcome: Outcome,
@@ -74,7 +66,6 @@ impl Result {
         Ok(Self { name, requirement, status, seconds: took.as_secs_f64(), reason, failure })
     }
 
-    /// Writes the result for people.
     pub(crate) fn line(&self, out: &mut impl Write) -> io::Result<()> {
         let status = match self.status {
             "passed" => "ok",
@@ -114,12 +105,10 @@ impl Report {
         self.checks.push(result);
     }
 
-    /// Returns `true` if no check failed.
     pub(crate) fn is_good(&self) -> bool {
         self.failed == 0
     }
 
-    /// Writes the number of results.
     pub(crate) fn summary(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
     }
@@ -129,7 +118,6 @@ impl Report {
         writeln!(out)
     }
 
-    /// Writes the report in the format of JUnit.
     pub(crate) fn junit(&self, out: &mut impl Write) -> io::Result<()> {
         let Self { failed, skipped, checks, .. } = self;
         let (tests, auditor) = (checks.len(), xml(&self.auditor));
@@ -153,7 +141,7 @@ impl Report {
     }
 }
 
-/// Escapes text for XML 1.0. Transcripts have no control characters but line feeds.
+/// Escapes text for XML 1.0. Transcripts contain no control characters except line feeds.
 fn xml(text: &str) -> String {
     let printable = |it: &char| !it.is_control() || *it == '\n';
     let text: String = text.chars().filter(printable).collect();

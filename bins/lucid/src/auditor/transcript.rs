@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Number of bytes kept of each side.
 const KEPT: usize = 1024;
 
-/// Sender and receiver of bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     CallerSent,
@@ -17,7 +16,6 @@ pub(crate) enum Side {
 /// The first bytes of each [`Side`], and their number.
 type Sides = [(Vec<u8>, usize); 4];
 
-/// The bytes of each side.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transcript(Arc<Mutex<Sides>>);
 

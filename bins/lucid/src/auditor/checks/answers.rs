@@ -63,7 +63,7 @@ async fn error(bench: &mut Bench, headers: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// Expects these answers at the caller.
+/// Expects the caller to receive these answers.
 pub(super) async fn same(bench: &mut Bench, answers: &[(&str, &str)]) -> Outcome {
     for (path, body) in answers {
         let body = bench.fill(body);

@@ -21,9 +21,8 @@ const POLL: Duration = Duration::from_millis(100);
 /// Time from the first to the last listener of an auditor that is not known to serve routes.
 const BIND_LIMIT: Duration = Duration::from_secs(1);
 
-/// Time for learning that a pod ends, after which callers may still connect.
+/// Time in which callers may still connect, until they learn that a pod ends.
 const NOTICE: Duration = Duration::from_secs(1);
-/// Grace period of pods.
 const GRACE: Duration = Duration::from_secs(30);
 
 checks! {

@@ -43,7 +43,7 @@ checks! {
         ("POST /", "Connection: Host\r\n", "a=b", &["Host: model.test:5000"]),
         ("POST /", "Connection: Via\r\nVia: 1.1 proxy\r\n", "a=b", &["Via: 1.1 proxy…"]),
         ("POST /", "Connection: X-Forwarded-For\r\nX-Forwarded-For: 203.0.113.7\r\n", "a=b", &["X-Forwarded-For: 203.0.113.7…"]),
-        // An auditor may be a span of its own.
+        // An auditor may add its own span.
         ("POST /", "Connection: Traceparent\r\nTraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n", "a=b", &["Traceparent: 00-0af7651916cd43dd8448eb211c80319c-…"]),
         ("POST /", "Connection: Lucid-Test\r\nLucid-Test: 1\r\n", "a=b", &["Lucid-Test: 1"])]);
     "client-address", "The last address in X-Forwarded-For is the caller's" => client_address();
@@ -59,7 +59,8 @@ checks! {
         ("POST /v1/chat", "Content-Type: text/plain\r\nContent-Encoding: zstd\r\n", "Hello there", &[])]);
 }
 
-/// Sends requests: line, headers and body. Expects them at the model, with these headers, `none`, or any end for `…`.
+/// Sends requests (line, headers and body), and expects them at the model with these headers: `none` is a missing
+/// header, and `…` any end of a value.
 pub(super) async fn pass(
     bench: &mut Bench,
     may_refuse: bool,

@@ -13,7 +13,6 @@ use futures::future::BoxFuture;
 
 use super::bench::{Bench, Outcome};
 
-/// A requirement and its test.
 pub(crate) struct Check {
     /// Stable name.
     pub(crate) name: &'static str,

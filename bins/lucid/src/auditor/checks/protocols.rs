@@ -13,15 +13,12 @@ pub(super) struct Protocol {
     pub(super) path: &'static str,
     request: &'static str,
     pub(super) content_type: &'static str,
-    /// Events before the text.
     pub(super) open: &'static [&'static str],
-    /// Event of a piece of text.
     event: &'static str,
-    /// Pointer to the text in an event.
+    /// JSON pointer to the text in an event.
     pub(super) text: &'static str,
     /// Events of the end of an answer that is not refused.
     pub(super) end: &'static [&'static str],
-    /// Returns `true` for the event that ends an answer.
     is_end: fn(&Value) -> bool,
     /// Returns `true` if these events after [`open`](Self::open) and some of the text end an answer well.
     closes: fn(&[Value]) -> bool,
@@ -173,7 +170,6 @@ impl Protocol {
         self.frame(&self.event.replace("$PIECE", text))
     }
 
-    /// Returns the answer of the model with these frames.
     pub(super) fn said(&self, frames: impl IntoIterator<Item = String>) -> Vec<u8> {
         let frames = frames.into_iter().chain(self.end.iter().map(|event| self.frame(event)));
         let frames = frames.enumerate().map(|(number, it)| if number == 0 { self.first(it) } else { it });
@@ -200,7 +196,6 @@ impl Protocol {
         }
     }
 
-    /// Joins the text of an answer.
     pub(super) fn joined(&self, answer: &Message) -> String {
         let events = self.events(answer);
         events.iter().filter_map(|event| event.pointer(self.text)?.as_str()).collect()
@@ -223,7 +218,6 @@ impl Protocol {
     }
 }
 
-/// Returns pieces of a text.
 pub(super) fn pieces(text: &str) -> Vec<String> {
     let characters: Vec<char> = text.chars().collect();
     characters.chunks(PIECE).map(|piece| piece.iter().collect()).collect()

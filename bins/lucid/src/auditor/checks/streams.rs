@@ -98,7 +98,6 @@ pub(super) async fn step(bench: &mut Bench, streams: &[(&Protocol, Steps)]) -> O
     Ok(())
 }
 
-/// Returns the answer to a streaming request.
 async fn streamed(bench: &mut Bench, protocol: &Protocol, frames: Vec<String>) -> Outcome<Message> {
     bench.say(protocol.said(frames)).await?;
     let answer = bench.exchange(protocol.request()).await?;
@@ -149,7 +148,6 @@ async fn plain(bench: &mut Bench) -> Outcome {
     ensure(!looks_whole, "a connection that is closed before the end of the body")
 }
 
-/// Returns an event of a choice.
 fn choice(index: usize, text: &str) -> String {
     CHAT.piece(text).replace("\"index\":0", &format!("\"index\":{index}"))
 }
