@@ -24,7 +24,7 @@ pub struct Reaction {
 ///
 /// # Errors
 ///
-/// Returns an error if the connection fails, or ends before the answer is complete.
+/// Returns an error if the connection fails, or ends before the response is complete.
 pub async fn call(
     cluster: &Cluster,
     address: SocketAddr,

@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{Error, image, images};
 
-/// Root folder of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// Namespace of the chart.
 const NAMESPACE: &str = "lucid-system";
 /// Static program for utility pods.
 const BUSYBOX: &str = "/bin/busybox";

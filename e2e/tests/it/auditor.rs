@@ -32,7 +32,6 @@ pub(crate) fn auditor(name: &str, image: &str) -> Value {
     })
 }
 
-/// A pod that requests only `auditors`.
 fn asking(name: &str, auditors: &str) -> Value {
     let annotations = json!({"lucid.computing/auditor-chain": auditors, "lucid.computing/intercept": "env"});
     secured_with(name, annotations)

@@ -107,7 +107,7 @@ async fn invalid_annotations_are_warnings(cluster: &Cluster, operator: &Operator
     ];
     for (key, setting) in annotations {
         let key = format!("lucid.computing/{key}");
-        // Of one annotation, every value.
+        // Every value of one annotation.
         let values = if key.ends_with("auditor-chain") { &nonsense[..] } else { &nonsense[2..4] };
         for (number, value) in values.iter().enumerate() {
             let name = format!("{}-{number}", key.rsplit_once('/').unwrap().1);

@@ -7,7 +7,6 @@ use lucid_e2e::program;
 use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
-/// Runs kubectl, which must succeed, and returns its output.
 #[track_caller]
 pub(crate) fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
     let output = cluster.kubectl(arguments, input).unwrap();
@@ -29,7 +28,6 @@ pub(crate) async fn kubectl_until(
     .await
 }
 
-/// Applies objects with kubectl.
 #[track_caller]
 pub(crate) fn apply(cluster: &Cluster, objects: &[Value]) {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
@@ -73,7 +71,6 @@ pub(crate) fn grant(cluster: &Cluster, user: &str, rules: &Value) {
     apply(cluster, &[role, binding]);
 }
 
-/// Result of a program of the workspace.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: Option<i32>,
@@ -82,26 +79,23 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// Standard output of a success.
     #[track_caller]
     pub(crate) fn printed(self) -> String {
         assert_eq!(self.status, Some(0), "{self:?}");
         self.stdout
     }
 
-    /// Standard output of a success, as JSON.
     #[track_caller]
     pub(crate) fn json(self) -> Value {
         serde_json::from_str(&self.printed()).unwrap()
     }
 
-    /// Standard output, and then standard error.
+    /// Standard output followed by standard error.
     pub(crate) fn all(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
 }
 
-/// Runs a program of the workspace with these variables.
 pub(crate) fn run_with(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
     let mut command = lucid_testbed::command(program(name).unwrap());
     command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
@@ -110,12 +104,11 @@ pub(crate) fn run_with(name: &str, arguments: &[&str], environment: &[(&str, &st
     Ran { status: output.status.code(), stdout, stderr }
 }
 
-/// Runs a program of the workspace.
 pub(crate) fn run(name: &str, arguments: &[&str]) -> Ran {
     run_with(name, arguments, &[])
 }
 
-/// Runs `lucid` with these variables while the tasks of the test go on.
+/// Runs `lucid` without blocking the other tasks of the test.
 pub(crate) async fn lucid_with(arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
     let arguments: Vec<_> = arguments.iter().map(|&it| it.to_owned()).collect();
     let environment: Vec<_> =
@@ -128,12 +121,10 @@ pub(crate) async fn lucid_with(arguments: &[&str], environment: &[(&str, &str)])
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 
-/// Runs `lucid` with a kubeconfig.
 pub(crate) async fn lucid_as(kubeconfig: &Path, arguments: &[&str]) -> Ran {
     lucid_with(arguments, &[("KUBECONFIG", kubeconfig.to_str().unwrap())]).await
 }
 
-/// Runs `lucid` as the administrator of a cluster.
 pub(crate) async fn lucid(cluster: &Cluster, arguments: &[&str]) -> Ran {
     lucid_as(&cluster.kubeconfig_path(), arguments).await
 }

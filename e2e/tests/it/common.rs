@@ -25,7 +25,6 @@ pub(crate) const REQUIRED: (&str, &str) = ("lucid.computing/require-chain", "tru
 /// Name, port and next hop of each auditor, for [`expected`].
 pub(crate) type Auditors = &'static [(&'static str, i32, &'static str)];
 
-/// The built-in default chain.
 pub(crate) const GUARDRAILS: Auditors = &[
     ("lucid-guardrails-auditor", 8090, "http://localhost:8093"),
     ("lucid-guardrails-auditor-2", 8093, "http://localhost:5000"),
@@ -75,7 +74,6 @@ pub(crate) fn secured_with(name: &str, annotations: Value) -> Value {
     pod(name, json!({"lucid.io/secured": "true"}), annotations)
 }
 
-/// A pod that requests these auditors.
 pub(crate) fn with_chain(name: &str, chain: &str) -> Value {
     secured_with(name, json!({"lucid.computing/auditor-chain": chain}))
 }
@@ -90,7 +88,6 @@ pub(crate) async fn create(cluster: &Cluster, namespace: &str, manifest: &Value)
     create_pod(&cluster.client(), namespace, manifest).await.unwrap()
 }
 
-/// Creates a pod in a dry run.
 pub(crate) async fn dry_run(cluster: &Cluster, namespace: &str, manifest: &Value) -> Answer {
     let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
     send(&cluster.client(), Method::POST, &path, "application/json", manifest).await.unwrap()
@@ -104,7 +101,6 @@ pub(crate) async fn patch_pod(cluster: &Cluster, path: &str, patch: &Value) -> A
     send(&cluster.client(), Method::PATCH, &path, STRATEGIC_MERGE, patch).await.unwrap()
 }
 
-/// Creates an object in `shop`.
 pub(crate) async fn create_object<K>(cluster: &Cluster, manifest: Value) -> K
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -114,12 +110,10 @@ where
     api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap()
 }
 
-/// Labels a namespace.
 pub(crate) async fn label_namespace(cluster: &Cluster, name: &str, labels: Value) {
     patch_namespace(cluster, name, json!({"labels": labels})).await;
 }
 
-/// Annotates a namespace.
 pub(crate) async fn annotate_namespace(cluster: &Cluster, name: &str, annotations: Value) {
     patch_namespace(cluster, name, json!({"annotations": annotations})).await;
 }
@@ -130,7 +124,6 @@ async fn patch_namespace(cluster: &Cluster, name: &str, metadata: Value) {
     api.patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Reads the stored pod from the API server.
 pub(crate) async fn stored(cluster: &Cluster, namespace: &str, name: &str) -> Pod {
     Api::namespaced(cluster.client(), namespace).get(name).await.unwrap()
 }
@@ -239,7 +232,6 @@ pub(crate) async fn until_ready_is(operator: &Operator, expected: (u16, &str)) {
     .await;
 }
 
-/// Log of a program so far.
 pub(crate) fn log(operator: &Operator) -> String {
     std::fs::read_to_string(operator.log()).unwrap_or_default()
 }
@@ -262,19 +254,16 @@ pub(crate) async fn metric(operator: &Operator, series: &str) -> u64 {
     line.trim().parse().unwrap_or_else(|_| panic!("{series} is {line}"))
 }
 
-/// Webhooks of a MutatingWebhookConfiguration; none if it does not exist.
 pub(crate) async fn mutating_webhooks(cluster: &Cluster, name: &str) -> Vec<MutatingWebhook> {
     let api: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
     api.get_opt(name).await.unwrap().and_then(|found| found.webhooks).unwrap_or_default()
 }
 
-/// Webhooks of a ValidatingWebhookConfiguration; none if it does not exist.
 pub(crate) async fn validating_webhooks(cluster: &Cluster, name: &str) -> Vec<ValidatingWebhook> {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
     api.get_opt(name).await.unwrap().and_then(|found| found.webhooks).unwrap_or_default()
 }
 
-/// CA bundle of the operator's mutating webhook.
 pub(crate) async fn ca_bundle(cluster: &Cluster) -> Vec<u8> {
     mutating_webhooks(cluster, "lucid-operator").await.remove(0).client_config.ca_bundle.unwrap().0
 }
@@ -299,7 +288,6 @@ pub(crate) fn template(pod: &Value, app: &str) -> Value {
     json!({"metadata": metadata, "spec": pod["spec"]})
 }
 
-/// A Deployment of this pod.
 pub(crate) fn deployment(name: &str, replicas: u32, pod: &Value) -> Value {
     json!({"metadata": {"name": name},
         "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template(pod, name)}})

@@ -16,12 +16,10 @@ use crate::cli::{Ran, lucid_with, run};
 /// Shortens shutdown. Metrics need no port.
 const ENVIRONMENT: [(&str, &str); 2] = [("LAME_DUCK_SECONDS", "4"), ("LUCID_METRICS_PORT", "0")];
 
-/// Runs the suite with these arguments.
 async fn test(arguments: &[&str]) -> Ran {
     lucid_with(&[&["auditor", "test"], arguments].concat(), &ENVIRONMENT).await
 }
 
-/// Returns the names of checks with this status.
 fn names<'a>(report: &'a Value, status: &str) -> BTreeSet<&'a str> {
     let checks = report["checks"].as_array().unwrap().iter();
     checks.filter(|check| check["status"] == status).map(|check| check["name"].as_str().unwrap()).collect()

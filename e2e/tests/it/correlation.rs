@@ -20,12 +20,10 @@ async fn logging(cluster: &Cluster, folder: &Path) -> Operator {
     operator(cluster, small).await
 }
 
-/// `lucid audit` with these arguments.
 pub(crate) fn audit(arguments: &[&str]) -> Ran {
     run("lucid", &[&["audit"], arguments].concat())
 }
 
-/// Exit code and result of a comparison of both logs.
 fn correlate(cluster: &Cluster, log: &Path) -> (Option<i32>, Value) {
     let (log, events) = (log.display().to_string(), cluster.audit_log().display().to_string());
     let ran =

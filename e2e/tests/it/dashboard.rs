@@ -17,7 +17,6 @@ const DASHBOARD: &str = include_str!("../../../charts/lucid/files/dashboard.json
 /// Labels that Prometheus adds to each series.
 const ADDED: [&str; 3] = ["namespace", "pod", "le"];
 
-/// Labels of each metric.
 type Shown = BTreeMap<String, BTreeSet<String>>;
 
 /// Adds the series of a `/metrics` page.
@@ -31,7 +30,6 @@ fn read(text: &str, shown: &mut Shown) {
     }
 }
 
-/// Metrics with their labels in an expression, and the grouping labels of all its metrics.
 struct Query {
     metrics: Vec<(String, BTreeSet<String>)>,
     grouped: BTreeSet<String>,

@@ -27,7 +27,6 @@ fn the_example_has_at_most_40_lines() {
     assert!(lines <= 40, "examples/embed has {lines} lines");
 }
 
-/// Service account of the operator.
 const USER: &str = "system:serviceaccount:tidy-system:tidy";
 
 /// A cluster with the manifest applied, and the namespaces `shop`, which enables the webhook, and `other`.
@@ -91,12 +90,10 @@ impl Site {
         Api::all(self.cluster.client()).get_opt("tidy").await.unwrap()
     }
 
-    /// Returns `true` if the webhook is registered.
     async fn is_registered(&self) -> bool {
         self.registration().await.is_some_and(|it| it.webhooks.is_some_and(|webhooks| !webhooks.is_empty()))
     }
 
-    /// Status of `/readyz`, or `None` without a response.
     async fn readiness(&self) -> Option<StatusCode> {
         call(&self.cluster, self.at(8080), "/readyz", None).await.ok().map(|response| response.status)
     }
@@ -106,13 +103,11 @@ impl Site {
         secrets.get_metadata_opt("tidy-ca").await.unwrap().is_some()
     }
 
-    /// CA bundle of the registration.
     async fn bundle(&self) -> String {
         let webhook = self.registration().await.unwrap().webhooks.unwrap().remove(0);
         String::from_utf8(webhook.client_config.ca_bundle.unwrap_or_default().0).unwrap()
     }
 
-    /// Value of the series with this prefix, or `None` if it does not exist.
     async fn metric(&self, series: &str) -> Option<f64> {
         let metrics = reqwest::get(format!("http://{}/metrics", self.at(8080))).await.unwrap();
         let metrics = metrics.text().await.unwrap();
@@ -126,7 +121,6 @@ impl Site {
     }
 }
 
-/// Checks that a pod names its creator as owner.
 fn owner(pod: &Pod) -> Result<(), String> {
     let owner = pod.annotations().get("tidy.example.com/owner").map(String::as_str);
     if owner == Some("kubernetes-admin") { Ok(()) } else { Err(format!("{owner:?}")) }

@@ -57,7 +57,7 @@ async fn the_failure_policy_applies_until_the_configuration_is_read() {
     assert!(answer.warnings.join("\n").contains("no auditors"), "{:?}", answer.warnings);
     assert_eq!(chain(&answer.stored().unwrap()), expected(&[]));
 
-    // After the permission returns, the actual chain is used: none was guessed.
+    // After the permission returns, the actual chain is used, not a guessed one.
     let rules = Patch::Merge(json!({"rules": role.rules}));
     let api: Api<ClusterRole> = Api::all(cluster.client());
     api.patch("lucid-operator", &Default::default(), &rules).await.unwrap();

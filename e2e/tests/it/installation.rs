@@ -103,7 +103,7 @@ fn contradictory_durations_are_named_with_their_values() {
 }
 
 #[test]
-fn invalid_settings_fail_with_their_name_and_the_expected_values() {
+fn invalid_settings_fail_with_their_name_and_expected_values() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     // No server listens there, and none is called.

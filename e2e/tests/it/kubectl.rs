@@ -52,7 +52,6 @@ impl Terminal {
         self.folder.path()
     }
 
-    /// Runs a command. Returns `true` if it succeeded, and its output.
     fn run(&self, command: &str) -> (bool, String) {
         self.shell.run(&format!("export KUBECONFIG=$HOME/config LUCID_LOG=error\n{command}")).unwrap()
     }
@@ -71,7 +70,6 @@ impl Terminal {
     }
 }
 
-/// In one cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plugin_works_like_a_command_of_kubectl() {
     let cluster = cluster().await;

@@ -133,7 +133,6 @@ async fn a_broken_authority_is_replaced_and_reported(cluster: &Cluster, operator
     assert!(!log(operator).contains(secret_line), "the key is in the log");
 }
 
-/// Returns `true` if there is an event with this reason.
 async fn reported(cluster: &Cluster, reason: &str) -> bool {
     let events: Api<Event> = Api::all(cluster.client());
     let events = events.list(&ListParams::default()).await.unwrap();

@@ -131,7 +131,7 @@ async fn the_direction_selects_the_redirected_traffic() {
         assert_eq!(secrets, ["own", "registry", "mirror"], "{direction}");
     }
 
-    // No chain leads nowhere.
+    // A chain without a destination is not injected.
     let outbound = |name: &str, more: Value| {
         let mut annotations = json!({"lucid.computing/direction": "outbound"});
         annotations.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
@@ -226,7 +226,7 @@ async fn pod_security_rules_out_redirection(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn auditors_of_jobs_end_with_them() {
+async fn auditors_end_with_their_job() {
     let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
     let _operator = operator(&cluster, |operator| operator).await;
     let template_of =

@@ -24,7 +24,6 @@ async fn generations(cluster: &Cluster) -> Vec<String> {
     map.data.unwrap_or_default().into_keys().collect()
 }
 
-/// Generations in the records of the decision log for a pod.
 fn recorded(log: &Path, pod: &str) -> Vec<Value> {
     let segments = std::fs::read_dir(log.join("segments")).unwrap();
     let text: String =
@@ -75,7 +74,7 @@ async fn previous_chains_pass_while_a_replica_has_their_settings() {
     assert!(forged.refusal().contains("lucid-injection-auditor"), "{forged:?}");
     create(&cluster, "shop", &copy("late", |_| {})).await.stored().unwrap();
 
-    // No replica has these settings any more.
+    // Replicas no longer have these settings.
     let api: Api<ConfigMap> = Api::namespaced(cluster.client(), "lucid-system");
     api.delete("lucid-generations", &Default::default()).await.unwrap();
     let mut attempts = 0..;

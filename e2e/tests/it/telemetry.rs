@@ -23,7 +23,6 @@ use tempfile::TempDir;
 
 use crate::common::{cluster, create, log, operator, prepare, secured};
 
-/// One export request.
 #[derive(Clone, Debug)]
 struct Export {
     headers: HeaderMap,
@@ -31,7 +30,6 @@ struct Export {
     spans: Vec<Span>,
 }
 
-/// A collector that stores exports.
 #[derive(Clone, Debug)]
 struct Collector {
     address: SocketAddr,

@@ -52,7 +52,7 @@ async fn operator_and_validator_admit_and_deny_pods() {
     assert_eq!(get(&validator, "/readyz").await.0, 200);
     assert!(validator.terminate().expect("it does not end").success());
 
-    // Pods are not admitted unseen while it is away, and a lenient one admits with a warning.
+    // Pods are not admitted without validation while it is down, and a lenient one admits them with a warning.
     let response = create(&cluster, "shop", &secured("away")).await;
     assert!(
         response.refusal().contains("failed calling webhook \"validate.lucid.computing\""),

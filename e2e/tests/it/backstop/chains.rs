@@ -315,7 +315,6 @@ fn inits(pod: &mut Value) -> &mut Vec<Value> {
     pod["spec"]["initContainers"].as_array_mut().unwrap()
 }
 
-/// First auditor of the chain, in either list.
 fn auditor(pod: &mut Value) -> &mut Value {
     let name = "lucid-injection-auditor";
     let list = if containers(pod).iter().any(|it| it["name"] == name) { containers(pod) } else { inits(pod) };

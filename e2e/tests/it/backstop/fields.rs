@@ -45,7 +45,6 @@ const OPEN_TO_VALIDATE: [(&str, &str); 12] = [
     ("resources.requests.ephemeral-storage", "a LimitRange adds it"),
 ];
 
-/// A container with one changed field.
 struct Change {
     /// Path and new value of the field: `securityContext.privileged=true`.
     name: String,
@@ -167,7 +166,6 @@ fn place_of(pod: &Value, list: &str, name: &str) -> usize {
     pod["spec"][list].as_array().unwrap().iter().position(|it| it["name"] == name).unwrap()
 }
 
-/// Path of the changed field.
 fn field(change: &str) -> &str {
     change.split_once('=').map_or(change, |(field, _)| field)
 }
@@ -179,7 +177,6 @@ async fn schemas(cluster: &Cluster) -> Map<String, Value> {
     document["components"]["schemas"].as_object().unwrap().clone()
 }
 
-/// Resolves a reference to a schema.
 fn resolved<'s>(schemas: &'s Map<String, Value>, schema: &'s Value) -> &'s Value {
     let reference = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
     let name = reference.and_then(|it| it.rsplit('/').next());
@@ -275,7 +272,6 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Minimal object: its required fields and its name.
 fn required(schemas: &Map<String, Value>, schema: &Value) -> Map<String, Value> {
     let names = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let name = schema["properties"]["name"].is_object().then_some("name");
@@ -293,7 +289,6 @@ fn required(schemas: &Map<String, Value>, schema: &Value) -> Map<String, Value> 
         .collect()
 }
 
-/// Sample values of a scalar schema.
 fn samples(schema: &Value) -> Vec<Value> {
     if let Some(values) = schema["enum"].as_array() {
         return values.iter().filter(|it| *it != "").cloned().collect();

@@ -90,7 +90,6 @@ fn ignoring(cluster: &Cluster) -> OperatorBuilder {
     operator.env("LUCID_VALIDATION_FAILURE_POLICY", "Ignore").flag("--webhook-timeout-seconds", "5")
 }
 
-/// Asserts the report of `lucid check` about the policy.
 async fn checked(cluster: &Cluster, status: &str, part: &str) {
     let ran = lucid(cluster, &["check", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();

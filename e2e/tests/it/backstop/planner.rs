@@ -85,7 +85,6 @@ async fn planned_pods_pass_and_unplanned_pods_do_not() {
     }
 }
 
-/// Cluster state in a file of the planner's tests.
 struct Case {
     configuration: Configuration,
     chain: Option<NamespaceChain>,

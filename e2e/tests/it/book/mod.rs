@@ -79,7 +79,6 @@ fn sources() -> Vec<Text> {
     rust.map(|path| Text { text: read(&path), path }).collect()
 }
 
-/// Runs a program that must succeed, and returns its output.
 fn output(program: &Path, arguments: &[&str]) -> String {
     // Some defaults derive from the name of the pod or the host.
     let mut command = Command::new(program);
@@ -89,7 +88,6 @@ fn output(program: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Panics with all findings, one per line.
 fn none(found: &BTreeSet<String>) {
     let list: Vec<_> = found.iter().map(String::as_str).collect();
     assert!(list.is_empty(), "\n{}", list.join("\n"));

@@ -18,7 +18,6 @@ const FROM_CERTIFICATE: &str = "cert-manager.io/inject-ca-from";
 const FROM_API_SERVER: &str = "cert-manager.io/inject-apiserver-ca";
 const ALLOWED: &str = "cert-manager.io/allow-direct-injection";
 
-/// Content that is not a certificate.
 const GARBAGE: &str = "garbage";
 
 /// Objects with the same annotations, one of each kind.
@@ -82,7 +81,6 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// API of a kind, and the paths of its bundles.
 struct Kind {
     name: &'static str,
     path: &'static str,
@@ -115,7 +113,6 @@ const KINDS: [Kind; 4] = [
 ];
 
 impl Kind {
-    /// Name and content of an object.
     fn object(&self, word: &str, bundle: &str) -> (String, Value) {
         let service = json!({"namespace": "web", "name": "web"});
         let config = json!({"service": service, "caBundle": bundle});
@@ -153,17 +150,14 @@ impl Kind {
     }
 }
 
-/// Certificates in PEM, by name.
 type Certificates = BTreeMap<&'static str, String>;
 
-/// A cluster with the annotated objects and one of the injectors.
 struct Site<'a> {
     cluster: Cluster,
     certificates: &'a Certificates,
     api_server: String,
 }
 
-/// Injected certificates of each object.
 type Found = BTreeMap<(&'static str, &'static str), Vec<Vec<String>>>;
 
 #[tokio::test]
@@ -336,7 +330,6 @@ impl<'a> Site<'a> {
         bundle.split_inclusive("-----END CERTIFICATE-----\n").map(name).collect()
     }
 
-    /// Fields owned by this manager.
     async fn owned(&self, kind: &Kind, name: &str, manager: &str) -> Value {
         let object = self.get(kind, name).await;
         let entries = object["metadata"]["managedFields"].as_array().unwrap();

@@ -10,7 +10,6 @@ use super::{Authority, DAYS, SETTLE, write_bundles, write_secret};
 use crate::cli::{grant, kubeconfig_for};
 use crate::common::{GUARDRAILS, assert_injected, cluster, get, operator};
 
-/// Lines of /metrics about certificates, with their values.
 async fn metrics(operator: &Operator) -> BTreeMap<String, f64> {
     let (_, text) = get(operator, "/metrics").await;
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -41,7 +40,7 @@ const TARGETS: [&str; 2] =
     ["MutatingWebhookConfiguration/lucid-operator", "ValidatingWebhookConfiguration/lucid-operator"];
 
 #[tokio::test]
-async fn the_own_authority_reports_expiry_phase_and_publication() {
+async fn our_authority_reports_expiry_phase_and_publication() {
     let cluster = cluster().await;
     let operator = operator(&cluster, |operator| operator).await;
     let metrics = metrics(&operator).await;

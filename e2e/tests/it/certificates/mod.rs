@@ -25,19 +25,16 @@ use serde_json::json;
 
 use crate::common::{get, logged_in, served};
 
-/// Settle time of trust in these tests.
 const SETTLE: &str = "2s";
 
 /// Validity of external certificates, in days.
 const DAYS: u8 = 90;
 
-/// An external certificate authority.
 pub(crate) struct Authority {
     pub(crate) certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A certificate with its key.
 pub(crate) struct Pair {
     certificate: String,
     key: String,
@@ -87,7 +84,6 @@ impl Pair {
     }
 }
 
-/// Replaces Secret `lucid-operator-tls`.
 async fn write_secret(cluster: &Cluster, files: BTreeMap<String, Vec<u8>>) {
     let data: BTreeMap<_, _> = files.into_iter().map(|(name, bytes)| (name, ByteString(bytes))).collect();
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
@@ -116,7 +112,6 @@ pub(crate) async fn write_bundles_of(name: &str, cluster: &Cluster, authorities:
     validating.patch(name, &cainjector(), &bundles(webhooks, &bundle)).await.unwrap();
 }
 
-/// Runs our injector beside a cluster.
 pub(crate) fn injector(cluster: &Cluster) -> Process {
     let mut command = lucid_testbed::command(program("lucid-operator").unwrap());
     command.args(["cainjector", "--secret-namespaces=*"]).env("KUBECONFIG", cluster.kubeconfig_path());
@@ -145,17 +140,14 @@ async fn annotation(cluster: &Cluster, key: &str) -> Option<String> {
     found.metadata.annotations.unwrap_or_default().remove(key)
 }
 
-/// Waits until /metrics has this line.
 async fn counted(operator: &Operator, line: &str) {
     eventually(line, async || get(operator, "/metrics").await.1.contains(line)).await;
 }
 
-/// Waits until the log has this.
 async fn logged(operator: &Operator, text: &str) {
     logged_in(&operator.log(), text).await;
 }
 
-/// Waits until the served certificate is issued by `authority`.
 async fn serves_under(operator: &Operator, authority: &Authority) {
     eventually("it serves the new certificate", async || {
         served(operator, authority.certificate.as_bytes()).await.is_some()

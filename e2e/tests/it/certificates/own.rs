@@ -22,7 +22,6 @@ async fn trusted(cluster: &Cluster) -> Vec<u8> {
     ca_secret(cluster).await.data.unwrap()["ca.crt"].0.clone()
 }
 
-/// `lucid certs` with these arguments.
 async fn certs(cluster: &Cluster, arguments: &[&str]) -> Ran {
     lucid(cluster, &[&["certs"], arguments].concat()).await
 }

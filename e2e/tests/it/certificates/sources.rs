@@ -140,7 +140,6 @@ async fn olm_provides_files_and_registers_webhooks() {
     assert!(mutating.get_opt("lucid-operator").await.unwrap().is_none(), "it registers beside OLM");
 }
 
-/// Name of a configuration created by OLM.
 pub(crate) const OLM_NAME: &str = "mutate.lucid.computing-x7k2p";
 
 /// Creates the configurations for a ClusterServiceVersion's `webhookdefinitions`.

@@ -14,7 +14,6 @@ use super::{DEPLOY, documents, key, printed, program, template};
 struct Manifest {
     /// Paths below deploy/. Several have the same text.
     files: Vec<String>,
-    /// Leading comment of the files.
     #[serde(default)]
     says: String,
     #[serde(default)]
@@ -45,7 +44,7 @@ fn clean(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_manifests_are_rendered_of_the_chart() {
+async fn the_manifests_are_rendered_from_the_chart() {
     for manifest in serde_yaml::from_str::<Vec<Manifest>>(include_str!("manifests.yaml")).unwrap() {
         let rendered = manifest.rendered().await;
         for file in &manifest.files {
@@ -62,7 +61,6 @@ async fn the_manifests_are_rendered_of_the_chart() {
     }
 }
 
-/// Output of `kubectl kustomize` for a folder below deploy/.
 async fn kustomized(folder: &str) -> Vec<Value> {
     let mut kubectl = program(Component::Kubectl).await;
     documents(&printed(kubectl.arg("kustomize").arg(format!("{DEPLOY}/{folder}")).output().unwrap()).unwrap())

@@ -29,7 +29,6 @@ use crate::cli::kubeconfig_of;
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lucid");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
 
-/// A program of the test bed.
 async fn program(component: Component) -> Command {
     let binaries = Binaries::from_env().unwrap();
     binaries.ensure_async(&[component]).await.unwrap();
@@ -56,7 +55,6 @@ async fn template<V: AsRef<OsStr>>(
     printed(helm.args(arguments).output().unwrap())
 }
 
-/// Objects of a manifest.
 fn documents(text: &str) -> Vec<Value> {
     serde_yaml::Deserializer::from_str(text)
         .map(|document| Value::deserialize(document).unwrap())
@@ -64,12 +62,10 @@ fn documents(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Kind and name.
 fn key(document: &Value) -> (&str, &str) {
     (document["kind"].as_str().unwrap(), document["metadata"]["name"].as_str().unwrap())
 }
 
-/// Pod specification of an object, if any.
 fn pods(document: &Value) -> Option<&Value> {
     match document["kind"].as_str()? {
         "Deployment" | "StatefulSet" | "Job" => Some(&document["spec"]["template"]["spec"]),
@@ -102,7 +98,7 @@ async fn as_installed(cluster: &Cluster, program: &str) -> OperatorBuilder {
     let variables = variables.filter_map(|variable| Some((variable.name, variable.value?)));
     // Only the program knows its port.
     let variables = variables.filter(|(name, _)| name != "LUCID_WEBHOOK_URL");
-    // Each pod has a volume of its own.
+    // Each pod has its own volume.
     static PODS: AtomicUsize = AtomicUsize::new(0);
     let volume = cluster.folder().join(format!("volume-{}", PODS.fetch_add(1, Ordering::Relaxed)));
     let variables = variables.map(|(name, value)| match &*name {

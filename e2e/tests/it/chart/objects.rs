@@ -35,7 +35,6 @@ const EVERYTHING: &[&str] = &[
 const WITH_LOG: &[&str] =
     &["decisions.log.volume=persistentVolumeClaim", "decisions.log.key.secret=lucid-decisions"];
 
-/// Objects of built-in kinds.
 async fn rendered(log: bool) -> Vec<Value> {
     let values = [EVERYTHING, if log { WITH_LOG } else { &[] }].concat();
     documents(&template("lucid-system", &values, &[]).await.unwrap())

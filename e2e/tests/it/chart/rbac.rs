@@ -37,7 +37,6 @@ const RARE: &[(&str, &str, &str)] = &[
     ("patch", "auditors/status", "there are Auditors"),
     ("create", "subjectaccessreviews", "a ticket is used"),
 ];
-/// Permissions not exercised with our own certificates.
 const RARE_OF_OUR_OWN: &[(&str, &str, &str)] = &[
     ("update", "secrets", "the authority is renewed"),
     // As for registrations.
@@ -77,7 +76,6 @@ async fn started([operator, validator]: [OperatorBuilder; 2]) -> [Operator; 2] {
     [operator.start().await.unwrap(), validator.start().await.unwrap()]
 }
 
-/// Creates a pod that is injected and validated.
 async fn work(cluster: &Cluster) {
     create(cluster, "shop", &secured("web")).await.stored().unwrap();
     assert_eq!(chain(&stored(cluster, "shop", "web").await).len(), 3);
@@ -133,7 +131,6 @@ fn permission(event: &Value) -> Option<(String, String)> {
     Some((event["verb"].as_str()?.to_owned(), format!("{}{subresource}", object["resource"].as_str()?)))
 }
 
-/// Permissions granted by the roles of a program.
 async fn granted(cluster: &Cluster, name: &str) -> BTreeSet<(String, String)> {
     let everywhere: Api<ClusterRole> = Api::all(cluster.client());
     let mut rules = everywhere.get(name).await.unwrap().rules.unwrap();

@@ -57,7 +57,6 @@ fn secret(name: &str, of_type: &str) -> Value {
         "stringData": {"tls.crt": "", "tls.key": ""}})
 }
 
-/// In one cluster.
 #[tokio::test]
 async fn accounts_write_only_their_own_objects() {
     let cluster = Cluster::builder().start().await.unwrap();
@@ -124,7 +123,6 @@ async fn secrets_are_no_tokens(cluster: &Cluster) {
     }
 }
 
-/// Third-party objects that request CAs.
 fn foreign_objects() -> Value {
     let client = json!({"service": {"namespace": "default", "name": "theirs"}});
     let webhook = |name: &str| {

@@ -21,7 +21,6 @@ use crate::common::{
     with_chain,
 };
 
-/// Output of the check, as parsed by automation.
 pub(crate) struct Checked {
     status: Option<i32>,
     report: Value,
@@ -379,7 +378,6 @@ async fn a_wrong_bundle_and_a_changed_registration_fail() {
     }
 }
 
-/// Serves this certificate to all clients; returns the address.
 async fn serve(certificate: lucid_certs::ServingCertificate) -> String {
     use std::sync::Arc;
     let resolver = Arc::new(lucid_certs::ServingCertificateResolver::default());

@@ -22,7 +22,6 @@ async fn installed() -> Cluster {
     cluster
 }
 
-/// Checks of this name about this object.
 async fn permissions_of(cluster: &Cluster, object: &str) -> Vec<Value> {
     let checked = check(cluster).await;
     let checks = checked.report["checks"].as_array().unwrap().clone();

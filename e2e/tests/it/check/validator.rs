@@ -118,14 +118,14 @@ async fn a_validators_registration_is_compared_with_its_settings() {
     );
     checked.assert("registration", &workloads, "ok", &[]);
 
-    // Not registered: the validator should do it.
+    // Without the registration, the advice is to start the validator.
     validator.kill();
     let api: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client());
     api.delete("lucid-validator", &DeleteParams::default()).await.unwrap();
     let checked = check(&cluster).await;
     checked.assert("registration", PODS, "failed", &["no pod is validated", "start lucid-validator"]);
     checked.assert("registration", WORKLOADS, "warning", &["start lucid-validator"]);
-    // Or the operator, if configured.
+    // Or the operator, if it is configured to validate.
     tell("lucid-operator", &[("LUCID_VALIDATE", "true")]).await;
     let checked = check(&cluster).await;
     checked.assert("registration", PODS, "failed", &["no pod is validated", "start lucid-operator"]);

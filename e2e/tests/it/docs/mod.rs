@@ -24,7 +24,6 @@ use node::Node;
 /// The cluster's `auditors.yaml`, for pages that assume one.
 const CATALOGUE: &str = "chain: [{name: topics, image: 'registry.example/topics:1', port: 8090}]\n";
 
-/// Initial state for a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begin {
     /// A cluster without Lucid.
@@ -111,7 +110,6 @@ async fn follow(paths: &[&str], begin: Begin, given: &[&str]) {
     }
 }
 
-/// Returns the page with the actual output.
 async fn play(page: &Page, folder: &Path, shell: &Shell, node: &mut Node) -> String {
     let mut differing = Differing::new();
     let mut right = page.text().to_owned();
@@ -243,7 +241,6 @@ pages! {
     troubleshooting: "docs/troubleshooting.md" from Installed;
 }
 
-/// A user's Deployment.
 const WEB: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
     "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
     "spec": {"containers": [{"name": "model", "image": "registry.example/model:1"}]}}}}"#;

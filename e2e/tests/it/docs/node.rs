@@ -18,10 +18,8 @@ use crate::common::finalize_namespaces;
 /// Settle time here, in place of a minute on the pages.
 const SETTLE: &str = "2s";
 
-/// Name of the operator's pod.
 const POD: &str = "lucid-operator-1";
 
-/// Name of the Deployment in deploy/cainjector.yaml.
 const INJECTOR: &str = "lucid-cainjector";
 
 /// The node, its kubelet and the controllers of the Deployments.

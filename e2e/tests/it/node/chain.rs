@@ -46,7 +46,6 @@ async fn requests_pass_the_chain_from_every_caller() {
     helm_test_says_whether_lucid_responds(&site, &vkeys);
 }
 
-/// Adds a container that runs as root.
 fn with_root(mut pod: Value) -> Value {
     let root = json!({"name": "root", "image": Installation::BUSYBOX, "args": ["sleep", "3600"],
         "securityContext": {"runAsUser": 0}});
@@ -141,7 +140,7 @@ async fn what_leaves_the_pod(site: &Installation) {
     assert_through_the_chain(&out, "to the model in the pod, by AUDITOR_URL");
 }
 
-/// Models in other pods, each of which answers with the address that called it.
+/// Models in other pods, each of which responds with the address of its caller.
 async fn each_host_that_an_application_calls(site: &Installation) {
     site.cluster.create_namespace("models", &[]).await.unwrap();
     for name in ["one", "two"] {
@@ -196,7 +195,7 @@ async fn each_host_that_an_application_calls(site: &Installation) {
     assert!(events.contains("data: {\"word\":\"a\"}") && events.contains("[DONE]"), "{events}");
 }
 
-/// Returns a pod whose application calls models elsewhere.
+/// Returns a pod whose application calls models in other pods.
 fn caller(name: &str, annotations: &Value) -> Value {
     let mut annotations = annotations.clone();
     annotations["lucid.computing/direction"] = json!("outbound");
@@ -295,7 +294,7 @@ async fn a_job_that_calls_another_host_completes(site: &Installation) {
 
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// The API server, which answers by TLS only, with a certificate of the cluster's authority.
+/// The API server, which responds by TLS only, with a certificate of the cluster's authority.
 async fn an_upstream_by_tls(site: &Installation) {
     let upstream = json!({"lucid.computing/upstream": "https://kubernetes.default.svc"});
     create(site, "shop", &caller("client", &upstream)).await;
@@ -377,7 +376,7 @@ async fn probes_have_held(site: &Installation) {
     assert_eq!(container(&pod, "lucid-toxicity-auditor")["restartCount"], 0);
 }
 
-/// By default each operator keeps a log with a key of its own. Returns the keys that verify them.
+/// By default, each operator keeps a log with its own key. Returns the keys that verify them.
 async fn both_webhooks_seal_their_decisions(site: &Installation) -> Vec<String> {
     let selector = "app.kubernetes.io/name=lucid-operator";
     let names =

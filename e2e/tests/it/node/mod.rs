@@ -122,7 +122,6 @@ fn assert_through_the_chain(response: &Value, about: &str) {
     assert_eq!(way, ["1.1 lucid-injection-auditor", "1.1 lucid-toxicity-auditor"], "{about}: {response}");
 }
 
-/// Output of busybox in a container of a pod.
 fn busybox(site: &Installation, namespace: &str, pod: &str, container: &str, arguments: &[&str]) -> String {
     let mut all = vec!["exec", "-n", namespace, pod, "-c", container, "--", "/busybox"];
     all.extend(arguments);
@@ -137,21 +136,18 @@ fn wget(site: &Installation, namespace: &str, pod: &str, container: &str, url: &
     serde_json::from_str(&response).unwrap_or_else(|_| json!({"url": url, "said": response}))
 }
 
-/// Runs a shell command line on the node of a pod.
 fn on_node(site: &Installation, pod: &Value, line: &str) -> String {
     let node = pod["spec"]["nodeName"].as_str().unwrap();
     let output = site.cluster.command_on(node, "sh").unwrap().args(["-c", line]).output().unwrap();
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Status of a container.
 fn container(pod: &Value, name: &str) -> Value {
     let lists = ["containerStatuses", "initContainerStatuses"];
     let mut all = lists.into_iter().filter_map(|list| pod["status"][list].as_array()).flatten();
     all.find(|status| status["name"] == name).cloned().unwrap_or_default()
 }
 
-/// Pids of a container on its node.
 fn processes(site: &Installation, pod: &Value, name: &str) -> Vec<String> {
     let id = container(pod, name)["containerID"].as_str().unwrap().replace("containerd://", "");
     let pids = on_node(site, pod, &format!("grep -l {id} /proc/[0-9]*/cgroup 2>/dev/null | cut -d / -f 3"));
@@ -159,7 +155,6 @@ fn processes(site: &Installation, pod: &Value, name: &str) -> Vec<String> {
     pids.lines().map(str::to_owned).collect()
 }
 
-/// Kills a container, like a crash.
 fn kill(site: &Installation, pod: &Value, name: &str) {
     on_node(site, pod, &format!("kill -9 {}", processes(site, pod, name).join(" ")));
 }

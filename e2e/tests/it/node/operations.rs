@@ -35,7 +35,7 @@ async fn lucid_is_updated_upgraded_and_removed_while_pods_are_created() {
     create(&site, "shop", &model).await;
     wait(&site, "shop", "pod/model", "condition=Ready");
     a_rolling_update_goes_unnoticed(&site).await;
-    // With the replicas of the update, which are on different nodes: no previous ones were in their way.
+    // The replicas of the update are on different nodes: the previous ones did not prevent that.
     a_replica_that_is_killed_lets_nothing_through(&site).await;
     a_node_that_is_lost_lets_nothing_through(&mut site).await;
     an_upgrade_and_its_rollback_go_unnoticed(&site).await;
@@ -93,7 +93,6 @@ impl Stream {
     }
 }
 
-/// Names of the auditors in the stored pod.
 fn auditors(pod: &Pod) -> BTreeSet<&str> {
     let spec = pod.spec.as_ref().unwrap();
     let names = spec.containers.iter().map(|container| &*container.name);
@@ -211,7 +210,6 @@ async fn an_upgrade_and_its_rollback_go_unnoticed(site: &Installation) {
     assert_all_have_their_chain(&stream.end().await, "during an upgrade and its rollback");
 }
 
-/// Audit mode in the environment of a pod's auditor.
 async fn audit_mode(site: &Installation, name: &str) -> Value {
     let pod = stored(site, "shop", name).await;
     let containers = pod["spec"]["containers"].as_array().unwrap();

@@ -74,7 +74,6 @@ fn add_volume(site: &Installation, number: usize) {
     kubectl(&site.cluster, &["create", "-f", "-"], &volume.to_string());
 }
 
-/// Adds the key as in docs/audit-log.md.
 fn add_key(site: &Installation) {
     let path = site.cluster.folder().join("decisions.key");
     run("lucid", &["audit", "key", "--origin", "lucid.computing", "--out", path.to_str().unwrap()]).printed();
@@ -159,7 +158,6 @@ async fn logs(site: &Installation, replicas: [&str; 2]) -> [Vec<Value>; 2] {
     logs
 }
 
-/// Asserts that one of the replicas has recorded the decision.
 fn assert_kept(logs: &[Vec<Value>; 2], name: &str) {
     for (pod, allowed) in [(format!("{name}-refused"), false), (format!("{name}-passed"), true)] {
         let about: Vec<_> = logs.iter().flatten().filter(|record| record["name"] == *pod).collect();

@@ -9,19 +9,16 @@ use std::path::PathBuf;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// A path in the repository.
 fn path(relative: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(relative)
 }
 
-/// Documents of a YAML file.
 fn documents(relative: &str) -> Vec<Value> {
     let text = fs::read_to_string(path(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"));
     let documents = serde_yaml::Deserializer::from_str(&text).map(|it| Value::deserialize(it).unwrap());
     documents.filter(|it| !it.is_null()).collect()
 }
 
-/// The only document of a kind in a file.
 fn document(relative: &str, kind: &str) -> Value {
     let mut found = documents(relative).into_iter().filter(|it| it["kind"] == kind);
     found.next().unwrap_or_else(|| panic!("{relative} has no {kind}"))

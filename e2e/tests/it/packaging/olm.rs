@@ -23,7 +23,6 @@ fn deployment() -> Value {
     document("deploy/lucid.yaml", "Deployment")
 }
 
-/// Rules of the role of this kind in deploy/lucid.yaml.
 fn rules(kind: &str) -> Vec<Value> {
     document("deploy/lucid.yaml", kind)["rules"].as_array().unwrap().clone()
 }

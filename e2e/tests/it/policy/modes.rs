@@ -68,7 +68,7 @@ async fn modes_deny_or_record() {
 }
 
 #[tokio::test]
-async fn a_config_map_switches_the_mode_and_exempts_while_replicas_run() {
+async fn a_config_map_switches_mode_and_exemptions_at_run_time() {
     let cluster = cluster().await;
     catalogue(&cluster).await;
     let folders = ["a", "b"].map(|name| cluster.folder().join(format!("decisions-{name}")));

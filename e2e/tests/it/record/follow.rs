@@ -28,7 +28,6 @@ async fn fill(cluster: &Cluster, count: usize) {
     }
 }
 
-/// Number of rotated files of the API server's audit log.
 fn rotated(cluster: &Cluster) -> usize {
     let names = std::fs::read_dir(cluster.folder()).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_str().is_some_and(|name| name.starts_with("audit-2"))).count()
@@ -57,7 +56,6 @@ fn receiver() -> (String, Arc<Mutex<String>>) {
     (url, posted)
 }
 
-/// Value of a series in a text file for node exporter.
 fn metric(text: &str, series: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
 }

@@ -34,7 +34,6 @@ fn token_file(folder: &Path, name: &str, token: &str) -> String {
     path.display().to_string()
 }
 
-/// Creates the key of the log in `folder`; returns the key that verifies it.
 pub(crate) fn key(folder: &Path, origin: &str) -> String {
     let key = folder.with_extension("key").display().to_string();
     audit(&["key", "--origin", origin, "--out", &key]).printed().trim().to_owned()
@@ -51,7 +50,6 @@ pub(crate) fn sealed(builder: OperatorBuilder, folder: &Path, origin: &str) -> O
         .flag("--audit-alert-token-file", alert_token(folder.parent().unwrap()))
 }
 
-/// File with the CA bundle of this registration.
 async fn authorities(cluster: &Cluster, registration: &str) -> String {
     let webhook = validating_webhooks(cluster, registration).await.remove(0);
     let path = cluster.folder().join(format!("{registration}-ca.crt"));
@@ -59,13 +57,11 @@ async fn authorities(cluster: &Cluster, registration: &str) -> String {
     path.display().to_string()
 }
 
-/// Response of `/audit/status`.
 async fn status(operator: &Operator, ca: &str) -> Value {
     let request = client_of(&fs::read(ca).unwrap()).get(format!("{}/audit/status", operator.url()));
     request.bearer_auth(TOKEN).send().await.unwrap().json().await.unwrap()
 }
 
-/// Starts `lucid audit` with these arguments; returns the process and its output file.
 fn start(cluster: &Cluster, name: &'static str, arguments: &[&str]) -> (Process, PathBuf) {
     let mut command: Command = lucid_testbed::command(program("lucid").unwrap());
     command.arg("audit").args(arguments).env("LUCID_LOG", "warn");
@@ -77,7 +73,6 @@ pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Creates secured pods with these names.
 async fn decide(cluster: &Cluster, names: impl IntoIterator<Item = String>) {
     for name in names {
         let response = create(cluster, "shop", &secured(&name)).await;

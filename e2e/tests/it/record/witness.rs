@@ -30,7 +30,6 @@ struct Witness {
     seen: Mutex<Option<(u64, [u8; 32], String)>>,
 }
 
-/// Status and body.
 type Answer = (&'static str, String);
 
 impl Witness {
@@ -120,13 +119,11 @@ impl Witness {
         ("200 OK", line)
     }
 
-    /// Latest checkpoint of the log, as served by the witness.
     fn latest(&self) -> String {
         self.seen.lock().unwrap().as_ref().unwrap().2.clone()
     }
 }
 
-/// Exit code and output.
 fn run(arguments: &[&str]) -> (i32, String) {
     let ran = audit(arguments);
     (ran.status.unwrap(), ran.all())

@@ -24,7 +24,6 @@ use crate::common::{assert_contains, cluster, create, operator, prepare, restric
 use crate::manifests::install;
 use crate::traffic::Traffic;
 
-/// Runs `lucid uninstall`, asserts its exit status, and returns its output.
 async fn uninstall(cluster: &Cluster, arguments: &[&str], status: i32) -> String {
     uninstall_as(&cluster.kubeconfig_path(), arguments, status).await
 }

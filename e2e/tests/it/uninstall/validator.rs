@@ -64,7 +64,6 @@ fn claims(cluster: &Cluster) -> Api<PersistentVolumeClaim> {
     Api::namespaced(cluster.client(), "lucid-system")
 }
 
-/// Names of the claims that stay.
 async fn remaining_claims(cluster: &Cluster) -> Vec<String> {
     let found = claims(cluster).list(&ListParams::default()).await.unwrap().items;
     // No controller removes their finalizers.
