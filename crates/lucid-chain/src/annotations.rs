@@ -16,43 +16,26 @@ use crate::{
     warning::Warning,
 };
 
-/// Settings from a pod's annotations.
-///
-/// An annotation that has an invalid value or is excluded by the namespace's [`PodChoices`] counts as absent and
-/// produces a [`Warning`]. White space around values is ignored.
+/// Settings from a pod's annotations. An annotation that is invalid or excluded by the namespace's [`PodChoices`]
+/// counts as absent and produces a [`Warning`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Annotations<'c> {
-    /// [`keys::AUDITOR_CHAIN`], resolved.
     pub(crate) auditor_chain: Option<Vec<&'c Auditor>>,
-    /// [`keys::AUDITORS`], resolved.
     pub(crate) auditors: Option<Vec<&'c Auditor>>,
-    /// [`keys::AUDIT_MODE`].
     pub(crate) audit_mode: Option<AuditMode>,
-    /// [`keys::SKIP_AUDIT`].
     pub(crate) skip_audit: bool,
-    /// [`keys::TARGET_PORT`].
     pub(crate) target_port: Option<PortList>,
-    /// [`keys::DIRECTION`].
     pub(crate) direction: Option<Direction>,
-    /// [`keys::SIDECAR_MODE`].
     pub(crate) sidecar_mode: Option<SidecarMode>,
-    /// [`keys::INTERCEPT`].
     pub(crate) intercept: Option<Intercept>,
-    /// [`keys::UPSTREAM`].
     pub(crate) upstream: Option<Upstream>,
-    /// [`keys::ALLOWED_HOSTS`].
     pub(crate) allowed_hosts: Option<AllowedHosts>,
-    /// [`keys::OTHER_PORTS`].
     pub(crate) other_ports: Option<OtherPorts>,
-    /// [`keys::OPEN_PORTS`].
     pub(crate) open_ports: Option<PortList>,
-    /// [`keys::KEEP_PRIVILEGES`].
     pub(crate) keep_privileges: bool,
 }
 
 impl<'c> Annotations<'c> {
-    /// Parses the annotations of `pod`, resolving auditors in `catalogue`. Pushes a warning for every annotation that
-    /// is ignored.
     pub(crate) fn read(
         pod: &PodView<'_>,
         catalogue: &'c Catalogue,
@@ -89,7 +72,6 @@ struct Reader<'r, 'a> {
 }
 
 impl Reader<'_, '_> {
-    /// Parses the value of an annotation, if it is present, allowed and valid.
     fn read<T>(&mut self, key: &'static str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let value = self.pod.annotation(key)?;
         if !self.choices.allows(key) {
@@ -106,7 +88,6 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Parses an annotation with a fixed set of values.
     fn read_mode<T: FromStr<Err = Error>>(&mut self, key: &'static str, values: &str) -> Option<T> {
         self.read(key, |text| text.parse().map_err(|_| expected(values)))
     }

@@ -10,18 +10,12 @@ use crate::{
 /// Maximum number of auditors in a chain. Bounds the use of uids and ports, and the size of the pod.
 pub const MAX_CHAIN: usize = 128;
 
-/// Source of a pod's chain, in descending order of precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChainSource {
-    /// The pod annotation [`keys::AUDITOR_CHAIN`].
     AuditorChainAnnotation,
-    /// The pod annotation [`keys::AUDITORS`].
     AuditorsAnnotation,
-    /// The ConfigMap [`keys::NAMESPACE_CONFIG_MAP`] in the pod's namespace.
     Namespace,
-    /// The operator's configuration.
     Operator,
-    /// The built-in default.
     BuiltIn,
 }
 

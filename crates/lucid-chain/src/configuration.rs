@@ -14,7 +14,6 @@ use crate::{
     skip::SkipPolicy,
 };
 
-/// Default chain: the same auditor twice.
 const DEFAULT_CHAIN: [&str; 2] = ["lucid-guardrails-auditor", "lucid-guardrails-auditor"];
 
 /// Operator settings that take precedence over pod annotations.
@@ -69,8 +68,8 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Creates a configuration with no overrides, [`SkipPolicy::Never`], the init image of this release and no pull secrets.
-    /// `chain` defaults to `lucid-guardrails-auditor` twice.
+    /// Creates a configuration with no overrides, [`SkipPolicy::Never`], the init image of this release and no pull
+    /// secrets. `chain` defaults to `lucid-guardrails-auditor` twice.
     ///
     /// # Errors
     /// Returns [`Error`] if the chain is empty, too long or names an auditor that is not in `catalogue`.

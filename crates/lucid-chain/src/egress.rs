@@ -41,7 +41,6 @@ impl Egress {
         serde_json::from_str(json)
     }
 
-    /// Returns the JSON form, on one line.
     pub(crate) fn to_json(&self) -> String {
         // Numbers and strings cannot fail to serialize.
         serde_json::to_string(self).unwrap_or_default()
@@ -65,7 +64,6 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Expected values, for messages.
     pub(crate) const EXPECTED: &'static str =
         "an http or https URL without user, query and fragment, such as https://api.example.com/v1";
 
@@ -87,7 +85,6 @@ impl Upstream {
         &self.url[self.origin..]
     }
 
-    /// Returns the host without brackets, and the port.
     pub(crate) fn host_and_port(&self) -> (&str, u16) {
         let (scheme, authority) = self.origin().split_once("://").unwrap_or_default();
         let default = if scheme == "https" { 443 } else { 80 };
@@ -143,7 +140,6 @@ enum Pattern {
 }
 
 impl AllowedHosts {
-    /// Expected values, for messages.
     pub(crate) const EXPECTED: &'static str =
         "hosts separated by commas, such as llm.models.svc, *.example.com:8000, 10.0.0.0/8";
 
@@ -176,7 +172,6 @@ impl AllowedHosts {
         })
     }
 
-    /// Returns `true` if the host of `upstream` is allowed.
     pub(crate) fn allow_upstream(&self, upstream: &Upstream) -> bool {
         let (host, port) = upstream.host_and_port();
         host.parse().map_or_else(|_| self.allow_name(host, port), |address| self.allow_address(address))
@@ -276,7 +271,6 @@ pub(crate) fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Returns `true` for a DNS name.
 fn is_name(text: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())

@@ -85,7 +85,6 @@ pub const CATALOGUE_CONFIG_MAP: &str = "lucid-auditors";
 /// Key of [`NAMESPACE_CONFIG_MAP`] and [`CATALOGUE_CONFIG_MAP`]: a catalogue in YAML.
 pub const CATALOGUE_KEY: &str = "auditors.yaml";
 
-/// Namespace label with the level that Pod Security admission enforces.
 pub(crate) const POD_SECURITY_ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 /// Namespace annotation of OpenShift with the user IDs of its pods, `<first>/<size>` or `<first>-<last>`.
@@ -94,7 +93,6 @@ pub const SCC_UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
 /// Name of the init container that installs a [`Redirect`](crate::redirect::Redirect).
 pub const INIT_CONTAINER: &str = "lucid-init";
 
-/// Name of the container that ends a chain for outbound traffic, and of its entry in the catalogue.
 pub(crate) const EGRESS_CONTAINER: &str = "lucid-egress";
 
 /// Environment variable of `lucid-egress`: the JSON form of an [`Egress`](crate::Egress).
@@ -129,13 +127,12 @@ pub const AUDIT_MODE_ENV: &str = "LUCID_AUDIT_MODE";
 pub const PROBE_PATHS_ENV: &str = "LUCID_PROBE_PATHS";
 
 /// Environment variable of auditors whose entry has `routes: true`: port to listen on and port of the
-/// next hop for each of several model ports, such as `8090=8093,8091=8094`. The first pair is the auditor's own port and
-/// its next hop.
+/// next hop for each of several model ports, such as `8090=8093,8091=8094`. The first pair is the auditor's own port
+/// and its next hop.
 pub const ROUTES_ENV: &str = "LUCID_ROUTES";
 
 /// Environment variable of [`INIT_CONTAINER`]: the JSON form of a [`Redirect`](crate::redirect::Redirect).
 pub const REDIRECT_ENV: &str = "LUCID_REDIRECT";
 
-/// Maximum size of an object's annotations, keys and values, in bytes (`TotalAnnotationSizeLimitB` of the API
-/// server).
+/// In bytes of keys and values (`TotalAnnotationSizeLimitB` of the API server).
 pub(crate) const ANNOTATIONS_SIZE: usize = 256 * 1024;

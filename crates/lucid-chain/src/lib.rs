@@ -79,28 +79,28 @@
 //! - Container names are unique in the pod, even if an auditor occurs several times in the chain. An existing
 //!   container with a planned name stays if it equals the planned one, apart from additions by the API
 //!   server and admission plugins. Otherwise it is replaced, with a warning.
-//! - Auditors that are in the pod but not part of the chain, as in a copy of an injected pod, stay. They do not count as
-//!   applications, their ports are taken, and a warning is produced.
+//! - Auditors that are in the pod but not part of the chain, as in a copy of an injected pod, stay. They do not count
+//!   as applications, their ports are taken, and a warning is produced.
 //! - Ports are unique in the pod. An auditor uses the port of its catalogue entry unless a container, the model or an
 //!   earlier auditor holds it ([`PlannedContainer::port_reason`]).
-//! - Auditors run as non-root with a uid of their own ([`keys::SCC_UID_RANGE`]), without capabilities, with a read-only root file
-//!   system and the runtime's seccomp profile, which a catalogue can tighten. A pod that satisfies
-//!   the Pod Security level `restricted` still does with its auditors, unless network rules are requested.
+//! - Auditors run as non-root with a uid of their own ([`keys::SCC_UID_RANGE`]), without capabilities, with a read-only
+//!   root file system and the runtime's seccomp profile, which a catalogue can tighten. A pod that satisfies the Pod
+//!   Security level `restricted` still does with its auditors, unless network rules are requested.
 //! - Auditors are plain containers if the pod's `restartPolicy` is `Always` and native sidecars otherwise, so that Jobs
 //!   complete ([`SidecarMode`]). They are also native sidecars if the model is one, because it starts before any plain
 //!   container. Applications start once the startup probes of native auditors succeed; auditors that only observe have
 //!   none.
-//! - Auditors and the injected init container cannot read the pod's ServiceAccount token, unless the cluster's catalogue
-//!   grants it (`serviceAccountToken`). An empty volume ([`keys::NO_TOKEN_VOLUME`]) is mounted in its place.
-//! - Auditors mount the files of their catalogue entry, from volumes ([`keys::FILES_VOLUME`]) whose names follow from the
-//!   source. A volume of the pod with such a name and another source is replaced, with a warning.
+//! - Auditors and the injected init container cannot read the pod's ServiceAccount token, unless the cluster's
+//!   catalogue grants it (`serviceAccountToken`). An empty volume ([`keys::NO_TOKEN_VOLUME`]) is mounted in its place.
+//! - Auditors mount the files of their catalogue entry, from volumes ([`keys::FILES_VOLUME`]) whose names follow from
+//!   the source. A volume of the pod with such a name and another source is replaced, with a warning.
 //!
 //! ## Network rules
 //!
 //! - An init container with the single capability NET_ADMIN redirects traffic to the first auditor ([`PlannedInit`],
-//!   [`redirect`]). No rules are installed if a setting selects [`Intercept::Env`], which is the default if Pod Security
-//!   admission in the namespace rejects that capability. No chain
-//!   with rules fits into pods with `hostNetwork`, because the rules would apply to the whole node.
+//!   [`redirect`]). No rules are installed if a setting selects [`Intercept::Env`], which is the default if Pod
+//!   Security admission in the namespace rejects that capability. No chain with rules fits into pods with
+//!   `hostNetwork`, because the rules would apply to the whole node.
 //! - The pod's own init containers run before the injected ones, with the original network, for example to download a
 //!   model. Native auditors follow, then the rules, so that the kubelet can probe each auditor. No connection to the
 //!   model predates the rules: the model starts after them, even as a native sidecar.
@@ -112,8 +112,8 @@
 //!
 //! ## The rest of the pod
 //!
-//! - All other fields stay unchanged. If outbound traffic is audited, applications get `AUDITOR_URL`. An application that
-//!   sets this variable itself keeps its value, with a warning.
+//! - All other fields stay unchanged. If outbound traffic is audited, applications get `AUDITOR_URL`. An application
+//!   that sets this variable itself keeps its value, with a warning.
 //! - Planning the patched pod again yields the same chain, even if another injector has added containers since.
 //!   Auditors and `AUDITOR_URL` move only if such a container takes one of their ports.
 //! - Planning depends only on its arguments. Statements of the pod about itself, such as the status annotation and

@@ -35,12 +35,10 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Returns `true` if calls from outside the pod pass through the chain.
     pub(crate) const fn covers_inbound(self) -> bool {
         matches!(self, Self::Inbound | Self::Both)
     }
 
-    /// Returns `true` if calls from the applications pass through the chain.
     pub(crate) const fn covers_outbound(self) -> bool {
         matches!(self, Self::Outbound | Self::Both)
     }
@@ -76,7 +74,6 @@ pub enum Intercept {
 /// to the strictest. Needs [`Intercept::Redirect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum OtherPorts {
-    /// Other pods and hosts can connect to them.
     #[default]
     Open,
     /// Connections from outside the pod are refused. Ports that probes and hooks of the kubelet call stay open.
@@ -84,8 +81,7 @@ pub(crate) enum OtherPorts {
 }
 
 impl OtherPorts {
-    /// Parses the namespace annotation [`keys::OTHER_PORTS`]. An invalid value counts as [`Closed`](Self::Closed), and
-    /// the problem is returned.
+    /// An invalid value counts as [`Closed`](Self::Closed), and the problem is returned.
     pub(crate) fn from_annotations(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
         let Some(value) = annotations.get(keys::OTHER_PORTS) else { return (Self::Open, None) };
         match value.trim().parse() {
@@ -117,8 +113,6 @@ pub enum PodChoices {
 }
 
 impl PodChoices {
-    /// Returns the value for a namespace with these labels and annotations, and a problem if it is invalid.
-    ///
     /// An invalid value counts as [`None`](Self::None). If label and annotation differ, the stricter value applies.
     pub(crate) fn from_namespace(
         labels: &BTreeMap<String, String>,
@@ -136,8 +130,8 @@ impl PodChoices {
         (choices.min().unwrap_or(default), problem)
     }
 
-    /// Returns `true` if the pod annotation `key` takes effect. [`keys::OTHER_PORTS`] always does, because a pod can only be
-    /// stricter than its namespace.
+    /// Returns `true` if the pod annotation `key` takes effect. [`keys::OTHER_PORTS`] always does, because a pod can
+    /// only be stricter than its namespace.
     pub(crate) fn allows(self, key: &str) -> bool {
         match self {
             _ if key == keys::OTHER_PORTS => true,
@@ -149,9 +143,8 @@ impl PodChoices {
     }
 }
 
-/// Returns `true` if a namespace with these labels and annotations requires a chain for every pod
-/// ([`keys::REQUIRE_CHAIN`]). Every value except `false` and the empty string counts as `true`, so that a misspelled
-/// `True` does not disable the requirement.
+/// Evaluates [`keys::REQUIRE_CHAIN`]. Every value except `false` and the empty string counts as `true`, so that a
+/// misspelled `True` does not disable the requirement.
 pub(crate) fn requires_chain(
     labels: &BTreeMap<String, String>,
     annotations: &BTreeMap<String, String>,
@@ -166,10 +159,8 @@ macro_rules! impl_text {
         $($value:ident = $text:literal),+ $(; $($unset:ident = $unset_text:literal),+)?
     })+) => {$(
         impl $type {
-            /// Expected values, for messages.
             pub(crate) const EXPECTED: &'static str = $expected;
 
-            /// Returns the value as text.
             pub(crate) const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $text,)+

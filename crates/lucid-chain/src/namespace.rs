@@ -23,9 +23,8 @@ pub(crate) struct AuditorImages(Option<Vec<ImagePattern>>);
 impl AuditorImages {
     const NONE: Self = Self(Some(Vec::new()));
 
-    /// Parses the namespace annotation [`keys::AUDITOR_IMAGES`]: patterns separated by commas or spaces, such as
-    /// `ghcr.io/acme, registry.example/team`. If the list is invalid, no repository is allowed and the problem is
-    /// returned.
+    /// Parses patterns separated by commas or spaces, such as `ghcr.io/acme, registry.example/team`. If the list is
+    /// invalid, no repository is allowed and the problem is returned.
     fn from_annotations(annotations: &BTreeMap<String, String>) -> (Self, Option<String>) {
         let list = annotations.get(keys::AUDITOR_IMAGES).map_or("", String::as_str);
         let items = list.split(|it: char| it == ',' || it.is_whitespace()).filter(|item| !item.is_empty());
@@ -40,7 +39,6 @@ impl AuditorImages {
         }
     }
 
-    /// Returns `true` if the namespace's auditors may use `image`.
     fn allow(&self, image: &ImageReference) -> bool {
         self.0.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(image)))
     }
@@ -54,20 +52,16 @@ pub struct NamespaceSettings {
     pub requires_chain: bool,
     /// Pod annotations that take effect ([`keys::POD_CHOICES`]).
     pub pod_choices: PodChoices,
-    /// Level that Pod Security admission enforces.
     pub(crate) pod_security: PodSecurity,
-    /// Upstream of pods without the annotation ([`keys::UPSTREAM`]).
     pub(crate) upstream: Option<Upstream>,
     /// Minimum for the pods ([`keys::OTHER_PORTS`]).
     pub(crate) other_ports: OtherPorts,
-    /// User IDs that OpenShift allows ([`keys::SCC_UID_RANGE`]).
     pub(crate) uid_range: Option<UidRange>,
     auditor_images: AuditorImages,
     problems: Vec<String>,
 }
 
 impl NamespaceSettings {
-    /// Settings of a namespace without labels and annotations.
     pub(crate) const UNSET: Self = Self {
         requires_chain: false,
         pod_choices: PodChoices::Unset,
@@ -79,8 +73,8 @@ impl NamespaceSettings {
         problems: Vec::new(),
     };
 
-    /// Reads the settings from the labels and annotations of a namespace. Of an invalid value, the strictest
-    /// interpretation applies; an invalid upstream or range of user IDs is ignored.
+    /// Reads the settings from the labels and annotations of a namespace. An invalid value has its strictest
+    /// interpretation; an invalid upstream or range of user IDs is ignored.
     pub fn new(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Self {
         let (pod_choices, of_choices) = PodChoices::from_namespace(labels, annotations);
         let (auditor_images, of_images) = AuditorImages::from_annotations(annotations);
@@ -143,8 +137,9 @@ impl NamespaceChain {
     /// entries and defaults take precedence over those of `cluster` in this namespace. Without the key `chain`, the
     /// chain is the list of its entries, if any.
     ///
-    /// An entry inherits omitted keys from the entry of `cluster` with an equivalent name. Image, environment, files and
-    /// security context must equal those of `cluster`, unless [`keys::AUDITOR_IMAGES`] in `settings` allows the entry's image and those of its files.
+    /// An entry inherits omitted keys from the entry of `cluster` with an equivalent name. Image, environment, files
+    /// and security context must equal those of `cluster`, unless [`keys::AUDITOR_IMAGES`] in `settings` allows the
+    /// entry's image and those of its files.
     ///
     /// # Errors
     /// Returns [`Error`] if neither key is present, a value is invalid, or an entry is not allowed.

@@ -8,12 +8,9 @@ use crate::keys;
 /// most permissive to the strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum PodSecurity {
-    /// Unrestricted.
     #[default]
     Privileged,
-    /// Prevents known privilege escalations.
     Baseline,
-    /// Requires hardened pods.
     Restricted,
 }
 
@@ -36,7 +33,6 @@ impl PodSecurity {
         }
     }
 
-    /// Returns the value of the label.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Privileged => "privileged",
@@ -45,7 +41,6 @@ impl PodSecurity {
         }
     }
 
-    /// Returns `true` if the level rejects containers with the capability NET_ADMIN.
     pub(crate) const fn refuses_net_admin(self) -> bool {
         !matches!(self, Self::Privileged)
     }

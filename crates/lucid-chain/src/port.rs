@@ -21,12 +21,10 @@ pub(crate) fn usable<N: TryInto<u16>>(number: Option<N>) -> Option<NonZeroU16> {
     number?.try_into().ok().and_then(NonZeroU16::new)
 }
 
-/// Returns the URL of a port in the pod.
 pub(crate) fn local_url(port: NonZeroU16) -> String {
     format!("http://localhost:{port}")
 }
 
-/// Returns the port of a [`local_url`].
 pub(crate) fn local_port(url: &str) -> Option<NonZeroU16> {
     parse(url.strip_prefix("http://localhost:")?)
 }

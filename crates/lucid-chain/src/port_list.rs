@@ -27,7 +27,6 @@ impl PortList {
 
     pub(crate) const EXPECTED: &str = "a port from 1 to 65535, or up to 8 such as 8080,8085";
 
-    /// Iterates over the ports; there is at least one.
     pub(crate) fn iter(&self) -> impl Iterator<Item = NonZeroU16> {
         let (first, further) = self.split_first();
         std::iter::once(first).chain(further)

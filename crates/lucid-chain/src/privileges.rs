@@ -54,12 +54,10 @@ impl<'a> Privileges<'a> {
         Ok(view)
     }
 
-    /// JSON of the security context.
     pub(crate) fn json(&self) -> &'a str {
         self.json
     }
 
-    /// JSON of `seLinuxOptions`.
     pub(crate) fn se_linux_options(&self) -> Option<&str> {
         self.se_linux_options
     }
@@ -114,7 +112,6 @@ pub(crate) fn is_dropped(name: &str, capability: &str) -> bool {
     name.eq_ignore_ascii_case(capability) || name.eq_ignore_ascii_case("ALL")
 }
 
-/// Strips the prefix `CAP_` from the name of a capability.
 pub(crate) fn without_prefix(name: &str) -> &str {
     match name.get(..4) {
         Some(prefix) if prefix.eq_ignore_ascii_case("CAP_") => &name[4..],

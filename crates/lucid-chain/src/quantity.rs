@@ -16,7 +16,6 @@ use crate::error::Error;
 pub struct Quantity(u128);
 
 impl Quantity {
-    /// The quantity 0.
     pub(crate) const ZERO: Self = Self(0);
     pub(crate) const ONE: Self = Self(1000);
 
@@ -25,12 +24,10 @@ impl Quantity {
         Self(self.0 / 2)
     }
 
-    /// Returns `true` if this is a whole multiple of `unit`.
     pub(crate) fn is_multiple_of(self, unit: Self) -> bool {
         self.0.is_multiple_of(unit.0)
     }
 
-    /// Parses a JSON string or number.
     pub(crate) fn from_json(value: &Value) -> Option<Self> {
         match value {
             Value::String(text) => Self::parse(text),

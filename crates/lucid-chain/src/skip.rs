@@ -22,7 +22,6 @@ pub enum SkipPolicy {
 }
 
 impl SkipPolicy {
-    /// Returns `true` if a pod of `namespace` that runs under `service_account` may opt out of injection.
     pub(crate) fn allows(&self, namespace: &str, service_account: &str) -> bool {
         match self {
             Self::Never => false,

@@ -25,7 +25,6 @@ impl Template {
     }
 }
 
-/// A template and what its places hold.
 #[derive(Debug)]
 pub(crate) struct Filled<'t> {
     template: &'t Template,
@@ -33,7 +32,6 @@ pub(crate) struct Filled<'t> {
 }
 
 impl Filled<'_> {
-    /// Returns the text.
     pub(crate) fn text(&self) -> String {
         let mut text = String::with_capacity(self.template.text.len() + self.values.len());
         let mut values = self.values.split(PLACE);
@@ -44,7 +42,6 @@ impl Filled<'_> {
         text
     }
 
-    /// Returns the parsed text.
     pub(crate) fn value(&self) -> Value {
         serde_json::from_str(&self.text()).unwrap_or_default()
     }

@@ -2,10 +2,8 @@
 
 use crate::{keys, pod::PodView};
 
-/// Reason why a pod gets a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trigger {
-    /// The pod label [`keys::SECURED_LABEL`] with the value `"true"`.
     SecuredLabel,
     /// The presence of the pod annotation [`keys::AUDITORS`], even with an invalid value.
     AuditorsAnnotation,

@@ -9,8 +9,7 @@ use crate::{error::Error, keys};
 /// Smallest and largest uid of an auditor. `runAsUser` is at most `i32::MAX`.
 const AUDITOR_UIDS: (u32, u32) = (1001, i32::MAX.cast_unsigned());
 
-/// User IDs that the SecurityContextConstraints of OpenShift allow in a namespace: annotation
-/// [`keys::SCC_UID_RANGE`].
+/// User IDs that OpenShift allows in a namespace ([`keys::SCC_UID_RANGE`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct UidRange {
     first: u32,
@@ -18,7 +17,6 @@ pub(crate) struct UidRange {
 }
 
 impl UidRange {
-    /// Expected values, for messages.
     pub(crate) const EXPECTED: &'static str = "<first>/<size> or <first>-<last>, such as 1000650000/10000";
 
     /// Parses the namespace annotation [`keys::SCC_UID_RANGE`]. An invalid one is ignored, and the problem is returned.
@@ -39,7 +37,6 @@ impl UidRange {
         self.first.saturating_add(1).max(least)..=self.last.min(most)
     }
 
-    /// Returns `true` if an auditor may have this uid of the range.
     pub(crate) fn admits(self, uid: u32) -> bool {
         let (least, most) = AUDITOR_UIDS;
         (self.first.max(least)..=self.last.min(most)).contains(&uid)
@@ -64,7 +61,6 @@ impl FromStr for UidRange {
     }
 }
 
-/// Formats the range as `<first>-<last>`.
 impl fmt::Display for UidRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.first, self.last)

@@ -15,7 +15,6 @@ use crate::{
     warning::Warning,
 };
 
-/// Fields of the annotation [`keys::STATUS`] that removal reads.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -83,7 +82,6 @@ impl Uninjection<'_> {
         self.status.added.contains(crate::patch::pointer(path).as_str())
     }
 
-    /// Returns `true` if the status annotation names the container.
     fn is_named(&self, container: &Value) -> bool {
         let Some(name) = container["name"].as_str() else { return false };
         self.status.chain.contains(name) || self.status.init.as_deref() == Some(name)
@@ -119,8 +117,8 @@ impl Uninjection<'_> {
         }
     }
 
-    /// Removes the variables of [`Plan::application_env`](crate::Plan::application_env) from applications if their value is
-    /// the address of an auditor.
+    /// Removes the variables of [`Plan::application_env`](crate::Plan::application_env) that have the address of an
+    /// auditor.
     fn remove_variables(&self, patch: &mut PodPatch) {
         let auditors = || self.list("containers").iter().chain(self.list("initContainers"));
         let urls: BTreeSet<_> = auditors()
@@ -169,7 +167,6 @@ impl Uninjection<'_> {
         }
     }
 
-    /// Removes the items that the status annotation names from a list in `spec`.
     fn remove_items(&self, key: &str, patch: &mut PodPatch) {
         let list = self.list(key);
         let name = |place: &usize| list[*place]["name"].as_str().unwrap_or_default();

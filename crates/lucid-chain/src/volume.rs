@@ -16,7 +16,6 @@ pub(crate) const NO_TOKEN_MOUNT: &str = "{\"mountPath\":\"/var/run/secrets/kuber
 /// JSON of the volume for [`NO_TOKEN_MOUNT`]: an empty `downwardAPI`, which containers cannot write to.
 pub(crate) const NO_TOKEN_VOLUME: &str = "{\"downwardAPI\":{},\"name\":\"lucid-no-token\"}";
 
-/// One entry of `spec.volumes`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VolumeView<'a> {
     name: Option<Text<'a>>,
@@ -26,7 +25,6 @@ pub(crate) struct VolumeView<'a> {
     /// `true` if it has no items.
     downward_api: Option<bool>,
     image: Option<Image<'a>>,
-    /// `hostPath.path`.
     host_path: Option<Text<'a>>,
 }
 
@@ -84,8 +82,9 @@ impl<'a> VolumeView<'a> {
         self.host_path.as_deref()
     }
 
-    /// Returns `true` if the source is that of `planned`, the JSON of a core/v1 volume. A `downwardAPI` is planned without items, and the
-    /// plugin AlwaysPullImages may have changed the pull policy of an image. The API server rejects several sources.
+    /// Returns `true` if the source is that of `planned`, the JSON of a core/v1 volume. A `downwardAPI` is planned
+    /// without items, and the plugin AlwaysPullImages may have changed the pull policy of an image. The API server
+    /// rejects several sources.
     pub(crate) fn is_planned(&self, planned: &str) -> bool {
         let planned: Value = serde_json::from_str(planned).unwrap_or_default();
         let source = |key: &str| planned.get(key).filter(|source| !source.is_null());
@@ -108,9 +107,8 @@ impl<'a> VolumeView<'a> {
         }
     }
 
-    /// Returns `true` for a `projected` volume that holds only ServiceAccount tokens. With `with_api_access`, the
-    /// other sources that the ServiceAccount admission plugin adds are accepted too: the CA certificate of the API
-    /// server and the namespace.
+    /// Returns `true` for a `projected` volume that holds only ServiceAccount tokens and, with `with_api_access`, the
+    /// other sources that the ServiceAccount admission plugin adds.
     pub(crate) fn has_tokens(&self, with_api_access: bool) -> bool {
         let json = self.projected.filter(|json| json.len() <= LONGEST_SOURCE);
         let Some(projected) = json.and_then(|json| serde_json::from_str::<Value>(json).ok()) else {
@@ -129,7 +127,6 @@ impl<'a> VolumeView<'a> {
     }
 }
 
-/// One entry of a container's `volumeMounts`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MountView<'a> {
     name: Option<Text<'a>>,
@@ -152,7 +149,6 @@ impl<'a> MountView<'a> {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns `true` for a mount at the path of the ServiceAccount token.
     pub(crate) fn is_token(&self) -> bool {
         self.mount_path.as_deref().is_some_and(|path| path.trim_end_matches('/') == TOKEN_PATH)
     }

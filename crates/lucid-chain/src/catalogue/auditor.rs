@@ -20,7 +20,6 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Auditor {
     shared: Arc<(Entry, OnceLock<Template>)>,
-    /// Resources in place of those that are built in.
     resources: Option<Arc<Resources>>,
 }
 
@@ -64,14 +63,13 @@ impl Auditor {
         &self.shared.0
     }
 
-    /// Returns `true` if both are clones of the same entry.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Returns the container of the auditor, rendered once. Its places, in order: the values of the first
-    /// [`OWN_ENV`] of [`RESERVED_ENV`], further variables, the member `livenessProbe`, name, port, further ports, the member
-    /// `readinessProbe`, resources, and the members `restartPolicy`, `runAsUser` and `startupProbe`.
+    /// [`OWN_ENV`] of [`RESERVED_ENV`], further variables, the member `livenessProbe`, name, port, further ports, the
+    /// member `readinessProbe`, resources, and the members `restartPolicy`, `runAsUser` and `startupProbe`.
     pub(crate) fn template(&self) -> &Template {
         let (entry, template) = &*self.shared;
         template.get_or_init(|| {
@@ -112,12 +110,10 @@ impl Auditor {
         &self.entry().image
     }
 
-    /// Returns the parsed image reference.
     pub(crate) fn image_reference(&self) -> &ImageReference {
         &self.entry().reference
     }
 
-    /// Returns this auditor with another image.
     pub(super) fn with_image(&self, image: &ImageReference) -> Self {
         Self::from(Entry { image: image.to_string(), reference: image.clone(), ..self.entry().clone() })
     }
@@ -127,7 +123,6 @@ impl Auditor {
         self.entry().port
     }
 
-    /// Returns `true` if the entry specifies its port.
     pub(crate) fn has_own_port(&self) -> bool {
         self.entry().has_own_port
     }
@@ -147,7 +142,6 @@ impl Auditor {
         self.files().iter().map(|files| serde_json::from_str(files.volume_json()).unwrap_or_default())
     }
 
-    /// Returns the files that the container mounts.
     pub(crate) fn files(&self) -> &[Files] {
         &self.entry().files
     }
@@ -157,24 +151,21 @@ impl Auditor {
         &self.entry().labels
     }
 
-    /// Returns the resources of the container. If the entry has none of its own, they are built in, and
-    /// [`Defaults`](super::Defaults) take precedence.
+    /// Without resources of its own, the entry has built-in ones, over which [`Defaults`](super::Defaults) take
+    /// precedence.
     pub(crate) fn resources(&self) -> &Resources {
         self.resources.as_deref().unwrap_or(&self.entry().resources)
     }
 
-    /// Returns `true` if the entry specifies its resources.
     pub(super) fn has_own_resources(&self) -> bool {
         self.entry().has_own_resources
     }
 
-    /// Returns this auditor with these resources, unless it has its own.
     pub(crate) fn with_default_resources(&self, resources: Option<&Resources>) -> Self {
         let resources = resources.filter(|_| !self.has_own_resources()).cloned().map(Arc::new);
         Self { shared: Arc::clone(&self.shared), resources: resources.or_else(|| self.resources.clone()) }
     }
 
-    /// Returns the probes of the container.
     pub(crate) fn probes(&self) -> &Probes {
         &self.entry().probes
     }
@@ -184,19 +175,17 @@ impl Auditor {
         self.entry().service_account_token
     }
 
-    /// Returns `true` if the program listens on one port for each of several model ports; see
-    /// [`ROUTES_ENV`](crate::keys::ROUTES_ENV).
+    /// Returns `true` if the program serves several model ports; see [`ROUTES_ENV`](crate::keys::ROUTES_ENV).
     pub(crate) fn serves_routes(&self) -> bool {
         self.entry().serves_routes
     }
 
-    /// Returns the security context of the container.
     pub(crate) fn security_context(&self) -> &SecurityContext {
         &self.entry().security_context
     }
 
-    /// Returns the first of the keys `image`, `env`, `files` and `securityContext` whose value differs from that in `base`;
-    /// `image` without a base.
+    /// Returns the first of the keys `image`, `env`, `files` and `securityContext` whose value differs from that in
+    /// `base`; `image` without a base.
     pub(crate) fn code_difference(&self, base: Option<&Self>) -> Option<&'static str> {
         let Some(base) = base else { return Some("image") };
         let (own, base) = (self.entry(), base.entry());

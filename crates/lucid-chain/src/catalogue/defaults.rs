@@ -15,33 +15,21 @@ use crate::{
     port_list::PortList,
 };
 
-/// Default settings of an `auditors.yaml`, for the pods of its cluster or namespace. The operator's
-/// [`Overrides`](crate::Overrides) and pod annotations take precedence over them; they take precedence over derived
-/// and built-in values.
-///
-/// Each key except `resources` is the name of the corresponding annotation without `lucid.computing/`:
-/// `audit-mode: observe`.
+/// Default settings of an `auditors.yaml`, which take precedence over derived and built-in values only. Each key except
+/// `resources` is the name of the corresponding annotation without `lucid.computing/`: `audit-mode: observe`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub(crate) struct Defaults {
-    /// `audit-mode`: reaction of auditors to a finding.
     pub(crate) audit_mode: Option<AuditMode>,
-    /// `direction`: direction of the audited traffic.
     pub(crate) direction: Option<Direction>,
-    /// `target-port`: ports that models listen on.
     pub(crate) target_port: Option<PortList>,
-    /// `sidecar-mode`: kind of container that auditors run as.
     pub(crate) sidecar_mode: Option<SidecarMode>,
-    /// `intercept`: method that directs traffic to the chain.
     pub(crate) intercept: Option<Intercept>,
-    /// `outbound-port`: remote port on which outbound calls are audited, if the direction covers outbound traffic. No
-    /// annotation corresponds to it.
+    /// Remote port on which outbound calls are audited. No annotation corresponds to it.
     pub(crate) outbound_port: Option<NonZeroU16>,
     /// `upstream`: destination of outbound calls to the first auditor.
     pub(crate) upstream: Option<Upstream>,
-    /// `allowed-hosts`: hosts that outbound calls may reach.
     pub(crate) allowed_hosts: Option<AllowedHosts>,
-    /// `resources`: resources of every injected container whose entry has none of its own.
     pub(crate) resources: Option<Resources>,
 }
 
@@ -97,7 +85,6 @@ pub(super) const FIELDS: Fields = Fields {
     finish: |_, _| Ok(()),
 };
 
-/// Checks a setting.
 fn parsed<T: FromStr<Err: ToString>>(text: &str) -> Result<Value, String> {
     text.parse::<T>().map(|_| text.into()).map_err(|error| error.to_string())
 }

@@ -97,7 +97,6 @@ fn check_init(entry: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// A value of the shape [`FILE`].
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct File {
@@ -105,7 +104,6 @@ pub(super) struct File {
     pub(super) defaults: Defaults,
 }
 
-/// A value of the shape [`ENTRY`].
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WrittenEntry {
@@ -133,7 +131,7 @@ impl WrittenEntry {
             .unwrap_or_else(|| self.image.is_none() && base.is_some_and(Auditor::service_account_token));
         let image = or_inherited(self.image, base, Auditor::image);
         let reference: ImageReference = image.parse().map_err(|error: ReferenceError| error.to_string())?;
-        // Serving routes is a property of the program, whose tag or digest may be another one.
+        // Serving routes is a property of the program, whose tag or digest may differ.
         let is_same = |base: &&Auditor| base.image_reference().same_repository(&reference);
         let serves_routes =
             self.routes.unwrap_or_else(|| base.filter(is_same).is_some_and(Auditor::serves_routes));

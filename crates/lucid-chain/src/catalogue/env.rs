@@ -11,15 +11,11 @@ use super::{
     schema::{Fields, Shape},
 };
 
-/// Value of an environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum EnvValue {
-    /// Text.
     Value(String),
-    /// Value from an object.
     ValueFrom {
-        /// `valueFrom`.
         #[serde(rename = "valueFrom")]
         value_from: EnvSource,
     },
@@ -29,18 +25,14 @@ pub(crate) enum EnvValue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum EnvSource {
-    /// Key of a Secret.
     SecretKeyRef(KeyRef),
-    /// Key of a ConfigMap.
     ConfigMapKeyRef(KeyRef),
 }
 
 /// Key of an object. Serialized with sorted members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeyRef {
-    /// Key in its data.
     key: String,
-    /// Name of the object.
     name: String,
     /// `true` if the variable is absent without the object or the key. Otherwise the container does not start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -120,7 +112,6 @@ const KEY_REF: Fields = Fields {
     },
 };
 
-/// Checks a key of a ConfigMap or Secret.
 fn key(text: &str) -> Result<Value, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let is_key = (1..=253).contains(&text.len())

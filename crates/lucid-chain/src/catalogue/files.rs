@@ -28,12 +28,9 @@ const PATH_EXPECTED: &str =
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "WrittenFiles")]
 pub(crate) struct Files {
-    /// Absolute path of the directory.
     pub(crate) mount_path: String,
-    /// Source of the files.
     pub(crate) source: FileSource,
     volume_name: String,
-    /// JSON of the volume.
     volume: String,
 }
 
@@ -59,21 +56,16 @@ impl From<WrittenFiles> for Files {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum FileSource {
-    /// ConfigMap in the namespace of the pod.
     ConfigMap {
-        /// Name of the object.
         name: String,
     },
-    /// Secret in the namespace of the pod.
     Secret {
-        /// Name of the object.
         #[serde(rename = "secretName")]
         secret_name: String,
     },
     /// Image volume (KEP-4639).
     #[serde(rename_all = "camelCase")]
     Image {
-        /// Image reference as written.
         reference: String,
         /// `Always`, `IfNotPresent` or `Never`; the API server's default if absent.
         #[serde(default)]
@@ -82,7 +74,6 @@ pub(crate) enum FileSource {
 }
 
 impl Files {
-    /// Returns the image reference of an image volume, as written.
     pub(crate) fn image(&self) -> Option<&str> {
         match &self.source {
             FileSource::Image { reference, .. } => Some(reference),
@@ -90,8 +81,8 @@ impl Files {
         }
     }
 
-    /// Returns the name of the volume, which depends on nothing but the source. Auditors with the same source share the
-    /// volume, and a volume of this name that the pod has already is either the same or forged.
+    /// Depends only on the source: auditors with the same source share the volume, and an existing volume is either the
+    /// same or forged.
     pub(crate) fn volume_name(&self) -> &str {
         &self.volume_name
     }
@@ -101,7 +92,6 @@ impl Files {
         &self.volume
     }
 
-    /// Returns the JSON of the core/v1 mount of the volume.
     pub(crate) fn mount(&self) -> String {
         let (path, name) = (to_string(&self.mount_path), &self.volume_name);
         format!("{{\"mountPath\":{path},\"name\":\"{name}\",\"readOnly\":true}}")
@@ -218,7 +208,6 @@ fn mount_path(text: &str) -> Result<Value, String> {
     }
 }
 
-/// Returns `true` if one path is the other or below it.
 fn overlap(one: &str, other: &str) -> bool {
     let is_below = |path: &str, above: &str| {
         path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -40,10 +40,8 @@ pub(crate) use probes::{Probe, Probes};
 pub(crate) use resources::Resources;
 pub(crate) use security_context::SecurityContext;
 
-/// Default image of the init container that installs the network rules.
 pub(crate) const DEFAULT_INIT_IMAGE: &str = concat!("ghcr.io/lucid/lucid-init:", env!("CARGO_PKG_VERSION"));
 
-/// Port of a catalogue entry that does not specify one.
 const DEFAULT_PORT: NonZeroU16 = port::known(8080);
 
 /// Environment variables that Lucid sets on every auditor and that a catalogue may not set.
@@ -101,10 +99,8 @@ struct Entries {
     has_egress_image: bool,
 }
 
-/// Positions of entries in the list of a catalogue.
 #[derive(Debug, Default)]
 struct Index {
-    /// By [`stem`].
     by_stem: BTreeMap<String, usize>,
     /// By [`ImageReference::normalized_name`] of the image; positions in ascending order.
     by_repository: BTreeMap<String, Vec<usize>>,
@@ -264,7 +260,7 @@ impl Catalogue {
         entry.map_err(|problem| problem.text).and_then(|entry| entry.over(&BUILTIN)).map_err(Error::new)
     }
 
-    /// Creates a catalogue of `auditors`, in order and without defaults. Of several auditors with equivalent names,
+    /// Creates a catalogue of `auditors`, in order and without defaults. If several auditors have equivalent names,
     /// only the first is kept.
     pub fn from_auditors(auditors: impl IntoIterator<Item = Auditor>) -> Self {
         let mut seen = BTreeSet::new();
@@ -344,7 +340,6 @@ impl Catalogue {
         places.iter().copied().find(|&place| self.auditors()[place].is_same(&layer.auditors[place]))
     }
 
-    /// Iterates over this catalogue and those below it.
     fn layers(&self) -> impl Iterator<Item = &Entries> {
         std::iter::successors(Some(&*self.0), |layer| layer.base.as_ref().map(|base| &*base.0))
     }
@@ -391,7 +386,6 @@ impl Catalogue {
         }))
     }
 
-    /// Returns the resources of [`INIT_CONTAINER`].
     pub(crate) fn init_resources(&self) -> Resources {
         let defaults = self.typed_defaults().resources.as_ref();
         let entry = self.init().map(|entry| entry.with_default_resources(defaults));
@@ -402,12 +396,10 @@ impl Catalogue {
         self.0.init.as_ref().or(BUILTIN.0.init.as_ref())
     }
 
-    /// Returns the entry from which one called `name` inherits what it omits.
     fn base_of(&self, name: &str) -> Option<&Auditor> {
         if is_init(name) { self.init() } else { self.find(name) }
     }
 
-    /// Returns the auditors and, if it is defined here, the entry of [`EGRESS_CONTAINER`].
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Auditor> {
         self.auditors().iter().chain(&self.0.egress)
     }

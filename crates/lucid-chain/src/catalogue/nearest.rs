@@ -8,7 +8,6 @@ use crate::error::Error;
 /// Maximum number of characters for the known names in a message, which lists at least one.
 const LISTED: usize = 60;
 
-/// Returns the error for a name of no auditor, with the most similar name and all known ones.
 pub(super) fn unknown(name: &str, auditors: &[Auditor]) -> Error {
     // Names are lower-case, so differences in case do not count as edits.
     let lower = name.to_lowercase();

@@ -13,13 +13,10 @@ use super::{
 /// Maximum number of entries in a file.
 const ENTRIES: usize = 128;
 
-/// Entries that precede the current one in the file; empty for a single entry.
 #[derive(Default)]
 pub(super) struct Preceding {
     count: usize,
-    /// Names by stem.
     names: BTreeMap<String, String>,
-    /// Name of the current entry, once it is known.
     current: Option<String>,
 }
 
@@ -34,7 +31,6 @@ impl Preceding {
         }
     }
 
-    /// Adds a complete entry.
     pub(super) fn add(&mut self, entry: &Map<String, Value>, base: &Catalogue) -> Result<(), String> {
         if self.count == ENTRIES {
             return Err(format!("expected at most {ENTRIES} entries, found more"));

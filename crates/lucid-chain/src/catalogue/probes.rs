@@ -36,9 +36,7 @@ pub(crate) struct Probes {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Probe {
-    /// Path of the request. Statuses from 200 to 399 count as success.
     pub(crate) path: String,
-    /// Seconds from the start of the container to the first request.
     pub(crate) initial_delay_seconds: u32,
     /// Seconds between requests, at least 1.
     pub(crate) period_seconds: u32,
@@ -76,8 +74,7 @@ impl Probe {
         self.initial_delay_seconds.saturating_add(asked).min(MOST)
     }
 
-    /// Returns the JSON of the core/v1 probe for a container that listens on `port`, including API server defaults
-    /// and without fields that the API server omits.
+    /// Includes API server defaults and excludes fields that the API server omits.
     pub(crate) fn json(&self, port: NonZeroU16) -> String {
         let delay = match self.initial_delay_seconds {
             0 => String::new(),
@@ -150,7 +147,6 @@ fn one(text: &str) -> Result<Value, String> {
     scalars::number(text, 1..=1)
 }
 
-/// Checks the path of a request.
 fn path(text: &str) -> Result<Value, String> {
     if text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         Ok(text.into())

@@ -14,18 +14,12 @@ use super::{
 };
 use crate::quantity::Quantity;
 
-/// The `resources` of a container: quantities by resource name, such as `memory: 128Mi`.
-///
-/// The default, for entries without `resources`, is requests of 128Mi and 100m, and limits of 256Mi and 500m.
-///
-/// A container of a pod may differ from `requests` and `limits` within the bounds `min` and `max`, because autoscalers
-/// change them.
+/// Quantities by resource name, such as `memory: 128Mi`. A container of a pod may differ from `requests` and `limits`
+/// within the bounds `min` and `max`, because autoscalers change them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Resources {
-    /// Quantities that the scheduler reserves.
     #[serde(default)]
     pub(crate) requests: BTreeMap<String, String>,
-    /// Maximum quantities that the container may use.
     #[serde(default)]
     pub(crate) limits: BTreeMap<String, String>,
     /// Smallest allowed request or limit; half of the request by default.
@@ -52,7 +46,6 @@ impl Resources {
         Self { requests: list(0).into(), limits: list(1).into(), min: BTreeMap::new(), max: BTreeMap::new() }
     }
 
-    /// Returns the core/v1 `resources`, without empty lists.
     pub(crate) fn manifest(&self) -> impl Serialize {
         #[derive(Serialize)]
         struct Lists<'r> {
@@ -65,8 +58,8 @@ impl Resources {
         Lists { limits: &self.limits, requests: self.effective_requests() }
     }
 
-    /// Returns the bounds of the requests and limits of the resource `name`, as far as there are any. Resources that can
-    /// only be given in units have the planned quantity as both.
+    /// Returns the bounds of the requests and limits of the resource `name`, if it has any. Resources that can only be
+    /// given in units have the planned quantity as both.
     pub(crate) fn bounds(&self, name: &str) -> (Option<Quantity>, Option<Quantity>) {
         let of = |list: &BTreeMap<String, String>| Quantity::parse(list.get(name)?);
         let limit = of(&self.limits);
@@ -85,7 +78,6 @@ impl Resources {
         all.map(|(name, quantity)| (name.as_str(), quantity.as_str())).collect()
     }
 
-    /// Checks the rules that relate the quantities of a container.
     fn check(&self) -> Result<(), String> {
         for (list, quantities) in [("requests", &self.requests), ("limits", &self.limits)] {
             for (name, quantity) in quantities {
@@ -161,7 +153,6 @@ const QUANTITIES: Shape = Shape::Names(name, &Shape::NotNull(&Shape::Scalar(quan
 
 const BOUNDS: Shape = Shape::Names(bounded, &Shape::NotNull(&Shape::Scalar(quantity)));
 
-/// Checks the name of a resource that an autoscaler may change.
 fn bounded(text: &str) -> Result<Value, String> {
     match DIVISIBLE.contains(&text) {
         true => Ok(text.into()),
@@ -169,10 +160,8 @@ fn bounded(text: &str) -> Result<Value, String> {
     }
 }
 
-/// Resources of which a container may request any quantity.
 const DIVISIBLE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// Checks the name of a resource that a container may request.
 fn name(text: &str) -> Result<Value, String> {
     if DIVISIBLE.contains(&text) || page_size(text).is_some() || is_extended(text) {
         Ok(text.into())
@@ -199,7 +188,6 @@ fn unit(name: &str) -> Option<(Quantity, &'static str)> {
     pages.or_else(|| is_extended(name).then_some((Quantity::ONE, "a whole number")))
 }
 
-/// Returns the size in `hugepages-<size>`.
 fn page_size(name: &str) -> Option<Quantity> {
     let size = Quantity::parse(name.strip_prefix("hugepages-")?)?;
     // A qualified name is stricter than a quantity: no leading sign.

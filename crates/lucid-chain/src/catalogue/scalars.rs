@@ -15,12 +15,10 @@ pub(super) const OBJECT_EXPECTED: &str = "the name of an object in the pod's nam
 pub(super) const KEY_EXPECTED: &str = "a key of at most 253 letters, digits, '-', '_' and '.'";
 pub(super) const IMAGE_EXPECTED: &str = "an image reference such as registry.example/auditor:1.0";
 
-/// Accepts any text.
 pub(super) fn text(text: &str) -> Result<Value, String> {
     Ok(text.into())
 }
 
-/// Parses the name of an entry.
 pub(super) fn name(text: &str) -> Result<Value, String> {
     // `null` would be a DNS label.
     if is_null(text) || !is_dns_label(text) {
@@ -37,7 +35,6 @@ pub(super) fn object_name(text: &str) -> Result<Value, String> {
     Ok(text.into())
 }
 
-/// Checks an image reference.
 pub(super) fn image(text: &str) -> Result<Value, String> {
     // `null` would be a valid reference.
     if is_null(text) {
@@ -56,7 +53,6 @@ pub(super) fn boolean(text: &str) -> Result<Value, String> {
     }
 }
 
-/// Parses a port in decimal digits.
 pub(super) fn port(text: &str) -> Result<Value, String> {
     let port = crate::port::parse(text).map(|port| port.get().into());
     port.ok_or_else(|| format!("expected 1 to 65535, found {}", Found(text)))
@@ -73,7 +69,6 @@ pub(super) fn number(text: &str, expected: RangeInclusive<u32>) -> Result<Value,
     })
 }
 
-/// Parses the name of an environment variable that a catalogue may set.
 pub(super) fn env_name(text: &str) -> Result<Value, String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if RESERVED_ENV.contains(&text) {

@@ -28,16 +28,12 @@ use super::{
 /// limit applies to the parsed values, not the text. It also bounds what an auditor adds to a pod.
 const ENTRY_BYTES: usize = 16 * 1024;
 
-/// Maximum size of a key or value, in bytes.
 const TEXT_BYTES: usize = 4 * 1024;
 
-/// Maximum number of members of a map or list within an entry.
 const MEMBERS: usize = 64;
 
-/// Returns the value of a text, or an error that names the expected values.
 pub(super) type Parse = fn(&str) -> Result<Value, String>;
 
-/// Form of a value.
 pub(super) enum Shape {
     /// A scalar. YAML types are not resolved, so `0.80` and `yes` stay as written.
     Scalar(Parse),
@@ -47,25 +43,19 @@ pub(super) enum Shape {
     NotNull(&'static Shape),
     /// Text, or a map of this shape.
     TextOr(&'static Shape),
-    /// A list of values.
     List(&'static Shape),
-    /// The list of the file's entries.
     Entries(&'static Shape),
     /// A map from names, which the function checks, to values.
     Names(Parse, &'static Shape),
-    /// A map with certain keys.
     Map(&'static Fields),
 }
 
-/// Text other than null.
 pub(super) const TEXT: Shape = Shape::NotNull(&Shape::Scalar(scalars::text));
 
-/// Keys of a map.
 pub(super) struct Fields {
     pub(super) keys: &'static [(&'static str, Shape)],
     /// Keys that users may expect here, such as those of the Kubernetes API, with the reason why each is rejected.
     pub(super) refused: &'static [(&'static str, &'static str)],
-    /// Checks and completes the map.
     pub(super) finish: fn(&mut Map<String, Value>, &Context<'_>) -> Result<(), String>,
 }
 
@@ -95,7 +85,7 @@ impl Fields {
         })
     }
 
-    /// Returns the key of this map or of a map within it that `key` probably stands for.
+    /// Returns the key of this map, or of a map within it, that `key` is probably meant to be.
     fn suggestion(&self, key: &str) -> Option<String> {
         let key = comparable(key);
         let known = self.keys.iter().map(|(known, _)| comparable(known)).collect::<Vec<_>>();
@@ -132,9 +122,7 @@ fn comparable(key: &str) -> String {
     key.chars().filter(|char| !matches!(char, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
-/// State of the parser.
 pub(super) struct Context<'a> {
-    /// Catalogue from which entries inherit omitted keys.
     pub(super) base: &'a Catalogue,
     pub(super) preceding: RefCell<Preceding>,
     /// Remaining size of the entry, in bytes. Every scalar is charged to it.
@@ -156,13 +144,12 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Returns the context of a pass before that of [`with_maps_of`](Self::with_maps_of). serde_yaml tells the kind of a
-    /// value only together with its resolved type, which loses the spelling of a scalar.
+    /// Returns the context of a pass before that of [`with_maps_of`](Self::with_maps_of). serde_yaml tells the kind of
+    /// a value only together with its resolved type, which loses the spelling of a scalar.
     pub(super) fn finding_maps(base: &'a Catalogue) -> Self {
         Self { finds_maps: true, ..Self::new(base) }
     }
 
-    /// Uses the maps that an earlier pass found. If that pass failed, this one fails there at the latest.
     pub(super) fn with_maps_of(self, pass: Self) -> Self {
         Self { maps: pass.maps, ..self }
     }
@@ -180,7 +167,6 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Seed of a value.
 #[derive(Clone, Copy)]
 pub(super) struct Seed<'c> {
     pub(super) shape: &'static Shape,
@@ -290,7 +276,6 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 }
 
-/// Visitor that returns `true` for a map.
 struct IsMap;
 
 impl<'de> Visitor<'de> for IsMap {
@@ -345,15 +330,12 @@ impl<'de> Visitor<'de> for IsMap {
     }
 }
 
-/// Seed of the next key of a map.
 struct Key<'c> {
     of: Seed<'c>,
-    /// Preceding members.
     members: &'c Map<String, Value>,
 }
 
 impl Key<'_> {
-    /// Returns the shape of the value of `key`.
     fn shape(&self, key: &str) -> Result<&'static Shape, String> {
         self.of.context.spend(key)?;
         let shape = match self.of.shape {

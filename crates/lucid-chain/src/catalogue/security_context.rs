@@ -25,19 +25,15 @@ const TIGHTEN: &str = "a security context may only be tightened";
 pub(crate) struct SecurityContext {
     /// Primary group, which is never root's; `None` leaves it to the image.
     pub(crate) run_as_group: Option<u32>,
-    /// Seccomp profile.
     pub(crate) seccomp_profile: Profile,
     /// AppArmor profile; `None` leaves it to the pod and the runtime.
     pub(crate) app_armor_profile: Option<Profile>,
-    /// SELinux options: the `type`, or none, which leaves it to the pod and the runtime.
     pub(crate) se_linux_options: BTreeMap<String, String>,
 }
 
-/// A seccomp or AppArmor profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "localhostProfile")]
 pub(crate) enum Profile {
-    /// The default profile of the container runtime.
     #[default]
     RuntimeDefault,
     /// A profile installed on the nodes. For seccomp, a path relative to the kubelet's seccomp directory; for

@@ -16,14 +16,12 @@ use crate::error::Error;
 /// Maximum size of a file, in bytes; an eighth of that of a ConfigMap.
 const FILE_BYTES: usize = 128 * 1024;
 
-/// A problem at a line and column.
 pub(super) struct Problem {
     position: (usize, usize),
     pub(super) text: String,
 }
 
 impl Problem {
-    /// Returns a problem of the file as a whole.
     pub(super) fn new(text: String) -> Self {
         Self { position: (1, 1), text }
     }
@@ -76,7 +74,6 @@ pub(super) fn read<T: DeserializeOwned>(
     T::deserialize(document).map_err(|error| Problem::new(error.to_string()))
 }
 
-/// Bounds the cost of parsing.
 fn check_size(yaml: &str) -> Result<(), String> {
     if yaml.len() > FILE_BYTES {
         return Err(format!("expected at most {FILE_BYTES} bytes, found {}", yaml.len()));

@@ -28,7 +28,6 @@ struct Status {
 }
 
 impl Added {
-    /// Reads what an earlier plan added to `pod`.
     pub(crate) fn read(pod: &PodView<'_>) -> Self {
         let status = pod.annotation(keys::STATUS).filter(|status| status.len() <= ANNOTATIONS_SIZE);
         let status = status.and_then(|status| serde_json::from_str::<Status>(status).ok());
@@ -36,12 +35,10 @@ impl Added {
         Self { previous: added, current: BTreeSet::new(), originals: hardened }
     }
 
-    /// Takes the original security contexts that an earlier plan recorded.
     pub(super) fn originals(&mut self) -> Originals {
         std::mem::take(&mut self.originals)
     }
 
-    /// Records an addition by this plan.
     pub(super) fn insert(&mut self, path: &[&str]) {
         self.current.insert(pointer(path).to_string());
     }
@@ -54,7 +51,6 @@ impl Added {
         }
     }
 
-    /// Returns all recorded pointers, sorted.
     pub(super) fn pointers(&self) -> &BTreeSet<String> {
         &self.current
     }

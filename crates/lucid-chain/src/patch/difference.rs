@@ -28,9 +28,9 @@ const DEFAULTED: [(&str, &str); 3] = [("cpu", "100m"), ("memory", "128Mi"), ("ep
 const LEAST_UID: u64 = 1001;
 
 impl ContainerView<'_> {
-    /// Returns the first of the resources in which the container differs from `plan`, or from `before` if it is not planned.
-    /// Quantities between those of `before`, the same container before an update, and the bounds of the plan are accepted as
-    /// well. A container that is not planned may not become smaller.
+    /// Returns the first of the resources in which the container differs from `plan`, or from `before` if it is not
+    /// planned. Quantities between those of `before`, the same container before an update, and the bounds of the plan
+    /// are accepted as well. A container that is not planned may not become smaller.
     pub fn resource_difference(
         &self,
         plan: Option<&Plan>,
@@ -67,7 +67,6 @@ impl ContainerView<'_> {
 }
 
 impl Plan {
-    /// Returns the resources of the planned container called `name`.
     fn resources_of(&self, name: &str) -> Option<&Resources> {
         let auditor = self.containers.iter().find(|planned| planned.name == name);
         let init = self.init.as_ref().filter(|planned| planned.name == name);
@@ -75,7 +74,6 @@ impl Plan {
     }
 }
 
-/// The lists of `resources`.
 const LISTS: [&str; 2] = ["requests", "limits"];
 
 fn quantities<'v>(resources: &'v Value, list: &str) -> Cow<'v, Map<String, Value>> {
@@ -86,7 +84,6 @@ fn quantities<'v>(resources: &'v Value, list: &str) -> Cow<'v, Map<String, Value
 /// character escaped.
 const LONGEST: usize = 256 * 1024;
 
-/// Returns the members of a container, with the JSON of their values.
 fn members(json: &str) -> Option<BTreeMap<Text<'_>, &str>> {
     Reader::new(json).map(Reader::raw).ok()
 }
@@ -157,7 +154,6 @@ fn parse(json: &str) -> Option<Value> {
     serde_json::from_str(json).ok()
 }
 
-/// Returns `true` if the API server treats the value as absent.
 fn is_absent(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -189,8 +185,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Compares security contexts. Accepts what the SecurityContextConstraints of OpenShift add: a uid where none is planned,
-/// the pod's own SELinux options, and further dropped capabilities.
+/// Accepts the additions of OpenShift's SecurityContextConstraints: see [`difference`].
 fn same_security_context(planned: &Value, found: &Value, pod: &PodView<'_>) -> bool {
     let (Some(planned), Some(found)) = (planned.as_object(), found.as_object()) else { return false };
     let keys: BTreeSet<_> = planned.keys().chain(found.keys()).collect();
@@ -235,8 +230,8 @@ fn same_ports(planned: &Value, found: &Value, host_network: bool) -> bool {
         })
 }
 
-/// Returns `true` if `found` is the planned image, or that image with a digest. A runtime ignores the tag beside a digest,
-/// so it may be absent there.
+/// Returns `true` if `found` is the planned image, or that image with a digest. A runtime ignores the tag beside a
+/// digest, so it may be absent there.
 fn is_image(planned: &Value, found: &ImageReference) -> bool {
     let Some(planned) = planned.as_str().and_then(|image| image.parse::<ImageReference>().ok()) else {
         return false;
@@ -255,8 +250,8 @@ fn resources_of(found: &ContainerView<'_>) -> Value {
     json.and_then(parse).unwrap_or_default()
 }
 
-/// Returns the first of `resources` that is neither within the bounds of the plan nor between them and `before`, with what is
-/// expected.
+/// Returns the first of `resources` that is neither within the bounds of the plan nor between them and `before`, with
+/// what is expected.
 fn different_resource(planned: &Resources, found: &Value, before: Option<&Value>) -> Option<String> {
     if let Some(key) =
         found.as_object().and_then(|found| found.keys().find(|key| !LISTS.contains(&key.as_str())))

@@ -26,7 +26,6 @@ const NET_RAW: &str = "NET_RAW";
 pub(crate) type Originals = BTreeMap<String, Value>;
 
 impl Plan {
-    /// Hardens the containers and returns their original security contexts; `before` holds those of an earlier plan.
     pub(super) fn patch_privileges(
         &self,
         pod: &PodView<'_>,

@@ -1,7 +1,7 @@
 //! Environment variables and mounts that the workload identity of a cloud adds to every container of a pod.
 //!
-//! The webhooks reinstate them, unlike those of other injectors. They tell an auditor where a token is, not which identity to
-//! use. Other variables could change the auditor's behavior, and other mounts its code.
+//! The webhooks reinstate them, unlike those of other injectors. They tell an auditor where a token is, not which
+//! identity to use. Other variables could change the auditor's behavior, and other mounts its code.
 
 use serde_json::Value;
 
@@ -23,10 +23,8 @@ const VARIABLES: [(&str, IdentityForm); 8] = [
     ("AZURE_FEDERATED_TOKEN_FILE", IdentityForm::TokenFile),
 ];
 
-/// Expected form of the value of one of [`VARIABLES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IdentityForm {
-    /// One of these values.
     OneOf(&'static [&'static str]),
     /// A file directly in one of [`PATHS`]; its name consists of ASCII letters, digits, `-` and `_`.
     TokenFile,
@@ -35,8 +33,8 @@ enum IdentityForm {
     Region,
 }
 
-/// Returns the names of the variables that auditors may have in addition to their plan, each with a regular expression of
-/// its accepted values.
+/// Returns the names of the variables that auditors may have in addition to their plan, each with a regular expression
+/// of its accepted values.
 pub fn identity_env() -> impl Iterator<Item = (&'static str, String)> {
     VARIABLES.iter().map(|(name, form)| (*name, format!("^({})$", form.pattern())))
 }
@@ -85,14 +83,11 @@ pub const PATHS: [&str; 3] = [
     "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount",
 ];
 
-/// Name prefix of the volumes that the ServiceAccount admission plugin mounts at [`TOKEN_PATH`].
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
-/// Addresses at which the agent of Amazon EKS Pod Identity serves credentials.
 const CREDENTIALS: [&str; 2] =
     ["http://169.254.170.23/v1/credentials", "http://[fd00:ec2::23]/v1/credentials"];
 
-/// Microsoft Entra authorities, by cloud.
 const AUTHORITIES: [&str; 10] = [
     "https://login.chinacloudapi.cn",
     "https://login.chinacloudapi.cn/",
@@ -106,7 +101,6 @@ const AUTHORITIES: [&str; 10] = [
     "https://login.microsoftonline.de/",
 ];
 
-/// Returns `true` for a variable in [`VARIABLES`] with a literal value of the expected form.
 pub(super) fn is_variable(variable: &Value) -> bool {
     let Some(members) = variable.as_object().filter(|it| it.len() == 2) else { return false };
     let text = |key: &str| members.get(key).and_then(Value::as_str);

@@ -31,15 +31,14 @@ use crate::{
 };
 use lucid_text::json::to_string;
 
-/// Prefix of the annotations that set the AppArmor profile of a container.
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Operations that inject a chain into a pod or remove it, with their warnings.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PodPatch {
-    /// JSON Patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)), with the escapes of Go; empty if the pod stays as it
-    /// is.
+    /// JSON Patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)), with the escapes of Go; empty if the pod does
+    /// not change.
     pub text: String,
     /// Warnings in addition to [`Outcome::warnings`](crate::Outcome::warnings): replaced parts of the pod, and
     /// obstacles that keep the plan from taking effect.
@@ -47,7 +46,7 @@ pub struct PodPatch {
 }
 
 impl PodPatch {
-    /// Returns `true` if the pod stays as it is.
+    /// Returns `true` if the patch does not change the pod.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
@@ -83,7 +82,6 @@ impl PodPatch {
         self.warnings.push(warning);
     }
 
-    /// Replaces `found` unless it is the planned container.
     fn replace_container(
         &mut self,
         path: &[&str],
@@ -97,7 +95,6 @@ impl PodPatch {
     }
 }
 
-/// A planned container of either kind.
 struct Member<'p> {
     name: &'p str,
     resources: &'p Resources,
@@ -127,7 +124,8 @@ impl Plan {
     /// already does.
     ///
     /// An existing container with a planned name stays if it is the planned one, apart from additions by the API
-    /// server and admission plugins, and is replaced otherwise. The annotation [`keys::STATUS`] is written but never trusted.
+    /// server and admission plugins, and is replaced otherwise. The annotation [`keys::STATUS`] is written but never
+    /// trusted.
     ///
     /// Init containers are appended to those of the pod, which run with the original network. If the model is a
     /// native sidecar, they are inserted before it, so that no connection to it predates the rules.
@@ -145,15 +143,14 @@ impl Plan {
         patch
     }
 
-    /// Returns the part of [`patch`](Self::patch) that gives `pod` its chain, without hardening and status; empty if the pod
-    /// has the chain.
+    /// Returns the part of [`patch`](Self::patch) that gives `pod` its chain, without hardening and status; empty if
+    /// the pod has the chain.
     pub fn chain_patch(&self, pod: &PodView<'_>) -> PodPatch {
         let mut patch = PodPatch::default();
         self.patch_chain(pod, &self.members(), &mut patch, &mut Added::default());
         patch
     }
 
-    /// Returns the auditors in chain order and the init container.
     fn members(&self) -> Vec<Member<'_>> {
         let auditors = self.containers.iter().map(|planned| Member {
             name: &planned.name,
@@ -254,7 +251,7 @@ impl Plan {
         }
     }
 
-    /// Names of planned and leftover auditors; which are not applications.
+    /// Names of planned and leftover auditors, which are not applications.
     fn names(&self) -> BTreeSet<&str> {
         self.containers
             .iter()
@@ -264,7 +261,6 @@ impl Plan {
             .collect()
     }
 
-    /// Returns the index of the init container that is the model, if there is one.
     fn model_sidecar(&self, pod: &PodView<'_>) -> Option<usize> {
         let mut names = self.names();
         names.extend(self.init.as_ref().map(|init| init.name.as_str()));
@@ -273,9 +269,9 @@ impl Plan {
         models.next().map(|(place, _)| place)
     }
 
-    /// Sets [`Plan::application_env`] in the applications. A value set by the user stays. A value set by an earlier plan
-    /// is updated, because the first auditor may have moved: it begins with the address of the container that currently
-    /// has the first auditor's name.
+    /// Sets [`Plan::application_env`] in the applications. A value set by the user stays. A value set by an earlier
+    /// plan is updated, because the first auditor may have moved: it begins with the address of the container that
+    /// currently has the first auditor's name.
     fn patch_applications(&self, pod: &PodView<'_>, patch: &mut PodPatch, added: &mut Added) {
         let variables = self.application_env();
         if variables.is_empty() {
@@ -332,7 +328,6 @@ impl Plan {
         ports.filter_map(|port| u16::try_from(port).ok()).filter_map(NonZeroU16::new).collect()
     }
 
-    /// Adds the [volumes](Plan::volumes) that auditors and the init container mount.
     fn patch_volumes(&self, pod: &PodView<'_>, patch: &mut PodPatch, added: &mut Added) {
         const LIST: [&str; 2] = ["spec", "volumes"];
         let volumes = self.volumes();
@@ -446,12 +441,10 @@ fn places<'v>(list: &'v [ContainerView<'_>]) -> BTreeMap<&'v str, usize> {
     list.iter().enumerate().rev().map(|(place, found)| (found.name(), place)).collect()
 }
 
-/// Returns the JSON of a list of these items.
 fn list_of(items: impl IntoIterator<Item = String>) -> String {
     format!("[{}]", items.into_iter().collect::<Vec<_>>().join(","))
 }
 
-/// Returns the JSON pointer to a path.
 pub(crate) fn pointer(path: &[&str]) -> PointerBuf {
     PointerBuf::from_tokens(path.iter().copied())
 }

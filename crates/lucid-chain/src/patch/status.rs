@@ -12,7 +12,6 @@ use crate::{plan::Plan, template::Filled};
 /// Format version, part of the hash input: change it whenever the hashed content changes.
 const FORMAT: &[u8] = b"lucid plan 3\n";
 
-/// Content of the annotation, with sorted members.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'s> {
@@ -27,9 +26,7 @@ struct Status<'s> {
 }
 
 impl Plan {
-    /// Returns the value of the annotation [`keys::STATUS`](crate::keys::STATUS): a JSON object with the version of
-    /// Lucid, the names and images of the auditors, the init container, the plan's hash, other additions, and the
-    /// original security contexts.
+    /// Returns the value of the annotation [`keys::STATUS`](crate::keys::STATUS).
     pub(super) fn status(&self, hash: &str, added: &Added, originals: &Originals) -> String {
         to_string(&Status {
             added: added.pointers(),
@@ -42,8 +39,8 @@ impl Plan {
         })
     }
 
-    /// Returns the SHA-256 of what the plan adds to the pod, as `sha256:` and 64 hexadecimal digits, from the auditors and
-    /// the init container. Equal plans have equal hashes in every process and on every machine.
+    /// Returns the SHA-256 of what the plan adds to the pod, as `sha256:` and 64 hexadecimal digits, from the auditors
+    /// and the init container. Equal plans have equal hashes in every process and on every machine.
     pub(super) fn hash<'f, 't: 'f>(&self, filled: impl Iterator<Item = &'f Filled<'t>>) -> String {
         let (lengths, secrets) = ((self.containers.len(), self.init.is_some()), &self.image_pull_secrets);
         let urls = (self.application_url(), self.base_url());

@@ -12,7 +12,6 @@ pub(super) fn is_auditor(found: &ContainerView<'_>, catalogue: &Catalogue) -> bo
         && catalogue.auditor_of_container(found.name()).or_else(of_image).is_some()
 }
 
-/// Returns `true` if the container installs network rules, as `lucid-init` does.
 pub(super) fn installs_rules(found: &ContainerView<'_>) -> bool {
     found.env(keys::REDIRECT_ENV).is_some_and(|redirect| Redirect::from_json(&redirect).is_ok())
 }

@@ -36,22 +36,18 @@ pub struct PlannedContainer {
     pub auditor: Auditor,
     /// Port that the auditor listens on.
     pub port: NonZeroU16,
-    /// Reason for the port.
     pub(super) port_reason: PortReason,
     /// Port on localhost that the auditor forwards to: the next auditor or the model.
     pub next_port: NonZeroU16,
-    /// Further ports that the auditor listens on, each with the port that it forwards to: one for each further port of the
-    /// model.
+    /// Further ports that the auditor listens on, each with the port that it forwards to: one for each further port of
+    /// the model.
     pub(crate) further_routes: Vec<(NonZeroU16, NonZeroU16)>,
-    /// Reaction to a finding.
     pub(super) audit_mode: AuditMode,
     /// `true` for a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
     pub(super) native: bool,
     /// User ID of the container; `None` if OpenShift sets it.
     pub uid: Option<u32>,
-    /// Settings of `lucid-egress`; `None` for an auditor.
     pub(super) egress: Option<Egress>,
-    /// Environment variables that Lucid sets.
     own_env: Vec<(&'static str, EnvValue)>,
     uid_range: Option<UidRange>,
 }
@@ -83,7 +79,6 @@ impl PlannedContainer {
         self.filled().value()
     }
 
-    /// Returns the container that the manifest is parsed from.
     pub(crate) fn filled(&self) -> Filled<'_> {
         let Probes { readiness, liveness, startup } = self.probes();
         let probe = |key, probe: Option<Probe>| match probe {
@@ -174,26 +169,21 @@ impl PlannedContainer {
         })
     }
 
-    /// Returns `true` if a plan of this namespace may assign the uid.
     fn may_have(&self, uid: u32) -> bool {
         let place = uid.checked_sub(FIRST_UID).and_then(|place| usize::try_from(place).ok());
         place.is_some_and(|place| place <= MAX_CHAIN) || self.uid_range.is_some_and(|range| range.admits(uid))
     }
 }
 
-/// Settings that the auditors of a pod share.
 pub(super) struct SharedSettings<'p> {
     pub(super) audit_mode: AuditMode,
     pub(super) native: bool,
     pub(super) probe_paths: &'p str,
-    /// Settings of the last member of the chain, if that is `lucid-egress`.
     pub(super) egress: Option<Egress>,
-    /// Resources of auditors without their own.
     pub(super) resources: Option<&'p Resources>,
     pub(super) uid_range: Option<UidRange>,
 }
 
-/// Creates the containers of a chain.
 pub(super) fn chain(
     auditors: &[&Auditor],
     names: Vec<String>,

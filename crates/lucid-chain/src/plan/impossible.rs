@@ -161,7 +161,6 @@ impl ImpossibleReason {
     }
 }
 
-/// Fails if no chain fits into `pod`.
 pub(super) fn check_pod(pod: &PodView<'_>, intercept: Intercept) -> Result<(), ImpossibleReason> {
     ensure!(!pod.is_windows(), WindowsSnafu);
     ensure!(!pod.containers().is_empty(), NoContainersSnafu);
@@ -223,8 +222,8 @@ fn is_pod(pod: &PodView<'_>, host: &str) -> bool {
     is_local(host) || pod.host_names().any(is_named)
 }
 
-/// Returns `true` for addresses that no connection can be made to. An upstream cannot name the interface that a link-local
-/// IPv6 address needs; link-local IPv4 addresses, such as those of proxies on the node, need none.
+/// Returns `true` for addresses that no connection can be made to. An upstream cannot name the interface that a
+/// link-local IPv6 address needs; link-local IPv4 addresses, such as those of proxies on the node, need none.
 fn is_unreachable(host: &str) -> bool {
     host.parse::<IpAddr>().is_ok_and(|address| match address.to_canonical() {
         IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),

@@ -27,9 +27,7 @@ pub struct PlannedInit {
     pub image: String,
     /// `imagePullPolicy`, as the API server derives it from the image.
     pub(crate) image_pull_policy: &'static str,
-    /// Installed network rules.
     pub(crate) redirect: Redirect,
-    /// Resources of the container.
     pub(crate) resources: Resources,
 }
 
@@ -69,8 +67,7 @@ impl PlannedInit {
         })
     }
 
-    /// Returns this container with the rules of `found`. If its manifest matches `found`, an earlier plan from other
-    /// inputs created `found`.
+    /// Returns this container with the rules of `found`, which matches if an earlier plan from other inputs created it.
     pub(crate) fn adapted_to(&self, found: &ContainerView<'_>) -> Option<Self> {
         let redirect = Redirect::from_json(&found.env(keys::REDIRECT_ENV)?).ok()?;
         Some(Self { redirect, ..self.clone() })
@@ -84,7 +81,6 @@ impl PlannedInit {
         self.filled().value()
     }
 
-    /// Returns the container that the manifest is parsed from.
     pub(crate) fn filled(&self) -> Filled<'_> {
         let Self { name, image, image_pull_policy, redirect, resources } = self;
         let (redirect, image, name) = (to_string(&redirect.to_json()), to_string(image), to_string(name));

@@ -88,24 +88,18 @@ pub enum Decision {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// Reason why the pod gets a chain.
     pub(crate) trigger: Trigger,
-    /// Source of the chain.
     pub(crate) source: ChainSource,
     /// Auditor containers in chain order; at least one. If outbound traffic leaves the pod, the last one is
     /// `lucid-egress`.
     pub containers: Vec<PlannedContainer>,
     /// Init container that installs the network rules; only with [`Intercept::Redirect`].
     pub init: Option<PlannedInit>,
-    /// Ports that the last auditor forwards to.
     pub(crate) model_port: ModelPort,
-    /// Reaction of auditors to a finding.
     pub(crate) audit_mode: Setting<AuditMode>,
-    /// Direction of the audited traffic.
     pub(crate) direction: Setting<Direction>,
     /// Kind of container that auditors run as; never [`SidecarMode::Auto`].
     pub(crate) sidecar_mode: Setting<SidecarMode>,
-    /// Method that directs traffic to the chain.
     pub(crate) intercept: Setting<Intercept>,
     /// Reachability of ports that are neither guarded nor listed. Takes effect only with [`Intercept::Redirect`].
     pub(crate) other_ports: Setting<OtherPorts>,
@@ -119,7 +113,6 @@ pub struct Plan {
     pub(crate) upstream: Option<Setting<Upstream>>,
     /// Hosts that outbound calls may reach; all if absent.
     pub(crate) allowed_hosts: Option<Setting<AllowedHosts>>,
-    /// Names of the image pull secrets for the auditors' images.
     pub(crate) image_pull_secrets: Vec<String>,
     /// Names of auditor containers that are in the pod but not part of the chain.
     pub leftovers: Vec<String>,
@@ -133,8 +126,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the value of `AUDITOR_URL` for the pod's applications: the address of the first auditor. `None` if
-    /// outbound traffic is not audited.
+    /// Returns the address of the first auditor, or `None` if outbound traffic is not audited.
     pub(crate) fn application_url(&self) -> Option<String> {
         let first = self.containers.first()?;
         self.direction.value.covers_outbound().then(|| port::local_url(first.port))
@@ -159,8 +151,8 @@ impl Plan {
         auditor_url.into_iter().chain(base_urls.into_iter().flatten()).collect()
     }
 
-    /// Returns the name of each volume of the plan and the JSON of the core/v1 volume, each volume once: that which replaces the
-    /// ServiceAccount token, and the files of auditors.
+    /// Returns the name of each volume of the plan and the JSON of the core/v1 volume, each volume once: that which
+    /// replaces the ServiceAccount token, and the files of auditors.
     pub(crate) fn volumes(&self) -> Vec<(&str, &str)> {
         let hides_token =
             self.init.is_some() || self.containers.iter().any(|it| !it.auditor.service_account_token());
@@ -371,8 +363,8 @@ fn make_plan(
     })
 }
 
-/// Warns about auditors whose ServiceAccount token is not mounted. A volume with a token does not replace it: auditors do
-/// not mount the pod's volumes.
+/// Warns about auditors whose ServiceAccount token is not mounted. A volume with a token does not replace it: auditors
+/// do not mount the pod's volumes.
 fn warn_about_tokens(
     pod: &PodView<'_>,
     inputs: &Inputs<'_>,

@@ -15,11 +15,10 @@ use crate::{
     warning::Warning,
 };
 
-/// Port of a model for which neither the pod nor the configuration specifies one.
 const DEFAULT_MODEL_PORT: NonZeroU16 = port::known(5000);
 
-/// Containers that pass calls from outside the pod on to the model, and the name of their port, if there are others: those
-/// of Knative, llm-d, KServe and Seldon.
+/// Containers that pass calls from outside the pod on to the model, and the name of their port, if there are others:
+/// those of Knative, llm-d, KServe and Seldon.
 const SERVING_PROXIES: [(&str, &str); 5] = [
     ("queue-proxy", "queue-port"),
     ("routing-proxy", ""),
@@ -59,14 +58,10 @@ const SERVING: [&str; 22] = [
     "triton", "ollama",
 ];
 
-/// Ports that the model listens on, and their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModelPort {
-    /// The port, or the first of several.
     pub(crate) port: NonZeroU16,
-    /// Further ports.
     pub(crate) further: Vec<NonZeroU16>,
-    /// Source of the ports.
     pub(crate) source: ModelPortSource,
 }
 
@@ -78,48 +73,37 @@ pub(crate) struct ModelPort {
 /// For these directions, only a port named `model` or the port 5000 identifies the model.
 ///
 /// Ports count if a running container declares them for TCP: applications and native sidecars, but not the proxies of
-/// service meshes and other infrastructure. Ports whose name or probe says that they are for metrics, health, profiling,
-/// administration or another protocol do not.
+/// service meshes and other infrastructure. Ports whose name or probe says that they are for metrics, health,
+/// profiling, administration or another protocol do not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ModelPortSource {
-    /// The operator's configuration.
     Operator,
-    /// The annotation [`keys::TARGET_PORT`].
     Annotation,
-    /// The `defaults` of an `auditors.yaml`.
     Catalogue,
-    /// The only port that counts.
     OnlyPort {
-        /// Container that declares it.
         container: String,
     },
-    /// The only port named `model`, the only port of a serving proxy, or the only port whose name says HTTP or inference.
+    /// The only port named `model`, the only port of a serving proxy, or the only port whose name says HTTP or
+    /// inference.
     NamedPort {
-        /// Container that declares it.
         container: String,
-        /// Name of the port.
         name: String,
     },
     /// A port of a container that passes calls on to the model, such as Knative's `queue-proxy`.
     ServingProxy {
-        /// The proxy.
         container: String,
     },
-    /// The port that a readiness or startup probe targets.
     ReadinessProbe {
-        /// Container with the probe.
         container: String,
     },
     /// Port 5000, which `container` declares; not for inbound traffic.
     DeclaredDefault {
-        /// The application's container.
         container: String,
     },
     /// The last auditor is already in the pod and forwards to this declared port; inbound traffic only. Takes
     /// precedence over everything but settings and the name `model`, because another injector may have added
     /// containers with ports since.
     Kept {
-        /// The auditor's container.
         container: String,
     },
     /// Port 5000, because no port or several ports could be the model's.
@@ -154,7 +138,6 @@ impl fmt::Display for ModelPortSource {
     }
 }
 
-/// Inputs for finding the model's port.
 pub(super) struct ModelClues<'v, 'a> {
     pub(super) operator: Option<PortList>,
     pub(super) annotation: Option<PortList>,
@@ -163,7 +146,6 @@ pub(super) struct ModelClues<'v, 'a> {
     pub(super) pod: &'v PodView<'a>,
     /// Catalogue of the auditors, whose containers cannot be the model.
     pub(super) auditors: &'v Catalogue,
-    /// Last auditor of the chain.
     pub(super) last: Option<&'v Auditor>,
 }
 
@@ -187,12 +169,10 @@ impl ModelPort {
         }
     }
 
-    /// Iterates over all ports of the model.
     pub(crate) fn ports(&self) -> impl Iterator<Item = NonZeroU16> {
         std::iter::once(self.port).chain(self.further.iter().copied())
     }
 
-    /// Returns `true` if a native sidecar of `pod` declares one of the ports.
     pub(super) fn is_native(&self, pod: &PodView<'_>, auditors: &Catalogue) -> bool {
         let mut sidecars = running(pod).filter(|found| found.is_native_sidecar());
         sidecars.any(|found| self.is_declared_by(found) && may_be_model(found, auditors))
@@ -204,25 +184,21 @@ impl ModelPort {
         declared.any(|declared| self.ports().any(|port| Some(port.get().into()) == declared.container_port()))
     }
 
-    /// Returns `true` if neither the configuration nor the pod specifies the port.
     pub(crate) fn is_assumed(&self) -> bool {
         matches!(self.source, ModelPortSource::Assumed { .. })
     }
 
-    /// Returns the warning that the port is assumed, if it is.
     pub(super) fn warning(&self) -> Option<Warning> {
         let ModelPortSource::Assumed { candidates } = &self.source else { return None };
         Some(Warning::ModelPortAssumed { port: self.port, candidates: candidates.clone() })
     }
 }
 
-/// A declared TCP port that may be the model's.
 #[derive(Clone, Copy)]
 struct Declared<'v> {
     container: &'v str,
     name: &'v str,
     port: NonZeroU16,
-    /// `true` if the container's readiness or startup probe targets the port.
     is_probed: bool,
 }
 
@@ -271,13 +247,13 @@ fn infer(clues: &ModelClues<'_, '_>) -> (NonZeroU16, ModelPortSource) {
     }
 }
 
-/// Iterates over the containers that run.
 fn running<'v, 'a>(pod: &'v PodView<'a>) -> impl Iterator<Item = &'v ContainerView<'a>> {
     let sidecars = pod.native_sidecars().map(|(_, found)| found);
     pod.containers().iter().chain(sidecars.filter(|found| !is_init_name(found.name())))
 }
 
-/// Returns `true` if the container, which runs, may be the model or in front of it: neither an auditor nor infrastructure.
+/// Returns `true` if the container, which runs, may be the model or in front of it: neither an auditor nor
+/// infrastructure.
 fn may_be_model(found: &ContainerView<'_>, auditors: &Catalogue) -> bool {
     let name = found.name();
     let mut rests = (0..name.len()).filter_map(|start| name.get(start..));
@@ -286,8 +262,7 @@ fn may_be_model(found: &ContainerView<'_>, auditors: &Catalogue) -> bool {
         && !rests.any(|rest| INFRASTRUCTURE.iter().any(|part| rest.starts_with(part)))
 }
 
-/// Iterates over the declared TCP ports of a container, except those for metrics, health, profiling, administration or
-/// other protocols.
+/// Excludes ports for metrics, health, profiling, administration or other protocols.
 fn candidates<'v>(container: &'v ContainerView<'_>) -> impl Iterator<Item = Declared<'v>> {
     let serving = serving_probe(container);
     container.ports().filter(|port| port.is_tcp()).filter_map(move |declared| {
@@ -409,13 +384,12 @@ fn is_serving_path(path: &str) -> bool {
     !is_auxiliary_path(path) && !is_health_path(path)
 }
 
-/// Returns `true` for a path of metrics, profiling or administration.
 fn is_auxiliary_path(path: &str) -> bool {
     path.split('/').any(|part| ["metrics", "pprof", "debug", "admin"].contains(&part))
 }
 
-/// Returns `true` for a path that servers for health have, which may listen on another port than the model. The versioned
-/// paths of inference servers, such as `/v2/health/ready`, are the model's.
+/// Returns `true` for a path that servers for health have, which may listen on another port than the model. The
+/// versioned paths of inference servers, such as `/v2/health/ready`, are the model's.
 fn is_health_path(path: &str) -> bool {
     const LAST: [&str; 8] = ["healthz", "livez", "readyz", "ready", "readiness", "live", "liveness", "alive"];
     let is_versioned = path.starts_with("/v1/") || path.starts_with("/v2/");

@@ -42,7 +42,6 @@ impl<'v> Names<'v> {
         }
     }
 
-    /// Returns `true` if the name is planned.
     pub(super) fn is_planned(&self, name: &str) -> bool {
         self.planned.contains(name)
     }
@@ -52,7 +51,6 @@ impl<'v> Names<'v> {
         chain.iter().map(|auditor| self.assign(auditor.name(), self.native, warnings)).collect()
     }
 
-    /// Assigns the name of the init container that installs the network rules.
     pub(super) fn assign_init(&mut self, warnings: &mut Vec<Warning>) -> String {
         self.assign(keys::INIT_CONTAINER, true, warnings)
     }
@@ -91,7 +89,6 @@ fn numbered(stem: &str, number: usize) -> String {
     format!("{}{suffix}", kept.trim_end_matches('-'))
 }
 
-/// Returns `true` for names that [`Names::assign_init`] assigns.
 pub(super) fn is_init_name(name: &str) -> bool {
     name.strip_prefix(keys::INIT_CONTAINER).is_some_and(|rest| {
         let number = rest.strip_prefix('-').unwrap_or_default();

@@ -10,19 +10,15 @@ use crate::{
     redirect::Redirect,
 };
 
-/// Reason why a port can be reached from outside without passing the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OpenPortReason {
-    /// The annotation [`keys::OPEN_PORTS`] of a pod that closes other ports.
     Annotation,
     /// The kubelet calls the port for a probe or hook, in a pod that closes other ports.
     Probe {
-        /// Container with the probe or hook.
         container: String,
     },
     /// The pod does not close ports.
     Declared {
-        /// Container that declares the port.
         container: String,
     },
 }

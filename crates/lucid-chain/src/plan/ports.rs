@@ -23,16 +23,11 @@ const FIRST_OUTBOUND: NonZeroU16 = port::known(8081);
 /// First port of the second range, used when the preferred ports are taken.
 const FIRST_UNPRIVILEGED: u16 = 1024;
 
-/// Holder of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PortHolder {
-    /// The model.
     Model,
-    /// A container that declares the port.
     Container(String),
-    /// An init container that declares the port.
     InitContainer(String),
-    /// An auditor earlier in the chain.
     Auditor(String),
 }
 
@@ -47,18 +42,10 @@ impl fmt::Display for PortHolder {
     }
 }
 
-/// Reason for the port of an auditor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PortReason {
-    /// The port of the catalogue entry is free.
     Declared,
-    /// The port of the catalogue entry is taken.
-    Taken {
-        /// Port of the catalogue entry.
-        declared: NonZeroU16,
-        /// Current holder.
-        by: PortHolder,
-    },
+    Taken { declared: NonZeroU16, by: PortHolder },
 }
 
 impl fmt::Display for PortReason {
@@ -70,7 +57,6 @@ impl fmt::Display for PortReason {
     }
 }
 
-/// Ports of an auditor.
 pub(super) struct Listeners {
     pub(super) port: NonZeroU16,
     pub(super) reason: PortReason,
@@ -78,10 +64,8 @@ pub(super) struct Listeners {
     pub(super) further: Vec<NonZeroU16>,
 }
 
-/// Ports of a chain.
 pub(super) struct Ports {
     pub(super) chain: Vec<Listeners>,
-    /// Port of the intake of `lucid-egress`.
     pub(super) intake: Option<NonZeroU16>,
 }
 
@@ -177,7 +161,6 @@ fn declare<'v>(
     }
 }
 
-/// Returns the candidates for auditors whose own port is taken, preferred ones first.
 fn spares(direction: Direction) -> impl Iterator<Item = NonZeroU16> {
     let (first, step) = match direction {
         Direction::Outbound => (FIRST_OUTBOUND.get(), 1),

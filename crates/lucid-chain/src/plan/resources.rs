@@ -10,14 +10,10 @@ use crate::{
     warning::Warning,
 };
 
-/// Containers that share the pod-level resources.
 pub(super) struct Demand<'p, 'a> {
-    /// Containers and native sidecars outside the chain.
     pub(super) others: &'p [&'p ContainerView<'a>],
     pub(super) auditors: Vec<&'p Resources>,
-    /// `true` if the auditors are native sidecars.
     pub(super) native: bool,
-    /// Resources of the init container.
     pub(super) init: Option<&'p Resources>,
 }
 
@@ -42,8 +38,8 @@ impl Demand<'_, '_> {
             let beside = sum(native.chain(sidecars));
             let init = self.init.and_then(planned).map(|init| init + beside);
             let requested = init.into_iter().chain((!auditors.is_empty()).then_some(used)).max();
-            // No container may exceed the pod's limit. The sum of the requests may exceed neither the pod's request nor its
-            // limit, from which the API server derives an absent request.
+            // No container may exceed the pod's limit. The sum of the requests may exceed neither the pod's request nor
+            // its limit, from which the API server derives an absent request.
             let largest = chain().filter_map(|it| Quantity::parse(it.limits.get(name)?)).max();
             for (list, room) in lists {
                 let Some(found) = room.and_then(|room| quantity(room, name)) else { continue };
@@ -70,12 +66,10 @@ impl Demand<'_, '_> {
     }
 }
 
-/// A resource of which the pod-level `spec.resources` have too little.
 struct Shortage {
     /// `requests` or `limits`.
     list: &'static str,
     resource: String,
-    /// Quantity in the pod.
     found: Quantity,
     /// Quantity that the containers of the pod need, as `at least 1` or `more than 1`.
     expected: String,

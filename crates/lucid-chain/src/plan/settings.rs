@@ -19,7 +19,6 @@ use crate::{
 /// Default of the remote port on which outbound calls are treated as model calls.
 const DEFAULT_OUTBOUND_PORT: NonZeroU16 = port::known(8000);
 
-/// Resolved settings of one pod.
 pub(super) struct Settings {
     pub(super) audit_mode: Setting<AuditMode>,
     pub(super) direction: Setting<Direction>,
@@ -66,8 +65,8 @@ impl Settings {
     }
 }
 
-/// Resolves the kind of container that auditors run as. The kubelet starts plain containers only after a model that is a
-/// native sidecar, although its probes pass through the chain.
+/// Resolves the kind of container that auditors run as. The kubelet starts plain containers only after a model that is
+/// a native sidecar, although its probes pass through the chain.
 pub(super) fn resolve_sidecar_mode(
     pod: &PodView<'_>,
     annotations: &Annotations<'_>,
@@ -144,12 +143,9 @@ fn resolve_other_ports(
     chosen
 }
 
-/// A setting and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setting<T> {
-    /// Effective value.
     pub(crate) value: T,
-    /// Source of the value.
     pub(crate) source: SettingSource,
 }
 
@@ -158,7 +154,6 @@ impl<T> Setting<T> {
         Self { value, source }
     }
 
-    /// Returns the value of the first source that has one.
     pub(super) fn resolve(operator: Option<T>, annotation: Option<T>, catalogue: Option<T>) -> Option<Self> {
         let sources = [
             (operator, SettingSource::Operator),
@@ -168,7 +163,6 @@ impl<T> Setting<T> {
         sources.into_iter().find_map(|(value, source)| Some(Self::new(value?, source)))
     }
 
-    /// Returns the setting or the built-in default.
     pub(super) fn or_built_in(found: Option<Self>, value: T) -> Self {
         found.unwrap_or_else(|| Self::new(value, SettingSource::BuiltIn))
     }

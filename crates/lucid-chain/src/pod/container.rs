@@ -88,19 +88,17 @@ impl<'a> ContainerView<'a> {
         self.image.as_deref()
     }
 
-    /// Iterates over `containerPort` of the `ports` whose protocol is TCP, which is the default. Numbers are as written: the
-    /// API server validates them only after the mutating webhooks.
+    /// Iterates over `containerPort` of the `ports` whose protocol is TCP, which is the default. Numbers are as
+    /// written: the API server validates them only after the mutating webhooks.
     pub fn tcp_ports(&self) -> impl Iterator<Item = i32> {
         let ports = self.ports().filter(|port| port.is_tcp());
         ports.filter_map(PortView::container_port)
     }
 
-    /// `ports`.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &PortView<'a>> {
         self.ports.iter().flatten()
     }
 
-    /// Returns `containerPort` of the first port with this name.
     pub(crate) fn port_named(&self, name: &str) -> Option<i32> {
         self.ports().find(|port| port.name() == Some(name))?.container_port()
     }
@@ -120,7 +118,6 @@ impl<'a> ContainerView<'a> {
         self.mounts().map(MountView::volume)
     }
 
-    /// `volumeMounts`.
     pub(crate) fn mounts(&self) -> impl Iterator<Item = &MountView<'a>> {
         self.mounts.iter().flatten()
     }
@@ -130,17 +127,14 @@ impl<'a> ContainerView<'a> {
         self.target.as_deref().filter(|name| !name.is_empty())
     }
 
-    /// Iterates over the startup, readiness and liveness probes that are set.
     pub(crate) fn probes(&self) -> impl Iterator<Item = &RawProbe<'a>> {
         [&self.startup_probe, &self.readiness_probe, &self.liveness_probe].into_iter().flatten()
     }
 
-    /// `startupProbe`.
     pub(crate) fn startup_probe(&self) -> Option<&RawProbe<'a>> {
         self.startup_probe.as_ref()
     }
 
-    /// `readinessProbe`.
     pub(crate) fn readiness_probe(&self) -> Option<&RawProbe<'a>> {
         self.readiness_probe.as_ref()
     }
@@ -172,7 +166,6 @@ impl<'a> ContainerView<'a> {
         self.json
     }
 
-    /// JSON of `resources`.
     pub(crate) fn resources_json(&self) -> Option<&'a str> {
         self.resources
     }
@@ -211,22 +204,18 @@ impl<'a> PortView<'a> {
         Ok(view)
     }
 
-    /// `name`.
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// `containerPort`.
     pub(crate) fn container_port(&self) -> Option<i32> {
         self.container_port
     }
 
-    /// `hostPort`.
     pub(crate) fn host_port(&self) -> Option<i32> {
         self.host_port
     }
 
-    /// Returns `true` if `protocol` is TCP, which is the default.
     pub(crate) fn is_tcp(&self) -> bool {
         matches!(self.protocol.as_deref(), None | Some("" | "TCP"))
     }

@@ -114,20 +114,19 @@ impl<'a> PodView<'a> {
     }
 
     /// Returns `true` if no container has a mount at the path of the ServiceAccount token. After the admission plugin
-    /// ServiceAccount, it means that the pod's token is not mounted automatically. Containers that other webhooks have added
-    /// since may have none in any case.
+    /// ServiceAccount, it means that the pod's token is not mounted automatically. Containers that other webhooks have
+    /// added since may have none in any case.
     pub fn lacks_token(&self) -> bool {
         let mut containers = self.all_containers();
         !containers.any(|found| found.mounts().any(MountView::is_token))
     }
 
-    /// `spec.hostNetwork`.
     pub(crate) fn host_network(&self) -> bool {
         self.spec.host_network.unwrap_or_default()
     }
 
-    /// Iterates over the fields that are `true` of those by which the pod shares namespaces with the node or between its
-    /// containers: `hostNetwork`, `hostPID`, `hostIPC` and `shareProcessNamespace`.
+    /// Iterates over the fields that are `true` of those by which the pod shares namespaces with the node or between
+    /// its containers: `hostNetwork`, `hostPID`, `hostIPC` and `shareProcessNamespace`.
     pub fn shared_namespaces(&self) -> impl Iterator<Item = &'static str> {
         let spec = &self.spec;
         let fields = [
@@ -139,8 +138,8 @@ impl<'a> PodView<'a> {
         fields.into_iter().filter_map(|(name, value)| (value == Some(true)).then_some(name))
     }
 
-    /// Iterates over the names in the pod's hosts file, each with its address; `None` for the address of the pod, whose names
-    /// are `spec.hostname` or else the name of the pod, and `spec.hostnameOverride` (KEP-4762).
+    /// Iterates over the names in the pod's hosts file, each with its address; `None` for the address of the pod, whose
+    /// names are `spec.hostname` or else the name of the pod, and `spec.hostnameOverride` (KEP-4762).
     pub fn host_names(&self) -> impl Iterator<Item = (Option<&str>, &str)> {
         let hostname = self.spec.hostname.as_deref().filter(|name| !name.is_empty()).or(self.name());
         let own = hostname.into_iter().chain(self.spec.hostname_override.as_deref());
@@ -184,7 +183,6 @@ impl<'a> PodView<'a> {
         self.spec.ephemeral_containers.as_deref().unwrap_or_default()
     }
 
-    /// Iterates over containers and init containers.
     pub(crate) fn all_containers(&self) -> impl Iterator<Item = &ContainerView<'a>> {
         self.containers().iter().chain(self.init_containers())
     }
@@ -218,12 +216,10 @@ impl<'a> PodView<'a> {
         self.init_containers().iter().enumerate().filter(|(_, container)| container.is_native_sidecar())
     }
 
-    /// Returns `true` if `spec.os.name` is `windows`.
     pub(crate) fn is_windows(&self) -> bool {
         self.spec.os.as_ref().is_some_and(|name| name.as_deref() == Some("windows"))
     }
 
-    /// `spec.resources`, the pod-level resources.
     pub(crate) fn resources(&self) -> Option<&RawResources<'a>> {
         self.spec.resources.as_ref()
     }
@@ -236,13 +232,11 @@ impl<'a> PodView<'a> {
         self.spec.volumes.iter().flatten()
     }
 
-    /// Returns the first volume with this name and its index.
     pub(crate) fn volume(&self, name: &str) -> Option<(usize, &VolumeView<'a>)> {
         self.volumes().enumerate().find(|(_, volume)| volume.name() == name)
     }
 
-    /// Returns `true` if the pod has a volume of this name and every such volume [holds only
-    /// tokens](VolumeView::has_tokens).
+    /// Returns `true` if all volumes of this name [hold only tokens](VolumeView::has_tokens), and there is one.
     pub(crate) fn has_tokens(&self, name: &str, with_api_access: bool) -> bool {
         let mut named = self.volumes().filter(|volume| volume.name() == name).peekable();
         named.peek().is_some() && named.all(|volume| volume.has_tokens(with_api_access))
@@ -290,9 +284,7 @@ struct Spec<'a> {
     host_aliases: Option<Vec<HostAlias<'a>>>,
     shares_processes: Option<bool>,
     privileges: Option<Privileges<'a>>,
-    /// Names.
     pull_secrets: Option<Vec<Option<Text<'a>>>>,
-    /// Name.
     os: Option<Option<Text<'a>>>,
     resources: Option<RawResources<'a>>,
     volumes: Option<Vec<VolumeView<'a>>>,
@@ -343,10 +335,8 @@ fn read_volumes<'a>(reader: &mut Reader<'a>) -> Result<Vec<VolumeView<'a>>, Erro
     }
 }
 
-/// JSON of quantities by resource name; a quantity may be a string or a number.
 pub(crate) type Quantities<'a> = BTreeMap<Text<'a>, &'a str>;
 
-/// `resources`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RawResources<'a> {
     pub(crate) requests: Option<Quantities<'a>>,
@@ -365,7 +355,6 @@ impl<'a> RawResources<'a> {
     }
 }
 
-/// One entry of `hostAliases`.
 #[derive(Debug, Clone, Default)]
 struct HostAlias<'a> {
     ip: Option<Text<'a>>,
@@ -406,7 +395,6 @@ fn check_count(found: usize, most: usize) -> Result<(), Error> {
     }
 }
 
-/// Returns the error for the name of the item of a list.
 fn too_long(index: usize, name: &str) -> Error {
     let problem = format_args!("expected at most {MAX_NAME} bytes, found {}", name.len());
     Error::new(problem).within("name").within(&format!("[{index}]"))

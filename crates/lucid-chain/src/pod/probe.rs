@@ -2,7 +2,8 @@
 
 use super::{ContainerView, Error, Reader, Text};
 
-/// A probe or hook. Of several actions, which the API server rejects, the first of `httpGet`, `tcpSocket` and `grpc` counts.
+/// A probe or hook. If there are several actions, which the API server rejects, the first of `httpGet`, `tcpSocket` and
+/// `grpc` counts.
 #[derive(Debug, Clone)]
 pub(crate) struct RawProbe<'a> {
     action: Option<(Protocol, Action<'a>)>,
@@ -47,13 +48,11 @@ impl<'a> RawProbe<'a> {
     }
 }
 
-/// Target of a probe.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Action<'a> {
     path: Option<Text<'a>>,
     scheme: Option<Text<'a>>,
     host: Option<Text<'a>>,
-    /// Number or name.
     port: Option<Result<i64, Text<'a>>>,
 }
 
@@ -75,13 +74,11 @@ impl<'a> Action<'a> {
         self.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/")
     }
 
-    /// Returns `true` if the probe uses TLS (`scheme: HTTPS`).
     pub(crate) fn is_https(&self) -> bool {
         self.scheme.as_deref() == Some("HTTPS")
     }
 
-    /// Returns the port of the pod, or `None` if the probe targets another host. `port_named` resolves the names of the
-    /// container's ports.
+    /// Returns `None` if the probe targets another host. `port_named` resolves the names of the container's ports.
     fn port(&self, port_named: impl FnOnce(&str) -> Option<i32>) -> Option<i64> {
         if self.host.as_deref().is_some_and(|host| !host.is_empty()) {
             return None;

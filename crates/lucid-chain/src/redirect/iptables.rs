@@ -22,12 +22,12 @@ impl Redirect {
     /// Returns the input for `iptables-restore --noflush` and `ip6tables-restore --noflush`. `saved` is the output of
     /// `iptables-save` or, for IPv6, `ip6tables-save`; `None` for a pod without these rules.
     ///
-    /// Saved rules of an earlier plan are removed and third-party rules stay. If exactly these rules are installed, nothing
-    /// changes. Without saved rules, the input fails without any change if the chain LUCID_REDIRECT exists.
+    /// Saved rules of an earlier plan are removed and third-party rules stay. If exactly these rules are installed,
+    /// nothing changes. Without saved rules, the input fails without any change if the chain LUCID_REDIRECT exists.
     ///
     /// It uses only the matches `tcp` and `owner`, which every kernel with iptables has, and neither `multiport` nor
-    /// `comment`. gVisor supports all of it except the `--tcp-flags` of `tcp`. The rules for open ports also need the match
-    /// `conntrack` and the target `REJECT`, which gVisor lacks.
+    /// `comment`. gVisor supports all of it except the `--tcp-flags` of `tcp`. The rules for open ports also need the
+    /// match `conntrack` and the target `REJECT`, which gVisor lacks.
     pub fn iptables_restore(&self, saved: Option<&str>) -> String {
         let Some(saved) = saved else {
             let add =
@@ -101,21 +101,17 @@ impl Redirect {
     }
 }
 
-/// A chain of the table `filter`.
 struct FilterChain {
     name: &'static str,
-    /// Rules or commands that let other chains jump to it.
     jumps: Vec<String>,
     rules: Vec<String>,
 }
 
-/// Returns the section of the table `filter`; empty without chains.
 fn filter(chains: impl Iterator<Item = FilterChain>) -> String {
     let chains: String = chains.map(|it| chain(&create(it.name), &it.jumps, it.name, &it.rules)).collect();
     if chains.is_empty() { chains } else { format!("*filter\n{chains}COMMIT\n") }
 }
 
-/// Returns the lines that create a chain, add its jumps and append its `rules`.
 fn chain(create: &str, jumps: &[String], name: &str, rules: &[String]) -> String {
     let jumps: String = jumps.iter().map(|jump| format!("{jump}\n")).collect();
     let rules: String = rules.iter().map(|rule| format!("-A {name} {rule}\n")).collect();
@@ -156,7 +152,6 @@ fn server_jump(from: &str, port: impl std::fmt::Display) -> String {
     format!("{from} -p tcp -m tcp --sport {port} ! {IPTABLES_FLAGS} FIN,SYN,RST,ACK SYN -j {IPTABLES_CHAIN}")
 }
 
-/// Groups consecutive uids into ranges.
 fn ranges(uids: &[u32]) -> Vec<RangeInclusive<u32>> {
     let mut uids = uids.to_vec();
     uids.sort_unstable();

@@ -14,7 +14,6 @@ const VERSION: u64 = 1;
 /// Maximum size of a text that is parsed, in bytes. A chain of 128 auditors takes about 4 KiB.
 const LONGEST: usize = 64 * 1024;
 
-/// The member that all versions share.
 #[derive(Deserialize)]
 struct Versioned {
     version: u64,
@@ -39,7 +38,6 @@ struct Document {
     open: Option<Vec<Port>>,
 }
 
-/// A further route to the model.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AnotherRoute {

@@ -30,8 +30,8 @@
 //! - A call to an outbound port of another host is redirected to the first auditor, unless an auditor's uid makes it.
 //!   Other calls that leave the pod are not affected.
 //! - With open ports, a connection from outside the pod is refused unless it is to one of
-//!   these, to a port guarded from outside, or to the first auditor. The port counts that the client connects to, before
-//!   any translation in the pod. Connections of the pod itself and their replies are not affected.
+//!   these, to a port guarded from outside, or to the first auditor. The port counts that the client connects to,
+//!   before any translation in the pod. Connections of the pod itself and their replies are not affected.
 //! - A connection to a guarded port that predates the rules is reset, whichever side sends the next packet.
 //!
 //! The rules cover TCP only. [`Redirect::nft_script`] handles IPv4 and IPv6 together; [`Redirect::iptables_restore`]
@@ -51,16 +51,12 @@ use crate::{chain::MAX_CHAIN, error::Error};
 /// Largest uid that the API accepts in `runAsUser`.
 const MAX_UID: u32 = i32::MAX.cast_unsigned();
 
-/// Uid and port of one auditor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hop {
-    /// The uid that only this auditor runs as.
     pub(crate) uid: u32,
-    /// The TCP port that it listens on.
     pub(crate) port: NonZeroU16,
 }
 
-/// Maximum number of routes of a [`Redirect`].
 pub(crate) const MAX_ROUTES: usize = 8;
 
 /// Ports of one route: those of the auditors, in order, and the model's.
@@ -102,11 +98,6 @@ impl Redirect {
     ///
     /// With `inbound`, calls from outside the pod to the model pass through the chain. `outbound` lists the ports of
     /// other hosts that calls from the pod reach only through the chain.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error`] if the chain is empty or too long, a uid is 0 or out of range, or a uid or port
-    /// occurs twice.
     pub(crate) fn new(
         chain: impl IntoIterator<Item = Hop>,
         model: NonZeroU16,
@@ -151,11 +142,6 @@ impl Redirect {
 
     /// Adds a route to another port of the model. `ports` are those on which the auditors listen for it, in the order
     /// of the chain.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error`] if there are [`MAX_ROUTES`] routes already, `ports` has not one port for each auditor, or a port
-    /// occurs twice.
     pub(crate) fn with_route(
         mut self,
         ports: impl IntoIterator<Item = NonZeroU16>,
@@ -184,13 +170,8 @@ impl Redirect {
         Ok(self)
     }
 
-    /// Makes the first member of the chain its last hop as well, as `lucid-egress`
-    /// is: the last auditor forwards to its port `exit`, and only it may connect to the model.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error`] if `exit` is the port of an auditor or the model, or the model has several
-    /// [routes](Self::with_route).
+    /// Makes the first member of the chain its last hop as well, like `lucid-egress`: the last auditor forwards to its
+    /// port `exit`, and only it may connect to the model.
     pub(crate) fn with_exit(mut self, exit: NonZeroU16) -> Result<Self, Error> {
         let routes = self.routes().count();
         check(routes == 1, || format!("expected one route with an exit, found {routes}"))?;
@@ -215,8 +196,7 @@ impl Redirect {
         self.uids.iter().zip(self.route.auditors()).map(|(uid, port)| Hop { uid: *uid, port })
     }
 
-    /// Returns the port of the first auditor on the first route, the target of all redirected calls that have no other
-    /// route.
+    /// Target of all redirected calls that have no other route.
     pub(crate) fn first_port(&self) -> NonZeroU16 {
         self.route.first
     }
@@ -226,12 +206,10 @@ impl Redirect {
         self.routes().map(|route| route.first)
     }
 
-    /// Returns the model's port on the first route.
     pub(crate) fn model(&self) -> NonZeroU16 {
         self.route.model
     }
 
-    /// Returns the model's port on each route.
     pub(crate) fn models(&self) -> impl Iterator<Item = NonZeroU16> + '_ {
         self.routes().map(|route| route.model)
     }

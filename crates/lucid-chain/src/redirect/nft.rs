@@ -16,9 +16,8 @@ impl Redirect {
     /// and IPv6, in one transaction.
     ///
     /// Connections that predate the rules are reset. The kernel treats the side that sends the next packet as the one
-    /// that opens the connection. A packet of the client is redirected as a new connection. A packet of the server
-    /// has no SYN flag and is redirected too. The first auditor does not know the connection and answers with a
-    /// reset.
+    /// that opens the connection. A packet of the client is redirected as a new connection. A packet of the server has
+    /// no SYN flag and is redirected too. The first auditor does not know the connection and responds with a reset.
     pub fn nft_script(&self) -> String {
         // The table is flushed, not deleted: nft would wait until the kernel has freed a deleted table, which takes
         // longer than everything else. It also keeps its position among other tables. Single commands need a fifth
@@ -90,10 +89,10 @@ impl Redirect {
 /// The priority `dstnat`. nft 1.0.6 rejects this name in an output chain.
 const DSTNAT: i32 = -100;
 
-/// Matches TCP packets that do not open a connection. Chains of the type `nat` see only the first packet of a connection.
+/// Matches TCP packets that do not open a connection. Chains of the type `nat` see only the first packet of a
+/// connection.
 const NO_SYN: &str = "tcp flags & (fin | syn | rst | ack) != syn";
 
-/// A base chain.
 struct Chain {
     name: &'static str,
     kind: &'static str,

@@ -16,7 +16,6 @@ const SETTINGS: [(&str, &str); 8] = [
     (keys::INTERCEPT, r#"expected "redirect" or "env""#),
 ];
 
-/// Values that are invalid for every annotation.
 fn invalid_values() -> Vec<String> {
     let mut values: Vec<String> = [
         "",
@@ -92,7 +91,6 @@ fn invalid_values() -> Vec<String> {
     values
 }
 
-/// Invalid values of the maximum size.
 fn oversized_values() -> Vec<String> {
     vec![
         "x".repeat(256 * 1024 - 64),
@@ -105,7 +103,6 @@ fn oversized_values() -> Vec<String> {
     ]
 }
 
-/// Manifests of the injected containers.
 fn manifests(plan: &Plan) -> Vec<Value> {
     plan.containers
         .iter()
@@ -206,7 +203,6 @@ fn an_invalid_label_triggers_nothing_but_a_warning() {
     }
 }
 
-/// Uses names that the API server would reject wherever messages include one.
 #[test]
 fn hostile_names_stay_out_of_messages() {
     let hostile = ["\u{0}\u{1b}[2J\n", "\u{202e}gpj.exe", &"x".repeat(253), &"\n".repeat(253), "a\"b'c", ""];

@@ -43,7 +43,6 @@ fn an_entry_keeps_all_keys_and_the_order() {
     assert!(env.contains(&json!({"name": "THRESHOLD", "value": "0.8"})), "{env:?}");
 }
 
-/// Resources of an entry that has none.
 fn default_resources() -> Value {
     json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}})
 }

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use crate::common::{configured, model_port, outcome_in, planned_by, pod, setting};
 
-/// Plans `pod` with this `auditors.yaml`, whose entry `topics` is the operator's chain.
 fn plan_by(yaml: &str, pod: &Value) -> Plan {
     planned_by(outcome_in(pod, &configured(yaml, &["topics"]), None))
 }

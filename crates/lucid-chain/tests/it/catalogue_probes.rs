@@ -10,7 +10,6 @@ fn probes(members: &str) -> [Value; 3] {
     ["readinessProbe", "livenessProbe", "startupProbe"].map(|key| manifest[key].take())
 }
 
-/// A probe with the defaults of the API server.
 fn default() -> Value {
     json!({
         "httpGet": {"path": "/health", "port": 8080, "scheme": "HTTP"},
@@ -21,7 +20,6 @@ fn default() -> Value {
     })
 }
 
-/// The default probe with these fields.
 fn probe(fields: Value) -> Value {
     let mut probe = default();
     json_patch::merge(&mut probe, &fields);

@@ -10,7 +10,6 @@ use crate::common::{manifest, manifests, parsed, refusal};
 
 const PAGE: &str = include_str!("../../../../docs/auditors-yaml.md");
 
-/// Returns the fenced code blocks of the page: info string and text.
 fn blocks() -> Vec<(&'static str, &'static str)> {
     let blocks = PAGE.split("\n```").skip(1).step_by(2);
     blocks.map(|block| block.split_once('\n').unwrap()).collect()

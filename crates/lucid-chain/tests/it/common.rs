@@ -6,17 +6,14 @@ use lucid_chain::{
 };
 use serde_json::{Value, json};
 
-/// Built-in auditors with network rules.
 pub(crate) fn with_rules() -> Configuration {
     Configuration::new(Catalogue::builtin(), None).unwrap()
 }
 
-/// Parses an `auditors.yaml`.
 pub(crate) fn parsed(yaml: &str) -> Catalogue {
     Catalogue::parse("auditors.yaml", yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"))
 }
 
-/// Built-in auditors and those of `yaml`, with network rules and this chain.
 pub(crate) fn configured(yaml: &str, chain: &[&str]) -> Configuration {
     let chain: Vec<_> = chain.iter().map(|name| (*name).to_owned()).collect();
     Configuration::new(Catalogue::builtin().overlay(&parsed(yaml)), Some(&chain)).unwrap()
@@ -29,18 +26,15 @@ pub(crate) fn namespace(data: &[(&str, &str)]) -> Result<NamespaceChain, String>
         .map_err(|error| error.to_string())
 }
 
-/// Returns the settings of a namespace that has these labels and annotations.
 pub(crate) fn settings<'t>(pairs: impl IntoIterator<Item = (&'t str, &'t str)>) -> NamespaceSettings {
     let pairs = pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     NamespaceSettings::new(&pairs, &pairs)
 }
 
-/// Returns the settings of a namespace that may use any image.
 pub(crate) fn any_image() -> NamespaceSettings {
     NamespaceSettings::default().with_any_auditor_image()
 }
 
-/// Returns the settings of a namespace with this Pod Security level.
 pub(crate) fn level(level: &str) -> NamespaceSettings {
     settings([("pod-security.kubernetes.io/enforce", level)])
 }
@@ -55,7 +49,6 @@ pub(crate) fn without_rules(mut configuration: Configuration) -> Configuration {
     configuration
 }
 
-/// Returns a labeled pod with one application that declares the given ports.
 pub(crate) fn pod(annotations: Value, ports: &[u16]) -> Value {
     let ports: Vec<_> = ports.iter().map(|port| json!({"containerPort": port})).collect();
     let mut pod = json!({
@@ -132,25 +125,21 @@ pub(crate) fn setting(plan: &Plan, name: &str) -> String {
     found.map(|[_, value, source]| format!("{value} ({source})")).unwrap_or_default()
 }
 
-/// Returns the first of the model's ports.
 pub(crate) fn model_port(plan: &Plan) -> u16 {
     let ports = setting(plan, "model port");
     ports.split([',', ' ']).next().unwrap().parse().unwrap()
 }
 
-/// Returns the value of an environment variable of a container.
 pub(crate) fn variable(container: &Value, name: &str) -> Option<String> {
     let found = container["env"].as_array()?.iter().find(|it| it["name"] == name)?;
     found["value"].as_str().map(str::to_owned)
 }
 
-/// Returns the network rules of a plan.
 pub(crate) fn redirect_of(plan: &Plan) -> Redirect {
     let init = plan.init.as_ref().unwrap().manifest();
     Redirect::from_json(&variable(&init, keys::REDIRECT_ENV).unwrap()).unwrap()
 }
 
-/// Returns the names of the planned auditor containers.
 pub(crate) fn names(plan: &Plan) -> Vec<&str> {
     plan.containers.iter().map(|planned| planned.name.as_str()).collect()
 }
@@ -210,12 +199,10 @@ pub(crate) fn defaulted(pod: &Value) -> Value {
     pod
 }
 
-/// Returns the error for an invalid `auditors.yaml`.
 pub(crate) fn refusal(yaml: &str) -> String {
     Catalogue::parse("auditors.yaml", yaml).expect_err(yaml).to_string()
 }
 
-/// Returns the auditor of a one-entry catalogue with `members` besides name and image.
 pub(crate) fn auditor(members: &str) -> Auditor {
     let yaml = format!("chain: [{{name: a, image: a, {members}}}]");
     parsed(&yaml).auditors()[0].clone()
@@ -232,12 +219,10 @@ pub(crate) fn manifests(yaml: &str) -> Vec<Value> {
     plan.containers.iter().map(PlannedContainer::manifest).collect()
 }
 
-/// Returns the container of an entry with `members` besides name and image.
 pub(crate) fn manifest(members: &str) -> Value {
     manifests(&format!("chain: [{{name: a, image: a, {members}}}]")).remove(0)
 }
 
-/// Returns the invalid key and the problem of an entry with `members` besides name and image.
 pub(crate) fn refusal_of(members: &str) -> String {
     let yaml = format!("chain:\n- {{name: a, image: a, {members}}}");
     let error = Catalogue::parse("auditors.yaml", &yaml).expect_err(&yaml);

@@ -28,7 +28,6 @@ struct Cluster {
     image_pull_secrets: Vec<String>,
     #[serde(rename = "skipServiceAccounts")]
     skip_service_accounts: BTreeSet<String>,
-    /// Data of the namespace's ConfigMap.
     namespace: Option<std::collections::BTreeMap<String, String>>,
     #[serde(rename = "podSecurity")]
     pod_security: String,

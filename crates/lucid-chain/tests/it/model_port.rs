@@ -8,8 +8,8 @@ fn is_assumed(plan: &Plan) -> bool {
     setting(plan, "model port") == "5000 (built-in default)"
 }
 
-/// Returns the setting of a plan with this port. `source` is `named`, `only`, `probe` or `proxy` with a container, or as
-/// written.
+/// Returns the setting of a plan with this port. `source` is `named`, `only`, `probe` or `proxy` with a container, or
+/// as written.
 fn expected(port: u16, source: &str) -> String {
     let words: Vec<_> = source.split(' ').collect();
     let source = match words[..] {
@@ -53,7 +53,8 @@ fn the_model_port_comes_from_the_first_source() {
     }
 }
 
-/// Name, ports as `name:number` and probes as `kind=path:port` of containers. `native` precedes the names of native sidecars.
+/// Name, ports as `name:number` and probes as `kind=path:port` of containers. `native` precedes the names of native
+/// sidecars.
 type Containers<'t> = &'t [(&'t str, &'t str, &'t str)];
 
 fn pod_of(containers: Containers<'_>) -> Value {
@@ -232,7 +233,7 @@ fn an_ambiguous_model_port_is_assumed() {
             &[("a", "8000", "readinessProbe=/:8000"), ("native b", "8001", "readinessProbe=/:8001")],
             "8000 (a), 8001 (b)",
         ),
-        // The probe may ask a server beside the model's, or the model.
+        // The probe may target the model or a server beside it.
         (&[("a", "8000 8081", "readinessProbe=/readyz:8081")], "8000 (a), 8081 (a)"),
         (&[("a", "", "readinessProbe=/healthz:8081")], ""),
         (&[("a", "", "readinessProbe=/:8000"), ("b", "", "readinessProbe=/:8001")], "8000 (a), 8001 (b)"),

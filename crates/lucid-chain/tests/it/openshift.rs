@@ -114,7 +114,7 @@ fn auditors_run_as_unused_uids_of_the_range() {
 }
 
 #[test]
-fn a_range_that_is_too_small_is_named() {
+fn ranges_that_are_too_small_are_reported() {
     for (text, shown, users, found) in [
         ("1000740000/1", "1000740000-1000740000", [None; 3], 0),
         ("1000740000/2", "1000740000-1000740001", [None; 3], 1),

@@ -11,7 +11,6 @@ fn outcome_of(pod: &Value, of_namespace: &str, configuration: &Configuration) ->
     plan(&PodView::from_json(&json).unwrap(), &inputs)
 }
 
-/// The model on 5000, a metrics port and the given annotations.
 fn model(annotations: Value) -> Value {
     let mut pod = pod(annotations, &[5000, 9090]);
     pod["spec"]["containers"][0]["ports"][0]["name"] = json!("model");
@@ -162,7 +161,7 @@ fn unaudited_ports_of_an_open_pod_are_reported() {
         "9090 (declared by container web) (other ports open (built-in default))"
     );
     assert_eq!(rules(outcome), None);
-    // Without rules, the model's port is open, too.
+    // Without rules, the model's port is also open.
     let both = "5000 (declared by container web), 9090 (declared by container web) (intercept env)";
     assert_eq!(open_ports(outcome_of(&pod, "open", &builtin())), both);
     assert_eq!(open_ports(outcome_of(&pod, "closed", &builtin())), both);

@@ -125,7 +125,6 @@ fn planning_again_after_defaulting_changes_nothing() {
     }
 }
 
-/// Returns a configuration whose auditors get the ServiceAccount token.
 fn with_tokens() -> Configuration {
     let yaml = "chain: [{name: lucid-guardrails-auditor, image: 'ghcr.io/lucid/lucid-guardrails-auditor:latest', port: 8090,
                          serviceAccountToken: true}]";
@@ -223,7 +222,6 @@ fn api_server_defaults_do_not_count_as_differences() {
     }
 }
 
-/// Returns the mount of the ServiceAccount token, with `other` members.
 fn token(other: Value) -> Value {
     let mut mount = json!({
         "name": "kube-api-access-x7k2p", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
@@ -242,7 +240,6 @@ fn volumes() -> Value {
     ])
 }
 
-/// Returns the resources of a built-in auditor and one more.
 fn with_resource(list: &str, name: &str, quantity: &str) -> Value {
     let mut resources =
         json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}});

@@ -11,7 +11,6 @@ fn ports(plan: &Plan) -> Vec<(u16, u16)> {
     plan.containers.iter().map(|planned| (planned.port.get(), planned.next_port.get())).collect()
 }
 
-/// Returns a namespace with the chain `chain` and a catalogue of these names.
 fn chain_of(catalogue: &[&str], chain: &str) -> NamespaceChain {
     let entries: Vec<_> = catalogue.iter().map(|name| format!("{{name: {name}, image: a}}")).collect();
     let yaml = format!("chain: [{}]", entries.join(", "));
@@ -285,7 +284,7 @@ fn with_room(resources: Value) -> Value {
 }
 
 #[test]
-fn every_resource_that_is_short_is_named() {
+fn every_insufficient_resource_is_named() {
     let room =
         json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}});
     let Decision::Impossible { reason } = outcome(&with_room(room)).decision else { panic!("no refusal") };
@@ -324,7 +323,7 @@ fn the_init_container_needs_room_as_well() {
 }
 
 #[test]
-fn pod_resources_that_leave_the_model_nothing_are_a_warning() {
+fn pod_resources_that_leave_the_model_nothing_cause_a_warning() {
     let all = "the auditors leave nothing of spec.resources of the pod for container ";
     for (room, model, warning) in [
         (

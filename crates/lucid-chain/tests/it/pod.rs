@@ -146,7 +146,7 @@ fn invalid_json_is_rejected() {
 }
 
 #[test]
-fn a_view_has_privileges_and_image_volumes() {
+fn a_pod_view_has_privileges_and_image_volumes() {
     let json = r#"{
         "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
         "spec": {

@@ -38,7 +38,6 @@ const VALUES: [&str; 12] = [
     "env",
 ];
 
-/// Container names, including planned ones.
 const NAMES: [&str; 7] = [
     "web",
     "db",
@@ -56,7 +55,6 @@ fn annotations() -> impl Strategy<Value = Value> {
     prop_oneof![1 => Just(Value::Null), 5 => map]
 }
 
-/// Arbitrary JSON for unknown fields.
 fn unknown() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -259,7 +257,6 @@ fn without_nulls(pod: &Value) -> Value {
     pod
 }
 
-/// Generates configurations that change what is injected.
 fn configurations() -> impl Strategy<Value = Configuration> {
     const FILES: &str = "chain: [{name: lucid-toxicity-auditor, files: [{mountPath: /a, configMap: {name: a}}]}, \
         {name: lucid-guardrails-auditor, serviceAccountToken: true, files: [{mountPath: /a, image: {reference: a}}]}]";

@@ -11,7 +11,6 @@ fn port(number: u16) -> NonZeroU16 {
     NonZeroU16::new(number).unwrap()
 }
 
-/// Returns the JSON form of a chain of this length.
 fn form(length: u16, model: u16, inbound: bool, outbound: &[u16]) -> Value {
     let chain = (0..length).map(|at| json!({"uid": 20001 + u32::from(at), "port": 8090 + 3 * at}));
     let chain: Vec<_> = chain.collect();
@@ -22,7 +21,6 @@ fn read(form: &Value) -> Redirect {
     Redirect::from_json(&form.to_string()).unwrap()
 }
 
-/// Returns the plan with these open ports.
 fn opened(ports: &[u16]) -> Redirect {
     let mut form = form(2, 5000, true, &[8000]);
     form["open"] = json!(ports);
@@ -80,7 +78,6 @@ fn an_invalid_redirect_is_rejected_with_the_problem() {
     }
 }
 
-/// Two auditors in front of a model with two ports.
 const ROUTES: &str = r#"{"version":1,"chain":[{"uid":20001,"port":8090},{"uid":20002,"port":8093}],"model":8080,"inbound":true,"outbound":[],"routes":[{"ports":[8091,8094],"model":8085}]}"#;
 
 fn ports<const N: usize>(numbers: [u16; N]) -> [NonZeroU16; N] {

@@ -239,7 +239,6 @@ fn pod() -> impl Strategy<Value = Value> {
         .prop_filter("refused as it is", |pod| violations(pod).is_empty())
 }
 
-/// Returns a configuration with an auditor that tightens its security context.
 fn configuration() -> Configuration {
     let yaml = "chain:
 - name: lucid-pii-auditor

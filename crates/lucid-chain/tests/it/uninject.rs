@@ -92,7 +92,7 @@ fn a_forged_status_does_not_remove_applications() {
 }
 
 #[test]
-fn everything_else_stays() {
+fn uninjection_keeps_everything_else() {
     let plain = pod(json!({keys::AUDITORS: "injection", keys::DIRECTION: "both"}), &[5000]);
     let mut configuration = builtin();
     configuration.overrides.intercept = Some(Intercept::Redirect);
