@@ -141,7 +141,6 @@ impl Case<'_> {
             || planned.contains(name)
     }
 
-    /// Returns `true` for the container name of lucid-init or of an auditor in one of the catalogues.
     pub(crate) fn is_name_of_auditor(&self, name: &str) -> bool {
         name == keys::INIT_CONTAINER
             || self.catalogues.iter().any(|catalogue| catalogue.auditor_of_container(name).is_some())

@@ -9,8 +9,8 @@ use snafu::{ResultExt, Snafu};
 use crate::case::Case;
 use crate::finding::{Problem, truncated};
 
-/// Recommended pattern of tickets: a label value with at least one digit, such as `INC-4711` or `CHG0042001`. It does not
-/// match `true`.
+/// Recommended pattern of tickets: a label value with at least one digit, such as `INC-4711` or `CHG0042001`. It does
+/// not match `true`.
 pub const DEFAULT_TICKET_PATTERN: &str = "[A-Za-z0-9._-]*[0-9][A-Za-z0-9._-]*";
 
 /// The tickets accepted in the label `lucid.computing/break-glass`; none by default.
@@ -87,7 +87,6 @@ impl Tickets {
         case.ticket().filter(|_| self.check(case).is_none())
     }
 
-    /// Returns the problem with the ticket, or `None` if it is acceptable or absent.
     fn check(&self, case: &Case<'_>) -> Option<Problem> {
         let ticket = case.ticket()?;
         let expected = match &self.0 {

@@ -19,7 +19,6 @@ pub struct Case<'a> {
     pub(crate) subject: &'a Subject<'a>,
     pub(crate) catalogues: &'a [Catalogue],
     pub(crate) init_image: &'a ImageReference,
-    /// Settings of the namespace.
     pub(crate) settings: &'a NamespaceSettings,
     pub(crate) outcome: Outcome,
     /// List and JSON of each container before the update.
@@ -77,7 +76,6 @@ impl<'a> Case<'a> {
         !self.subject.request.is_update()
     }
 
-    /// Returns `true` for a request to the `resize` subresource.
     pub(crate) fn is_resize(&self) -> bool {
         self.subject.request.subresource == Some("resize")
     }
@@ -95,12 +93,10 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Returns `true` if the pod or its namespace requests a chain.
     pub(crate) fn is_secured(&self) -> bool {
         self.settings.requires_chain || self.requests_chain()
     }
 
-    /// Returns `true` if the pod itself requests a chain.
     pub(crate) fn requests_chain(&self) -> bool {
         self.pod().requests_chain()
     }
@@ -113,7 +109,6 @@ impl<'a> Case<'a> {
         plan.containers.iter().map(|planned| (planned.name.as_str(), list)).chain(init).collect()
     }
 
-    /// Returns `true` if the update leaves the container unchanged.
     pub(crate) fn is_unchanged(&self, list: ContainerList, container: &ContainerView<'_>) -> bool {
         self.before.contains(&(list, container.json()))
     }
@@ -123,13 +118,11 @@ impl<'a> Case<'a> {
         self.images_before.contains(&(list, container.name(), container.image()))
     }
 
-    /// Returns `true` if the update leaves the label unchanged.
     pub(crate) fn is_label_old(&self, key: &str) -> bool {
         let old = self.subject.old.as_ref().filter(|_| self.is_pod());
         old.is_some_and(|old| old.label(key) == self.pod().label(key))
     }
 
-    /// Returns the value of the break-glass label.
     pub(crate) fn ticket(&self) -> Option<&'a str> {
         self.pod().label(keys::BREAK_GLASS)
     }

@@ -22,7 +22,6 @@ impl ContainerList {
     pub(crate) const CONTAINERS: [Self; 3] =
         [Self::Containers, Self::InitContainers, Self::EphemeralContainers];
 
-    /// Returns the containers of `pod` in this list.
     pub(crate) fn containers<'p, 'a>(self, pod: &'p PodView<'a>) -> &'p [ContainerView<'a>] {
         match self {
             Self::Containers => pod.containers(),

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use lucid_chain::keys;
 
 /// Keys of the labels and annotations of a pod whose changes are evaluated: those that begin with
-/// [`PREFIX`](Self::PREFIX), and [`names`](Self::names). An update that changes only other labels and annotations passes.
+/// [`PREFIX`](Self::PREFIX), and [`names`](Self::names). An update that changes only other labels and annotations
+/// passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvaluatedKeys(BTreeSet<String>);
 

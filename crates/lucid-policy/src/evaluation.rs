@@ -97,7 +97,6 @@ impl Evaluation {
         self
     }
 
-    /// Returns the findings that refuse the pod or the pods of the template.
     fn denying(&self) -> impl Iterator<Item = &Finding> {
         let is_open = self.break_glass == BreakGlass::Opened;
         self.findings.iter().filter(move |finding| !is_open && is_enforced(self.configured, finding))
@@ -153,7 +152,6 @@ impl Evaluation {
     }
 }
 
-/// Returns `true` if the finding refuses a pod in this mode.
 fn is_enforced(mode: Mode, finding: &Finding) -> bool {
     finding.severity == Severity::Deny && mode == Mode::Enforce
 }

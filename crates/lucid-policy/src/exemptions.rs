@@ -29,7 +29,6 @@ use crate::finding::{Check, Problem};
 #[serde(try_from = "Written")]
 pub struct Exemption(Written);
 
-/// The exemption as deserialized, before validation.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -49,7 +48,6 @@ struct Written {
 #[snafu(display("exemption {name:?} {fault}"))]
 pub struct ExemptionError {
     name: String,
-    /// Fault and expected values.
     fault: String,
 }
 
@@ -99,14 +97,12 @@ impl Exemption {
         &self.0.name
     }
 
-    /// Returns `true` if the exemption covers an auditor's image in this namespace, so that its digest needs no
-    /// verification.
+    /// An image that is covered needs no verification of its digest.
     #[must_use]
     pub(crate) fn covers_image(&self, namespace: &str, image: Option<&ImageReference>) -> bool {
         self.0.host_paths.is_empty() && self.applies(namespace, image)
     }
 
-    /// Returns `true` if the namespaces, images and digests match a container with this image.
     pub(crate) fn applies(&self, namespace: &str, image: Option<&ImageReference>) -> bool {
         let Written { namespaces, images, digests, .. } = &self.0;
         let of_image = images.is_empty() && digests.is_empty()

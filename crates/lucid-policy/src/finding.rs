@@ -105,7 +105,6 @@ impl Problem {
         Self::new(Check::BreakGlass, reason, message.into())
     }
 
-    /// Lowers the severity to a warning if `is_warning`.
     pub(crate) fn warn_if(self, is_warning: bool) -> Self {
         if is_warning { Self { severity: Severity::Warn, ..self } } else { self }
     }
@@ -114,7 +113,6 @@ impl Problem {
 /// Maximum number of characters of an untrusted text that a finding stores.
 const MAX_STORED: usize = 512;
 
-/// Copies `text`, truncated to [`MAX_STORED`] characters.
 pub(crate) fn truncated(text: &str) -> String {
     truncate(text, MAX_STORED).into_owned()
 }

@@ -22,7 +22,6 @@ pub(crate) struct Findings<'p> {
     strictness: Strictness,
     namespace: &'p str,
     pub(crate) kept: Vec<Finding>,
-    /// Numbers of findings beyond [`MAX_FINDINGS`].
     pub(crate) unlisted_warnings: usize,
     pub(crate) unlisted_refusals: usize,
     pub(crate) exempted: Vec<Exempted>,
@@ -41,14 +40,12 @@ impl<'p> Findings<'p> {
         }
     }
 
-    /// Returns the site of the pod as a whole.
     pub(crate) fn pod(&self) -> Site<'static, 'p> {
         let exemptions = self.exemptions.iter();
         let exemptions = exemptions.filter(|exemption| exemption.applies(self.namespace, None));
         Site { at: None, exemptions: exemptions.collect() }
     }
 
-    /// Returns the site of a container.
     pub(crate) fn container<'a>(&self, list: ContainerList, found: &'a ContainerView<'_>) -> Site<'a, 'p> {
         self.site(list, found.name(), found.image().unwrap_or_default())
     }
@@ -61,14 +58,12 @@ impl<'p> Findings<'p> {
         Site { at: Some((list, name, image)), exemptions: exemptions.collect() }
     }
 
-    /// Records a problem as exempted by `by`.
     pub(crate) fn exempt(&mut self, by: &str, what: impl FnOnce() -> String) {
         if self.exempted.len() < MAX_FINDINGS {
             self.exempted.push(Exempted { by: by.to_owned(), what: what() });
         }
     }
 
-    /// Adds a problem, unless an exemption covers it.
     pub(crate) fn add(&mut self, site: &Site<'_, 'p>, problem: Problem) {
         let is_lenient =
             problem.check == Check::Images && self.strictness == Strictness::Lenient && !problem.is_strict;
@@ -103,7 +98,6 @@ impl Site<'_, '_> {
         self.at.map(|(list, ..)| list)
     }
 
-    /// Formats the problem as a finding at this site.
     pub(crate) fn text(&self, problem: Problem) -> String {
         self.finding(problem).to_string()
     }

@@ -23,7 +23,6 @@ impl Default for RequiredLabel {
     }
 }
 
-/// Tier of pods if every value is accepted.
 const ANY: &str = "any";
 const MISSING: &str = "missing";
 const INVALID: &str = "invalid";
@@ -46,7 +45,6 @@ impl RequiredLabel {
     }
 }
 
-/// Reason of a pod without the required label.
 pub(crate) const TIER_MISSING: &str = "TierMissing";
 
 const LABELS: [&str; 3] = [keys::SECURED_LABEL, keys::BREAK_GLASS, keys::TIER];

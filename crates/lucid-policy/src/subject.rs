@@ -77,7 +77,6 @@ impl Workload {
         self.names().0
     }
 
-    /// Returns the kind, such as `Deployment`.
     #[must_use]
     pub(crate) const fn kind(self) -> &'static str {
         self.names().1
@@ -106,19 +105,15 @@ impl fmt::Display for Workload {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Request<'a> {
-    /// Kind of the object.
     pub(crate) workload: Workload,
-    /// Subresource, such as `ephemeralcontainers`.
     pub(crate) subresource: Option<&'a str>,
     /// JSON of the new object (`AdmissionRequest.object`).
     pub(crate) object: Option<&'a [u8]>,
     /// JSON of the existing object (`AdmissionRequest.oldObject`); `None` if the request creates the object.
     pub(crate) old_object: Option<&'a [u8]>,
-    /// Namespace of the object.
     pub(crate) namespace: &'a str,
     /// Labels and annotations whose changes are evaluated; `None` for all.
     pub(crate) evaluated_keys: Option<&'a EvaluatedKeys>,
-    /// Current time, compared with the expiry of break-glass tickets.
     pub(crate) now: Timestamp,
 }
 
@@ -126,11 +121,9 @@ pub struct Request<'a> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Subject<'a> {
-    /// The request.
     pub(crate) request: Request<'a>,
     /// The pod, or the pod template read as a pod.
     pub pod: PodView<'a>,
-    /// The pod or template before an update.
     pub(crate) old: Option<PodView<'a>>,
 }
 
@@ -203,9 +196,9 @@ impl<'a> Request<'a> {
     /// - An update of an object with a `deletionTimestamp`. Only its finalizers matter now, and refusing the update
     ///   would keep the object alive. The API server clears the field in created objects, so it cannot be used to
     ///   bypass the checks.
-    /// - An update that changes neither the pod's `spec` nor an [evaluated](EvaluatedKeys) label or annotation, or that does
-    ///   not change the template, such as one of finalizers, owner references, status or replicas. A pod that predates the
-    ///   policy could otherwise not even be released by its controller.
+    /// - An update that changes neither the pod's `spec` nor an [evaluated](EvaluatedKeys) label or annotation, or that
+    ///   does not change the template, such as one of finalizers, owner references, status or replicas. A pod that
+    ///   predates the policy could otherwise not even be released by its controller.
     /// - A request to a subresource other than `ephemeralcontainers` and `resize`, such as `scale`.
     ///
     /// # Errors
@@ -250,10 +243,8 @@ fn evaluated(json: Option<&str>, keys: &EvaluatedKeys) -> Option<BTreeMap<String
     Some(labels)
 }
 
-/// The pod within an object.
 struct Part<'a> {
     is_being_deleted: bool,
-    /// JSON of the `spec` or template.
     spec: &'a str,
     /// JSON of a pod's labels and annotations.
     labels: [Option<&'a str>; 2],
@@ -305,7 +296,6 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Returns the JSON at a path of members.
 fn raw_at<'a>(reader: &mut Reader<'a>, path: &[&str]) -> Result<Option<&'a str>, json::Error> {
     match path {
         [] => reader.raw().map(Some),

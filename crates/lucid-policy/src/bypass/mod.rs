@@ -33,16 +33,11 @@ const CAPABILITIES: [&str; 11] = [
 
 /// Properties of a chain that other containers must not interfere with.
 struct Chain<'p> {
-    /// Auditor names by listening port.
     listeners: BTreeMap<i32, &'p str>,
-    /// Auditor names by UID.
     users: BTreeMap<i64, &'p str>,
     names: BTreeSet<&'p str>,
-    /// Normalized `hostPath` paths by volume name.
     host_paths: BTreeMap<&'p str, String>,
-    /// `true` if network rules redirect traffic to the chain.
     redirects: bool,
-    /// `true` if containers must be unable to become root.
     require_non_root: bool,
 }
 
@@ -76,8 +71,7 @@ fn choice_problem(warning: &Warning) -> Option<Problem> {
 }
 
 impl Case<'_> {
-    /// Adds the findings about ways around the chain of a secured pod. With `require_non_root`, containers must be
-    /// unable to become root.
+    /// With `require_non_root`, containers must be unable to become root.
     pub(crate) fn bypass_findings(&self, require_non_root: bool, findings: &mut Findings<'_>) {
         let of_pod = findings.pod();
         let is_new = self.is_created() || !self.is_pod();
@@ -143,7 +137,6 @@ impl Case<'_> {
         before.filter(|found| found.is_native_sidecar()).collect()
     }
 
-    /// Returns the pod-level ways around the chain.
     fn pod_problems(&self) -> impl Iterator<Item = Problem> {
         let pod = self.pod();
         let flags = [
@@ -296,7 +289,6 @@ impl Case<'_> {
         }
     }
 
-    /// Returns the names of all chain containers, planned and running.
     fn names(&self) -> BTreeSet<&str> {
         let running =
             ContainerList::chain_containers(self.pod()).filter(|(_, found)| declares_auditor(found));
@@ -312,7 +304,6 @@ impl Case<'_> {
         !self.is_created() && declares_auditor(found)
     }
 
-    /// Returns the auditors by UID, planned and running.
     fn users(&self, redirects: bool) -> BTreeMap<i64, &str> {
         let planned = self.plan().into_iter().flat_map(|plan| &plan.containers);
         let planned = planned.filter_map(|planned| Some((i64::from(planned.uid?), planned.name.as_str())));

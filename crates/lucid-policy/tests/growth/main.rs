@@ -12,7 +12,6 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const SIZE: usize = 50_000;
 
-/// Returns the bytes allocated for injecting, creating and updating the pod.
 fn allocated(pod: &str) -> usize {
     let old = pod.replacen("web", "old", 1).replacen(r#""spec":{"#, r#""spec":{"a":0,"#, 1);
     let region = Region::new(ALLOCATOR);

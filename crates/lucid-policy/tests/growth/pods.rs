@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, NamespaceSettings, PodView, plan};
 use lucid_policy::{Case, DEFAULT_TICKET_PATTERN, Mode, Permission, Policy, Request, Tickets, Workload};
 
-/// Maximum number of containers, and of volumes, of a pod.
 const ITEMS: usize = 1000;
 /// Maximum number of items of a list. Larger pods are rejected while they are parsed.
 const CONTENTS: usize = 65_536;

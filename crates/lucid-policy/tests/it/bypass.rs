@@ -394,7 +394,7 @@ fn removing_the_label_of_a_running_pod_does_not_bypass_checks() {
             let ask =
                 Ask::update(&running, &debugged).with(|ask| ask.subresource = Some("ephemeralcontainers"));
             assert_eq!(found(&ask).0.len(), 1, "{what}: {context}");
-            // Declaring itself an auditor does not help.
+            // A container does not become exempt by declaring itself an auditor.
             container["env"] = json!([{"name": "LUCID_AUDITOR_ID", "value": "first"}]);
             debugged["spec"]["ephemeralContainers"] = json!([container]);
             let ask =

@@ -56,7 +56,7 @@ fn a_new_pod_whose_model_port_is_assumed_is_refused() {
         assert!(audited.warnings()[0].contains(&denial), "{audited:?}");
     }
 
-    // The way out, a template, and pods that run already.
+    // A workaround, a template, and pods that are already running.
     let mut annotated = several.clone();
     annotated["metadata"]["annotations"] = json!({"lucid.computing/target-port": "8200"});
     assert_eq!(Ask::create(&injected(&annotated)).reasons(), Vec::<&str>::new());
@@ -167,7 +167,7 @@ fn native_auditors_must_be_in_chain_order() {
 }
 
 #[test]
-fn a_pod_that_fits_no_chain_is_refused_with_the_reason() {
+fn a_pod_that_cannot_hold_a_chain_is_refused_with_the_reason() {
     let mut pod = secured();
     pod["spec"]["hostNetwork"] = json!(true);
     let ask = Ask::create(&pod);
@@ -311,7 +311,6 @@ fn a_resize_must_leave_auditors_resources_within_bounds() {
     }
 }
 
-/// Applies what an autoscaler writes into injected containers.
 fn scaled(pod: &Value, resources: &Value, lists: &[&str]) -> Value {
     let mut pod = pod.clone();
     pod["metadata"]["annotations"]["vpaUpdates"] = json!("Pod resources updated by web");
@@ -345,7 +344,7 @@ fn an_autoscaler_may_change_resources_within_bounds() {
         let denial = Ask::create(&changed).denial();
         let Some(field) = field else {
             assert_eq!(denial, "", "{resources}");
-            // A reinvocation of /mutate leaves it.
+            // A reinvocation of /mutate does not change it.
             assert_eq!(injected_by(&changed, &configuration()), changed);
             continue;
         };
@@ -406,7 +405,7 @@ fn a_choice_that_the_namespace_does_not_allow_is_refused() {
 }
 
 #[test]
-fn ports_are_as_closed_as_the_namespace_demands() {
+fn ports_must_be_as_closed_as_the_namespace_requires() {
     let closed = |mut pod: Value| {
         pod["metadata"]["annotations"]["lucid.computing/other-ports"] = json!("closed");
         pod

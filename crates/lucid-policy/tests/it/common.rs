@@ -52,7 +52,6 @@ pub(crate) fn enforced() -> Policy {
     policy
 }
 
-/// A pod that requests a chain.
 pub(crate) fn secured() -> Value {
     json!({
         "metadata": {"name": "web", "labels": {"lucid.io/secured": "true"}},
@@ -60,24 +59,20 @@ pub(crate) fn secured() -> Value {
     })
 }
 
-/// A pod that requests no chain.
 pub(crate) fn plain() -> Value {
     let mut pod = secured();
     pod["metadata"]["labels"] = json!({});
     pod
 }
 
-/// Applies the patch of the mutating webhook.
 pub(crate) fn injected(pod: &Value) -> Value {
     injected_by(pod, &configuration())
 }
 
-/// Applies the patch of the mutating webhook with this configuration.
 pub(crate) fn injected_by(pod: &Value, configuration: &Configuration) -> Value {
     injected_within(pod, configuration, None)
 }
 
-/// Applies the patch of the mutating webhook in a namespace with this range.
 pub(crate) fn injected_within(pod: &Value, configuration: &Configuration, uid_range: Option<&str>) -> Value {
     let json = pod.to_string();
     let view = PodView::from_json(&json).unwrap();
@@ -89,7 +84,6 @@ pub(crate) fn injected_within(pod: &Value, configuration: &Configuration, uid_ra
     hardened(&pod)
 }
 
-/// Returns the settings of a namespace with these annotations.
 fn settings(uid_range: Option<&str>, other_ports: Option<&str>) -> NamespaceSettings {
     let annotations = [(keys::SCC_UID_RANGE, uid_range), (keys::OTHER_PORTS, other_ports)];
     let annotations =
@@ -116,7 +110,6 @@ pub(crate) fn hardened(pod: &Value) -> Value {
     pod
 }
 
-/// Wraps the pod in an object of this kind.
 pub(crate) fn object(workload: Workload, pod: &Value) -> Value {
     let template = json!({"metadata": pod["metadata"], "spec": pod["spec"]});
     let metadata = json!({"name": "web"});
@@ -130,7 +123,6 @@ pub(crate) fn object(workload: Workload, pod: &Value) -> Value {
     }
 }
 
-/// An admission request with the policy and its inputs.
 #[derive(Clone)]
 pub(crate) struct Ask {
     pub(crate) policy: Policy,
@@ -148,7 +140,6 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// A request to create the pod.
     pub(crate) fn create(pod: &Value) -> Self {
         Self {
             policy: enforced(),
@@ -166,7 +157,6 @@ impl Ask {
         }
     }
 
-    /// A request to update the pod.
     pub(crate) fn update(old: &Value, new: &Value) -> Self {
         Self { old: Some(old.clone()), ..Self::create(new) }
     }
@@ -180,7 +170,6 @@ impl Ask {
         self.with(|ask| ask.configuration.skip = SkipPolicy::Always)
     }
 
-    /// Returns `None` if the request is not evaluated.
     pub(crate) fn evaluate(&self) -> Option<Evaluation> {
         let (object, old) = (self.object.to_string(), self.old.as_ref().map(Value::to_string));
         let request = Request::new(self.workload, self.namespace, NOW.parse().unwrap())
@@ -204,7 +193,6 @@ impl Ask {
         self.evaluate().and_then(|evaluation| evaluation.denial()).unwrap_or_default()
     }
 
-    /// Returns the reasons of all findings, in order.
     pub(crate) fn reasons(&self) -> Vec<&'static str> {
         let findings = self.evaluate().map(|evaluation| evaluation.findings).unwrap_or_default();
         findings.iter().map(|finding| finding.problem.reason).collect()

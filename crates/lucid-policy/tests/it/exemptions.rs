@@ -122,7 +122,7 @@ fn patterns_match_whole_components() {
 }
 
 #[test]
-fn an_exemption_without_bounds_or_name_is_refused() {
+fn an_exemption_without_bounds_or_name_is_rejected() {
     for exemption in [
         json!({"name": "all"}),
         json!({"name": "all", "namespaces": []}),
@@ -146,7 +146,7 @@ fn an_exemption_without_bounds_or_name_is_refused() {
 }
 
 #[test]
-fn lists_the_exempt_images_of_a_pod() {
+fn exempt_images_of_a_pod_are_listed() {
     let exemption: Exemption = serde_json::from_value(
         json!({"name": "mesh", "namespaces": ["shop"], "images": ["docker.io/istio"]}),
     )

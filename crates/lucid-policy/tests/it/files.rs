@@ -140,7 +140,7 @@ fn a_running_pod_is_not_evaluated_by_its_volumes() {
     new["spec"]["containers"][0]["image"] = json!("shop/model:2");
     let ask = Ask::update(&old, &new).with(|ask| ask.configuration = configuration.clone());
     assert_eq!(ask.denial(), "");
-    // Pods without a chain may mount what they like.
+    // Pods without a chain may mount anything.
     let mut pod = plain();
     pod["spec"]["volumes"] = json!([{"name": "weights", "image": {"reference": "reg.test/weights:1"}}]);
     assert_eq!(create(&pod, &configuration).denial(), "");

@@ -8,7 +8,6 @@ use crate::common::{
     Ask, NOTARIZED, REVOKED, UNREACHABLE, enforced, injected, injected_by, plain, secured, verdicts,
 };
 
-/// Returns list and name of the containers identified as auditors.
 fn found(spec: &Value) -> Vec<(ContainerList, String)> {
     let ask = Ask::create(&json!({"metadata": {"name": "x"}, "spec": spec}));
     let object = ask.object.to_string();
@@ -89,7 +88,7 @@ fn image_volumes_of_auditors_are_evaluated() {
 }
 
 #[test]
-fn strict_refuses_what_lenient_warns_of() {
+fn strict_mode_refuses_what_lenient_mode_warns_of() {
     let unasked = format!("sha256:{}", "d".repeat(64));
     for (image, problem) in [
         (format!("r.test/a@{NOTARIZED}"), None),
@@ -262,7 +261,6 @@ fn messages_about_images_are_bounded() {
     }
 }
 
-/// A configuration whose auditors and init container have tags.
 fn with_tags() -> Configuration {
     let yaml = "chain: [{name: first, image: 'reg.test/first:1', port: 8090}, {name: second, image: 'reg.test/second:1', port: 8093},
                         {name: lucid-egress, image: 'reg.test/lucid-egress:1'}]";
@@ -312,7 +310,7 @@ fn a_digest_that_another_webhook_adds_needs_its_verdict() {
         assert_eq!(lenient.denial().is_empty(), reasons.is_empty(), "{number}: {}", lenient.denial());
         let update = Ask::update(&original, &pod).with(|ask| ask.configuration = with_tags());
         assert_eq!(update.denial().is_empty(), reasons.is_empty(), "{number}: {}", update.denial());
-        // A reinvocation of /mutate leaves exactly what is accepted.
+        // A reinvocation of /mutate does not change accepted pods.
         let is_kept = injected_by(&pod, &with_tags()) == pod;
         assert_eq!(is_kept, !reasons.contains(&"ContainerDiffers"), "{number}");
     }

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use crate::common::{Ask, REVOKED, injected, object, plain, secured};
 
-/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Refused,
@@ -24,7 +23,6 @@ fn verdict(ask: &Ask) -> Verdict {
 
 const PLACES: [&str; 4] = ["containers", "initContainers", "ephemeralContainers", "volumes"];
 
-/// Adds an item with an auditor's image to the list.
 fn with_auditor(pod: &Value, list: &str, image: &str) -> Value {
     let mut pod = pod.clone();
     let item = match list {
@@ -42,22 +40,16 @@ fn revoked() -> String {
     format!("reg.test/first@{REVOKED}")
 }
 
-/// Operation by which an object is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// CREATE of the object.
     Create,
-    /// UPDATE that adds the auditor.
     Update,
     /// UPDATE of another field of an object that already has the auditor.
     UpdateElsewhere,
-    /// UPDATE of the subresource `ephemeralcontainers`.
     Ephemeral,
-    /// UPDATE of another subresource.
     Scale,
 }
 
-/// Builds the request that writes `new` in place of `old`.
 fn asked(workload: Workload, way: Way, old: Option<&Value>, new: &Value) -> Ask {
     Ask::create(&object(workload, new)).with(|ask| {
         ask.workload = workload;

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use crate::common::{Ask, NOW, REVOKED, object, plain, secured};
 
-/// A pod with many violations.
 fn bad() -> Value {
     let mut pod = secured();
     pod["spec"]["hostNetwork"] = json!(true);

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use crate::common::{Ask, NOW, injected, plain, secured};
 
-/// A running pod that violates every rule.
 fn older() -> Value {
     let mut pod = plain();
     pod["metadata"]["labels"] = json!({"app": "worker", "team/class": "gold"});

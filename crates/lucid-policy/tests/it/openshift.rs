@@ -24,7 +24,7 @@ fn with_first_uid(mut pod: Value) -> Value {
 }
 
 #[test]
-fn uids_count_only_where_rules_know_auditors_by_them() {
+fn uids_count_only_if_rules_identify_auditors_by_uid() {
     for (intercept, uid, expected) in [
         (Intercept::Env, FIRST, ""),
         (Intercept::Env, FIRST + 1, ""),

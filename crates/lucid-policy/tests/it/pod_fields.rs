@@ -159,7 +159,6 @@ fn every_field_of_a_pod_is_evaluated_or_known_to_be_harmless() {
     }
 }
 
-/// Returns the fields that an API type deserializes.
 fn fields<'de, T: Deserialize<'de>>() -> BTreeSet<&'static str> {
     let mut fields = BTreeSet::new();
     assert!(T::deserialize(Fields(&mut fields)).is_err());

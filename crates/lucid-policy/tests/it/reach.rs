@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use crate::common::{Ask, hardened, injected, object, secured};
 
-/// Adds a `hostPath` volume and mounts it into the application.
 fn mounting(path: &str, mount: &Value) -> Value {
     let mut pod = secured();
     pod["spec"]["volumes"] =
@@ -17,7 +16,6 @@ fn mounting(path: &str, mount: &Value) -> Value {
     pod
 }
 
-/// Exempts the host paths.
 fn configured(pod: &Value, paths: &[&str]) -> Ask {
     let exemption = json!({"name": "node", "namespaces": ["shop"], "hostPaths": paths});
     let exemption = serde_json::from_value(exemption).unwrap();
@@ -166,7 +164,6 @@ fn harmless_pod_fields_pass() {
     assert_eq!((evaluation.denial(), evaluation.findings), (None, vec![]));
 }
 
-/// Returns the findings about an ephemeral container added to this pod.
 fn debugged(running: &Value, container: &Value) -> Vec<&'static str> {
     let mut new = running.clone();
     new["spec"]["ephemeralContainers"] = json!([container]);
@@ -228,8 +225,8 @@ fn ephemeral_containers_may_not_have_auditor_names() {
             "{name}"
         );
     }
-    // An auditor added to the chain after the pod was created: the ephemeral container would pass for the missing
-    // one.
+    // An auditor added to the chain after the pod was created: the ephemeral container would be mistaken for the
+    // missing one.
     let mut shorter = running.clone();
     shorter["spec"]["containers"].as_array_mut().unwrap().retain(|container| container["name"] != "second");
     let reasons = debugged(&shorter, &json!({"name": "second", "image": image}));

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use crate::common::{Ask, injected, secured};
 
-/// Returns the warnings in `audit`.
 fn warnings(pod: &Value) -> Vec<String> {
     Ask::create(pod).with(|ask| ask.policy.mode = Mode::Audit).evaluate().unwrap().warnings()
 }
