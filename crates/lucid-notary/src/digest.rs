@@ -14,7 +14,8 @@ use crate::text;
 ///
 /// Both are registered in the [OCI image specification] and supported by every container runtime.
 ///
-/// [OCI image specification]: https://github.com/opencontainers/image-spec/blob/v1.1.1/descriptor.md#registered-algorithms
+/// [OCI image specification]:
+/// https://github.com/opencontainers/image-spec/blob/v1.1.1/descriptor.md#registered-algorithms
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Algorithm {

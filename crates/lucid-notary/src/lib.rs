@@ -26,7 +26,7 @@
 //!
 //! - [`mod@reference`], [`pattern`], [`digest`], [`verdict`]: value types without I/O.
 //! - `client` (feature `client`, enabled by default): the HTTP client of the Verifier, a `tower::Service` from
-//!   [`Digest`] to its answer, and `Verifier`, which adds cache, retries and a circuit breaker. Without the feature
+//!   [`Digest`] to its response, and `Verifier`, which adds cache, retries and a circuit breaker. Without the feature
 //!   the crate depends on serde and snafu only.
 //!
 //! # Failure model

@@ -35,7 +35,6 @@ pub struct ImagePattern {
     /// `true` if the host must have one more label.
     any_label: bool,
     registry: Registry,
-    /// Path segments.
     path: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
-//! Answers of the Verifier.
+//! Responses of the Verifier.
 
 use crate::verdict::NotaryVerdict;
 
-/// The Verifier's answer about a digest.
+/// The Verifier's response about a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// The digest is registered.

@@ -16,7 +16,6 @@ use super::answer::Answer;
 use super::error::VerifierError;
 use crate::digest::Digest;
 
-/// The circuit breaker rejected a request.
 #[derive(Debug, Snafu)]
 #[snafu(display("requests to the Verifier are paused after repeated failures (circuit breaker open)"))]
 pub(super) struct BreakerOpen;
@@ -32,7 +31,6 @@ pub(super) struct Breaker<S> {
 }
 
 impl<S> Breaker<S> {
-    /// Opens after `failures` consecutive outages, for `pause`.
     pub(super) fn new(inner: S, failures: u32, pause: Duration, metrics: ClientMetrics) -> Self {
         let state = Mutex::new(State::Closed { failures: 0 });
         Self { inner, circuit: Arc::new(Circuit { failures, pause, metrics, state }) }
@@ -77,16 +75,9 @@ struct Circuit {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    Closed {
-        /// Consecutive outages.
-        failures: u32,
-    },
-    Open {
-        since: Instant,
-    },
-    HalfOpen {
-        is_probing: bool,
-    },
+    Closed { failures: u32 },
+    Open { since: Instant },
+    HalfOpen { is_probing: bool },
 }
 
 impl Circuit {

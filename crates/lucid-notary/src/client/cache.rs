@@ -31,7 +31,6 @@ impl Default for TimeToLive {
     }
 }
 
-/// A bounded cache of verdicts that coalesces concurrent requests for a digest.
 #[derive(Debug)]
 pub(super) struct Cache {
     entries: future::Cache<Digest, Entry>,
@@ -62,8 +61,7 @@ impl Cache {
         Some(CheckedVerdict::new(entry.verdict, Provenance::Cached { age }))
     }
 
-    /// Returns the verdict of `request`, or of a concurrent request for the same digest. The second value is `true`
-    /// for a coalesced request.
+    /// Returns the verdict, and `true` for a coalesced request.
     pub(super) async fn get_or_request(
         &self,
         digest: Digest,

@@ -25,7 +25,6 @@ pub(super) fn authorization(file: &[u8]) -> Result<HeaderValue, BoxError> {
     Ok(value)
 }
 
-/// Trusts only the given root certificates.
 pub(super) fn with_roots(client: ClientBuilder, pem: &[u8]) -> Result<ClientBuilder, BoxError> {
     let roots = certificates_from_pem(pem)
         .map_err(|error| format!("failed to read the root certificates: {error}"))?;
@@ -33,7 +32,6 @@ pub(super) fn with_roots(client: ClientBuilder, pem: &[u8]) -> Result<ClientBuil
     Ok(client.tls_certs_only(roots))
 }
 
-/// Presents a client certificate.
 pub(super) fn with_identity(
     client: ClientBuilder,
     certificate: &[u8],

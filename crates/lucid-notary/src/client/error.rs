@@ -109,7 +109,6 @@ impl VerifierError {
         }
     }
 
-    /// Returns the value of the metric label `outcome`.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "timeout",

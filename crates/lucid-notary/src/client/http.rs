@@ -20,8 +20,8 @@ use super::metrics::ClientMetrics;
 use super::reloading_files::ReloadingFiles;
 use crate::digest::Digest;
 
-/// Maximum number of concurrent checks of one [`Verifier::check_all`](crate::client::Verifier::check_all). The author of a pod controls the number of
-/// digests, and each check may hold a connection.
+/// Maximum number of concurrent checks of one [`Verifier::check_all`](crate::client::Verifier::check_all). The author
+/// of a pod controls the number of digests, and each check may hold a connection.
 pub(super) const MAX_IN_FLIGHT: usize = 8;
 
 /// Maximum length of a response body in bytes. Valid responses have about 200.
@@ -51,7 +51,6 @@ pub struct HttpVerifier {
 
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    /// Endpoint URL without its query.
     pub(super) check: Url,
     pub(super) origin: String,
     pub(super) timeout: Duration,

@@ -152,7 +152,6 @@ impl ClientMetrics {
         self.durations.0.observe(took.as_secs_f64());
     }
 
-    /// Returns a callback that counts reloads of the file.
     pub(super) fn on_change(&self, file: &'static str) -> impl Fn(bool) + Send + Sync + use<> {
         let reloads = self.file_reloads.clone();
         move |is_ok| {

@@ -13,7 +13,6 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 use tower::BoxError;
 
-/// Freshness window of a read.
 const FRESHNESS: Duration = Duration::from_secs(1);
 
 /// Maximum wait for a read: network file systems may hang.
@@ -24,7 +23,6 @@ const READ_TIMEOUT: Duration = Duration::from_millis(500);
 #[snafu(display("failed to {action} {files}: {source}"))]
 pub struct FileError {
     action: &'static str,
-    /// Paths of the files.
     files: String,
     source: BoxError,
 }
@@ -56,7 +54,6 @@ pub(super) struct ReloadingFiles<T> {
 
 struct Known<T> {
     value: Arc<T>,
-    /// Time of the last read.
     at: Instant,
     /// Hash of the contents last read, valid or not; `None` if the read failed. The contents themselves may be secret
     /// and are not kept.

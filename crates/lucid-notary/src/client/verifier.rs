@@ -70,7 +70,6 @@ struct Shared {
     cache: Cache,
     deadline: Duration,
     requests: Requests,
-    /// Bypasses the circuit breaker.
     rechecks: Requests,
     metrics: ClientMetrics,
 }

@@ -58,7 +58,6 @@ pub struct ReferenceError {
     pub(super) reference: String,
     pub(super) part: Part,
     pub(super) offset: usize,
-    /// Fault and expected values.
     pub(super) fault: String,
 }
 

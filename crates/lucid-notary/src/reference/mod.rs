@@ -79,8 +79,8 @@ impl ImageReference {
         self.tag.as_deref()
     }
 
-    /// Returns the `imagePullPolicy` that the API server sets by default: `Always` for the tag `latest` and for an image
-    /// without tag and digest, else `IfNotPresent`.
+    /// Returns the `imagePullPolicy` that the API server sets by default: `Always` for the tag `latest` and for an
+    /// image without tag and digest, else `IfNotPresent`.
     #[must_use]
     pub fn pull_policy(&self) -> &'static str {
         match (self.tag(), self.digest()) {

@@ -61,7 +61,7 @@ async fn a_changed_file_is_reloaded_and_an_invalid_one_ignored() {
 }
 
 #[test]
-fn a_hanging_file_blocks_no_callers_and_uses_one_thread() {
+fn a_hanging_file_does_not_block_callers_and_uses_one_thread() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
     // Leaked on purpose: if an assertion fails, dropping the runtime would wait for the hanging threads.

@@ -1,4 +1,4 @@
-//! Cached verdicts answer without a request.
+//! Cached verdicts are returned without a request.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn long() -> TimeToLive {
 }
 
 #[tokio::test]
-async fn answers_are_cached_and_marked() {
+async fn responses_are_cached_and_marked() {
     for (outcome, verdict, result) in [
         (Some(Answer::Notarized), "notarized", "notarized"),
         (Some(Answer::NotNotarized), "not notarized", "not_notarized"),
@@ -82,7 +82,7 @@ async fn each_verdict_has_a_time_to_live_of_its_own() {
 }
 
 #[tokio::test]
-async fn failures_do_not_replace_answers() {
+async fn failures_do_not_replace_responses() {
     let script = Script::new(|call| if call == 0 { Ok(Answer::Notarized) } else { Err(outage()) });
     let verifier = script.client().with_time_to_live(long()).build();
     assert!(verifier.check(digest('a')).await.verdict.is_notarized());
@@ -92,7 +92,7 @@ async fn failures_do_not_replace_answers() {
 }
 
 #[tokio::test]
-async fn answers_replace_earlier_answers() {
+async fn responses_replace_earlier_ones() {
     let script = Script::new(|call| Ok(if call == 0 { Answer::Notarized } else { Answer::NotNotarized }));
     let verifier = script.client().with_time_to_live(long()).build();
     assert!(verifier.check(digest('a')).await.verdict.is_notarized());

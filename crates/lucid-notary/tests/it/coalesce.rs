@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::common::{Outcome, PATIENCE, Scrape, Script, digest, outage, time_to_live, told, until};
 
-/// A service that answers when the test adds a permit.
+/// A service that responds when the test adds a permit.
 fn held(answer: fn(usize) -> Outcome) -> (Script, Arc<Semaphore>) {
     let answers = Arc::new(Semaphore::new(0));
     let released = Arc::clone(&answers);

@@ -22,7 +22,6 @@ pub(crate) fn digest(hex_digit: char) -> Digest {
     format!("sha256:{}", hex_digit.to_string().repeat(64)).parse().unwrap()
 }
 
-/// Returns `count` distinct digests.
 pub(crate) fn many(count: usize) -> Vec<Digest> {
     (0..count).map(|number| format!("sha256:{number:064x}").parse().unwrap()).collect()
 }
@@ -43,14 +42,13 @@ pub(crate) type Fail = fn() -> BoxError;
 
 pub(crate) type Scripted = BoxCloneSyncService<Digest, Answer, BoxError>;
 
-/// A scripted service that counts its calls.
 pub(crate) struct Script {
     pub(crate) service: Scripted,
     calls: Arc<AtomicUsize>,
 }
 
 impl Script {
-    /// Answers with the outcome of `script` for the number of the call, from 0.
+    /// Responds with the outcome of `script` for the number of the call, from 0.
     pub(crate) fn new(script: impl Fn(usize) -> Outcome + Send + Sync + 'static) -> Self {
         Self::waiting(move |call| {
             let outcome = script(call);
@@ -84,7 +82,6 @@ impl Script {
     }
 }
 
-/// Sends one request.
 pub(crate) fn request<S, R>(service: &S, digest: Digest) -> BoxFuture<'static, Result<R, BoxError>>
 where
     S: Service<Digest, Response = R, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
@@ -92,7 +89,6 @@ where
     service.clone().oneshot(digest).map(|answer| answer.map_err(Into::into)).boxed()
 }
 
-/// The error of an unavailable Verifier.
 pub(crate) fn outage() -> BoxError {
     status(503)
 }
@@ -118,12 +114,10 @@ pub(crate) fn time_to_live(notarized: Duration, not_notarized: Duration, unknown
     time_to_live
 }
 
-/// Returns verdict and provenance.
 pub(crate) fn told(checked: &CheckedVerdict) -> (String, &'static str) {
     (checked.verdict.to_string(), checked.provenance.name())
 }
 
-/// Polls until the condition holds.
 pub(crate) async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !holds().await {
@@ -132,7 +126,6 @@ pub(crate) async fn until(mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Metrics with access to their values.
 pub(crate) struct Scrape {
     registry: Registry,
     pub(crate) metrics: ClientMetrics,
@@ -150,7 +143,6 @@ impl Scrape {
         self.find(series).unwrap_or(0.0)
     }
 
-    /// Returns `true` if the series exists.
     pub(crate) fn has(&self, series: &str) -> bool {
         self.find(series).is_some()
     }

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use crate::common::{PATIENCE, Scrape, Script, many, until};
 
 #[tokio::test]
-async fn further_requests_wait_and_all_are_answered() {
+async fn further_requests_wait_and_all_complete() {
     let answers = Arc::new(Semaphore::new(0));
     let released = Arc::clone(&answers);
     let script = Script::waiting(move |_| {

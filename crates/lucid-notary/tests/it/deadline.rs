@@ -31,7 +31,7 @@ async fn the_wait_for_a_permit_counts_towards_the_deadline() {
 }
 
 #[tokio::test]
-async fn answers_and_errors_in_time_are_passed_on() {
+async fn responses_and_errors_in_time_are_passed_on() {
     let script = Script::new(|call| if call == 0 { Ok(Answer::NotNotarized) } else { Err("broken".into()) });
     let verifier = script.uncached().with_deadline(PATIENCE).build();
     assert_eq!(told(&verifier.check(digest('a')).await).0, "not notarized");

@@ -15,7 +15,6 @@ use tower::Service;
 use crate::common::{PATIENCE, digest, honest, in_time, many};
 use crate::server::{Reply, Server};
 
-/// Maximum number of concurrent checks, and of idle connections.
 const MAX_IN_FLIGHT: usize = 8;
 
 /// Sends one request. This service is always ready.
@@ -35,7 +34,7 @@ async fn check_all(
 }
 
 #[tokio::test]
-async fn returns_the_answer_of_the_verifier() {
+async fn the_response_of_the_verifier_is_returned() {
     let server = Server::start(honest).await;
     let verifier = HttpVerifier::builder(&server.url()).build().unwrap();
     assert_eq!(request(&verifier, &digest('a')).await.unwrap(), Answer::Notarized);
@@ -108,7 +107,7 @@ async fn invalid_root_certificates_are_rejected() {
 }
 
 #[tokio::test]
-async fn an_invalid_answer_is_an_error_that_names_the_fault() {
+async fn an_invalid_response_is_an_error_that_names_the_fault() {
     let requested = digest('a');
     let about = |digest: &Digest| Reply::notarized(digest.as_str(), true);
     let status = |status, body: &Reply| match body.clone() {
@@ -296,7 +295,7 @@ async fn few_idle_connections_are_kept() {
 }
 
 #[tokio::test]
-async fn no_digests_give_no_verdicts_after_the_deadline() {
+async fn an_empty_list_has_no_verdicts_even_after_the_deadline() {
     let verifier = HttpVerifier::builder("http://127.0.0.1:1").build().unwrap();
     assert!(check_all(verifier, [], Instant::now() - Duration::from_secs(1)).await.is_empty());
 }
@@ -305,7 +304,7 @@ async fn no_digests_give_no_verdicts_after_the_deadline() {
 #[test]
 fn the_proxy_of_the_environment_is_not_used() {
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "http::returns_the_answer_of_the_verifier"])
+        .args(["--exact", "http::the_response_of_the_verifier_is_returned"])
         .envs(["http_proxy", "HTTP_PROXY", "ALL_PROXY"].map(|name| (name, "http://127.0.0.1:1")))
         .env_remove("NO_PROXY")
         .env_remove("no_proxy")

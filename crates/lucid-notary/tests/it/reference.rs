@@ -417,7 +417,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(text in any::<String>()) {
+    fn the_parser_never_panics(text in any::<String>()) {
         prop_assert_eq!(text.parse::<ImageReference>().is_ok(), oracle(&text).is_some());
     }
 }

@@ -7,7 +7,7 @@ use lucid_notary::client::Answer;
 use crate::common::{Fail, PATIENCE, Scrape, Script, digest, malformed, outage, status, timeout};
 
 #[tokio::test]
-async fn a_request_is_retried_until_it_is_answered() {
+async fn a_request_is_retried_until_it_succeeds() {
     let script = Script::new(|call| match call {
         0 => Err(outage()),
         1 => Err(timeout()),

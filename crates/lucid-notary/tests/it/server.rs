@@ -23,16 +23,16 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// Reaction of the server to a request.
 #[derive(Clone)]
 pub(crate) enum Reply {
-    /// Sends a response.
-    Response { status: u16, header: Option<(&'static str, String)>, body: String },
+    Response {
+        status: u16,
+        header: Option<(&'static str, String)>,
+        body: String,
+    },
     /// Sends the bytes unchanged and closes the connection.
     Raw(&'static [u8]),
-    /// Never responds.
     Hang,
-    /// Resets the connection after the request.
     Reset,
     /// Sends the response byte by byte, slower than any timeout.
     Drip,
@@ -52,11 +52,8 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// Path and query of each request, in order of arrival.
     pub(crate) requests: Arc<Mutex<Vec<String>>>,
-    /// Header `Authorization` of each request.
     pub(crate) authorizations: Arc<Mutex<Vec<Option<String>>>>,
-    /// Client certificate of each connection, in DER.
     pub(crate) peers: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// File with the root certificate for clients of [`Server::start_tls`], in PEM.
     pub(crate) root: NamedTempFile,
     /// One handle per accepted connection, dropped when the connection closes.
     connections: Arc<Mutex<Vec<Weak<()>>>>,
@@ -70,7 +67,6 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts a server whose `script` maps path and query to a reply.
     pub(crate) async fn start(script: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_with(script, None, String::new()).await
     }
@@ -87,7 +83,6 @@ impl Server {
         Self::start_tls_with(script, |config| config.with_client_cert_verifier(clients)).await
     }
 
-    /// Starts a TLS server for `localhost`.
     pub(crate) async fn start_tls(script: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_tls_with(script, |config| config.with_no_client_auth()).await
     }
@@ -163,18 +158,15 @@ impl Server {
         self.requests.lock().unwrap().clone()
     }
 
-    /// Returns the number of connections accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.lock().unwrap().len()
     }
 
-    /// Returns the number of open connections.
     pub(crate) fn open_connections(&self) -> usize {
         self.connections.lock().unwrap().iter().filter(|open| open.strong_count() > 0).count()
     }
 }
 
-/// Records of the server.
 #[derive(Clone)]
 struct Log {
     requests: Arc<Mutex<Vec<String>>>,

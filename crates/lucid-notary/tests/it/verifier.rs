@@ -72,7 +72,7 @@ async fn a_thousand_identical_requests_make_one_call() {
 }
 
 #[tokio::test]
-async fn a_late_answer_is_cached() {
+async fn a_late_response_is_cached() {
     let hold = Arc::new(tokio::sync::Semaphore::new(0));
     let held = Arc::clone(&hold);
     let script = Script::waiting(move |_| {
@@ -106,7 +106,6 @@ async fn the_allowlist_takes_precedence_over_the_cache() {
     assert_eq!(told(&rechecked[&digest('b')]), ("notarized".to_owned(), "allowlist"));
 }
 
-/// Every fault results in an unknown verdict in time, with a reason that names the fault.
 #[tokio::test]
 async fn every_fault_is_unknown_in_time_with_a_reason() {
     let huge = Reply::ok(" ".repeat(1 << 20));
@@ -189,7 +188,7 @@ async fn an_open_breaker_rejects_requests_at_once() {
 }
 
 #[tokio::test]
-async fn an_invalid_answer_affects_one_digest_only() {
+async fn an_invalid_response_affects_only_its_digest() {
     let script = Script::new(|call| match call {
         1 => Err(malformed()),
         _ => Ok(lucid_notary::client::Answer::Notarized),
