@@ -49,8 +49,7 @@ impl BreakGlassReview {
         Self { reviews: Api::all(client), pace: Arc::default() }
     }
 
-    /// Checks whether `user` may break the glass in `namespace`. Denies the permission if there is no response by
-    /// `deadline`.
+    /// Denies the permission if there is no response by `deadline`.
     pub(crate) async fn permission(
         &self,
         user: &UserInfo,
@@ -137,7 +136,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns a reviewer whose API server permits everything, and the number of its reviews.
     fn reviews() -> (BreakGlassReview, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);

@@ -10,18 +10,12 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::notice::{FailureReason, Notice};
 
-/// Outcome of a request for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The chain was injected.
     Injected,
-    /// The pod already has its chain.
     Unchanged,
-    /// The pod requests no chain.
     NotRequested,
-    /// The pod requests a chain and gets none, for this reason.
     Skipped(&'static str),
-    /// The pod is denied, for this reason.
     Refused(&'static str),
     Failed(FailureReason),
 }
@@ -40,10 +34,8 @@ impl Outcome {
     }
 }
 
-/// Outcome of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventOutcome {
-    /// The API server accepted it.
     Sent,
     /// The queue was full, or the pod had too many.
     Dropped,
@@ -135,7 +127,6 @@ impl InjectionMetrics {
         metrics
     }
 
-    /// Counts a pod and its notices.
     pub(crate) fn count(&self, outcome: Outcome, notices: &[Notice]) {
         self.injections.get_or_create(&outcome.labels()).inc();
         for Notice { reason, .. } in notices {
@@ -143,12 +134,10 @@ impl InjectionMetrics {
         }
     }
 
-    /// Records the planning time of one pod.
     pub(crate) fn planned(&self, time: Duration) {
         self.planning.observe(time.as_secs_f64());
     }
 
-    /// Counts events.
     pub(crate) fn events(&self, outcome: EventOutcome, events: u64) {
         self.events.get_or_create(&outcome.labels()).inc_by(events);
     }

@@ -65,8 +65,8 @@ impl PodInjector {
         Self { events: Some(events), ..self }
     }
 
-    /// Adds the webhook to `router`, at [`MUTATE_PATH`]. `client` reviews the access of a `serviceAccountName` in ConfigMap
-    /// `lucid-webhooks`.
+    /// Adds the webhook to `router`, at [`MUTATE_PATH`]. `client` reviews the access of a `serviceAccountName` in
+    /// ConfigMap `lucid-webhooks`.
     #[must_use]
     pub fn mount(self, router: Router, client: Client) -> Router {
         let registration = self.registrations.mutating();
@@ -88,10 +88,6 @@ impl PodInjector {
     }
 
     /// Responds to one request.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the pod cannot be read or the configuration is not synchronized yet.
     async fn inject(
         self: Arc<Self>,
         request: Arc<AdmissionRequest>,
@@ -132,8 +128,7 @@ impl PodInjector {
         Ok(response)
     }
 
-    /// Counts, reports and records the result of [`inject`](Self::inject), or else its failure or a denial by the webhook's
-    /// permissions.
+    /// Counts, reports and records the result, a failure, or a denial by the webhook's permissions.
     fn record(
         &self,
         request: &AdmissionRequest,
@@ -146,7 +141,7 @@ impl PodInjector {
             let text = denial.or(response.warnings().first()).cloned().unwrap_or_else(|| failure.to_string());
             PodResult { outcome: Outcome::Failed(reason), notices: vec![Notice::of_failure(reason, &text)] }
         });
-        // An error or panic of parsing would follow again.
+        // Parsing would fail or panic again.
         let unreadable = [FailureReason::BadRequest, FailureReason::Panicked];
         let is_readable = failure.is_none_or(|failure| !unreadable.contains(&FailureReason::of(failure)));
         let object = request.object.as_ref().filter(|_| is_readable);
@@ -183,7 +178,6 @@ pub fn pod_of<'a>(request: &AdmissionRequest, object: &'a RawObject) -> Result<P
 /// Maximum number of notices per pod, because its author controls how many there are.
 const MOST_NOTICES: usize = 64;
 
-/// Result for a pod, for metrics and events.
 #[derive(Clone)]
 struct PodResult {
     outcome: Outcome,
@@ -203,11 +197,9 @@ impl PodResult {
     }
 }
 
-/// A response, with its result.
 struct Injection {
     response: AdmissionResponse,
     result: PodResult,
-    /// Names of the auditors' containers.
     chain: Vec<String>,
 }
 

@@ -1,8 +1,9 @@
 //! Lucid's admission webhooks as handlers for any [`Router`](lucid_webhook::Router).
 //!
-//! [`PodInjector`] adds auditor chains to pods (`/mutate`), and [`PodValidator`] checks pods and workloads against the policy
-//! (`/validate`). Both read the cluster from a [`ClusterConfiguration`], which follows the API server, and record their
-//! decisions in a [`Recorder`](lucid_audit::Recorder). [`Audit`] serves the recorded decisions at `/audit`.
+//! [`PodInjector`] adds auditor chains to pods (`/mutate`), and [`PodValidator`] checks pods and workloads against the
+//! policy (`/validate`). Both read the cluster from a [`ClusterConfiguration`], which follows the API server, and
+//! record their decisions in a [`Recorder`](lucid_audit::Recorder). [`Audit`] serves the recorded decisions at
+//! `/audit`.
 //!
 //! ```no_run
 //! use std::sync::Arc;

@@ -13,7 +13,6 @@ pub(crate) struct Metadata<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    /// Returns the metadata of `pod`, or else parses that of the request's object.
     pub(crate) fn of(request: &'a AdmissionRequest, pod: Option<&'a PodView<'_>>) -> Self {
         match pod {
             Some(pod) => Self {
@@ -41,7 +40,7 @@ impl<'a> Metadata<'a> {
         Ok(Self { name, generate_name, owner_references })
     }
 
-    /// Returns the name as far as it is known: an object may have only `generateName` during its creation.
+    /// Returns the name or, during creation, the `generateName` of an object without a name.
     pub(crate) fn name(&self) -> &str {
         if self.name.is_empty() { &self.generate_name } else { &self.name }
     }

@@ -6,14 +6,12 @@ use lucid_webhook::Failure;
 
 use crate::error::InjectError;
 
-/// A message to users about a pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Notice {
     /// `Warning` for problems, `Normal` otherwise.
     pub(crate) severity: EventType,
     /// Reason in UpperCamelCase, from a closed set.
     pub(crate) reason: &'static str,
-    /// Text in one line.
     pub(crate) text: String,
 }
 
@@ -22,18 +20,15 @@ impl Notice {
         Self { severity: EventType::Warning, reason, text: text.into() }
     }
 
-    /// Reports unusable content of the configuration.
     pub(crate) fn of_configuration(problem: &str) -> Self {
         Self::warning("InvalidConfiguration", problem)
     }
 
-    /// Reports a pod without a chain, at its own request.
     pub(crate) fn of_skip(reason: SkipReason) -> Self {
         let text = format!("no auditors: {reason}");
         Self { severity: EventType::Normal, reason: reason.reason(), text }
     }
 
-    /// Reports a pod without a chain, because none fits into it.
     pub(crate) fn of_impossible(reason: &ImpossibleReason) -> Self {
         Self::warning(reason.reason(), format!("no auditors: {reason}"))
     }
@@ -55,26 +50,19 @@ impl From<&Warning> for Notice {
     }
 }
 
-/// Reason for a failure of the webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureReason {
-    /// The configuration is not synchronized yet.
     NotSynced,
-    /// The request is not about a readable pod.
     BadRequest,
     Panicked,
-    /// The handler exceeded its deadline.
     TimedOut,
-    /// Any other error.
     Internal,
 }
 
 impl FailureReason {
-    /// All variants.
     pub(crate) const ALL: [Self; 5] =
         [Self::NotSynced, Self::BadRequest, Self::Panicked, Self::TimedOut, Self::Internal];
 
-    /// Classifies `failure`.
     pub(crate) fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Panic => Self::Panicked,
@@ -88,7 +76,6 @@ impl FailureReason {
         }
     }
 
-    /// Returns the value used in events and metrics.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::NotSynced => "NotSynced",

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::cluster::{ClusterConfiguration, ModeInForce, POLICY_CONFIG_MAP};
 use crate::metadata::Metadata;
 
-/// Creates a decision from request and response, for [`record_response`]. `metadata` is called if the request has no name.
+/// `metadata` is called if the request has no name.
 #[must_use]
 pub(crate) fn decision<'a>(
     webhook: &str,
@@ -95,7 +95,6 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 struct Anchored {
     #[serde(flatten)]
     anchor: Anchor,
-    /// Origin of the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
 }
@@ -165,8 +164,8 @@ fn log(decision: &Decision) {
     );
 }
 
-/// Records the decision attached to `response`, or else a failure of the handler or a denial by the guard. `metadata` and
-/// `tier` are only called in the latter case.
+/// Records the decision attached to `response`, or else a failure of the handler or a denial by the guard. `metadata`
+/// and `tier` are only called in the latter case.
 pub(crate) fn record_response<'a>(
     recorder: &Arc<Recorder>,
     webhook: &str,

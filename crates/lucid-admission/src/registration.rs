@@ -66,9 +66,9 @@ impl Selectors {
     }
 }
 
-/// Returns the response to a request that a webhook could not process: a rejection, or under `Ignore` a warning with the
-/// `consequence`, such as `not validated`. Both policies reject a pod that cannot be read and a large pod that exceeds
-/// the deadline: otherwise its author could bypass the webhook.
+/// Returns the response to a request that a webhook could not process: a rejection, or under `Ignore` a warning with
+/// the `consequence`, such as `not validated`. Both policies reject a pod that cannot be read and a large pod that
+/// exceeds the deadline: otherwise its author could bypass the webhook.
 pub(crate) fn respond_to_failure(
     policy: FailurePolicy,
     request: &AdmissionRequest,
@@ -113,25 +113,21 @@ fn is_expensive(request: &AdmissionRequest, failure: &Failure) -> bool {
 /// Namespaces, pods and failure handling of Lucid's webhooks.
 #[derive(Clone, Debug)]
 pub struct Registrations {
-    /// Namespaces that Lucid may touch.
     pub(crate) scope: Scope,
-    /// Selectors of namespaces and pods by label.
     pub(crate) selectors: Selectors,
     /// Handling of pods while the mutating webhook is unavailable.
     pub(crate) injection: FailurePolicy,
     /// Handling of pods while the validating webhook is unavailable.
     pub(crate) validation: FailurePolicy,
-    /// `true` if the webhook for workloads is registered.
     pub(crate) workloads: bool,
-    /// Labels whose changes are validated, besides those of Lucid.
     pub(crate) validated_labels: BTreeSet<String>,
     /// Timeout of the API server in seconds, 1 to 30.
     pub(crate) timeout_seconds: i32,
 }
 
 impl Registrations {
-    /// Registers all webhooks with the default selectors, `failurePolicy: Fail` and a timeout of 5 seconds. `namespace` is
-    /// the application's own, which is never handled.
+    /// Registers all webhooks with the default selectors, `failurePolicy: Fail` and a timeout of 5 seconds. `namespace`
+    /// is the application's own, which is never handled.
     #[must_use]
     pub fn new(namespace: impl Into<String>) -> Self {
         Self {
@@ -201,7 +197,6 @@ impl Registrations {
         Ok((mutating.unwrap_or_default(), validating.unwrap_or_default()))
     }
 
-    /// Registration of the mutating webhook for new pods.
     pub(crate) fn mutating(&self) -> WebhookRegistration {
         let pods = Rule::of::<Pod>([Operation::Create]).namespaced();
         self.with_pod_selectors(WebhookRegistration::new(WebhookKind::Mutating, MUTATE_NAME, MUTATE_PATH))
@@ -236,7 +231,6 @@ impl Registrations {
         .with_live_match_condition("pod-changed", permissions, pod_changed)
     }
 
-    /// Labels and annotations of existing pods whose changes are validated.
     pub(crate) fn evaluated_keys(&self) -> EvaluatedKeys {
         let selected = self.selectors.pods.iter();
         let selected = selected.flat_map(|selector| {
@@ -246,8 +240,8 @@ impl Registrations {
         EvaluatedKeys::default().with(&self.validated_labels).with(selected)
     }
 
-    /// CEL expression that is true for new pods, and for updates that change the spec or a label or annotation that Lucid
-    /// reads. Equal maps are compared at once, because a pod may have tens of thousands of annotations.
+    /// CEL expression that is true for new pods, and for updates that change the spec or a label or annotation that
+    /// Lucid reads. Equal maps are compared at once, because a pod may have tens of thousands of annotations.
     pub(crate) fn pod_changed(&self) -> String {
         let read = self.evaluated_keys();
         let read = read.names().map(|key| format!("'{key}'")).collect::<Vec<_>>().join(", ");
@@ -281,7 +275,6 @@ impl Registrations {
         )
     }
 
-    /// Configures the selectors that all webhooks for pods share.
     fn with_pod_selectors(&self, registration: WebhookRegistration) -> WebhookRegistration {
         let pods = self.selectors.pods.clone().unwrap_or_default();
         self.with_namespace_selector(registration).with_object_selector(pods)

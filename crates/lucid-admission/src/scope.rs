@@ -1,4 +1,3 @@
-/// Namespaces that Lucid never touches, besides its own.
 const EXCLUDED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// Namespaces that Lucid may touch.

@@ -45,8 +45,8 @@ pub struct PodValidator {
 }
 
 impl PodValidator {
-    /// Creates a validator that evaluates pods with `cluster` and records its decisions with `recorder`. No image can be
-    /// verified, and every pod with a valid ticket may break the glass.
+    /// Creates a validator that evaluates pods with `cluster` and records its decisions with `recorder`. No image can
+    /// be verified, and every pod with a valid ticket may break the glass.
     #[must_use]
     pub fn new(registrations: Registrations, cluster: ClusterConfiguration, recorder: Arc<Recorder>) -> Self {
         let metrics = ValidationMetrics::new(&mut Registry::default());
@@ -112,7 +112,7 @@ impl PodValidator {
         router.webhook(WORKLOADS_PATH, workloads)
     }
 
-    /// Records the decision of [`validate`](Self::validate), or else its failure or a denial by the webhook's permissions.
+    /// Records the decision, a failure, or a denial by the webhook's permissions.
     fn record(
         &self,
         request: &AdmissionRequest,
@@ -120,7 +120,7 @@ impl PodValidator {
         failure: Option<&Failure>,
     ) -> impl Future<Output = AdmissionResponse> + use<> {
         let workload = Workload::from_kind(&request.kind.group, &request.kind.kind);
-        // A panic would follow again.
+        // Parsing would panic again.
         let workload = workload.filter(|_| !matches!(failure, Some(Failure::Panic)));
         let keys = LazyCell::new(|| self.evaluated_keys());
         let subject = LazyCell::new(|| subject(workload?, request, &keys).ok().flatten());
@@ -131,11 +131,8 @@ impl PodValidator {
         record_response(&self.recorder, "validate", request, response, failure, &metadata, &tier)
     }
 
-    /// Evaluates a request for a kind that `expected` accepts. `selected` restricts the pod templates.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the request cannot be evaluated. A rejected pod is not an error.
+    /// Evaluates a request for a kind that `expected` accepts. `selected` restricts the pod templates. A rejected pod
+    /// is not an error.
     async fn validate(
         self: Arc<Self>,
         request: Arc<AdmissionRequest>,
@@ -200,8 +197,7 @@ impl PodValidator {
         Ok(response)
     }
 
-    /// Labels and annotations whose changes are evaluated: those of the registration, and those that the policy and the
-    /// administrator's selector read.
+    /// Includes the keys that the policy and the administrator's selector read.
     fn evaluated_keys(&self) -> EvaluatedKeys {
         let policy = self.cluster.policy();
         let required = policy.required_label.iter().map(|required| &required.key);
@@ -227,10 +223,6 @@ fn failure_action(policy: FailurePolicy) -> FailureAction {
 }
 
 /// Returns the pod or template that has to be evaluated.
-///
-/// # Errors
-///
-/// Returns an error if the object does not match its kind, or a created pod has no `spec`.
 fn subject<'a>(
     workload: Workload,
     request: &'a AdmissionRequest,
@@ -259,8 +251,8 @@ pub struct Evaluated {
     pub images: Vec<ImageVerdict>,
 }
 
-/// Evaluates a pod or template: requests the verdicts that `policy` needs, until shortly before `deadline`, and awaits the
-/// `permission` to use a break-glass ticket.
+/// Evaluates a pod or template: requests the verdicts that `policy` needs, until shortly before `deadline`, and awaits
+/// the `permission` to use a break-glass ticket.
 pub async fn evaluate_case(
     policy: &Policy,
     case: &Case<'_>,
@@ -277,7 +269,6 @@ pub async fn evaluate_case(
     Evaluated { evaluation, images }
 }
 
-/// Adds an evaluation to the decision.
 fn add_evaluation(decision: &mut Decision, evaluation: &Evaluation) {
     evaluation.mode.as_str().clone_into(&mut decision.mode);
     decision.would_deny = evaluation.would_deny;
@@ -313,7 +304,6 @@ pub fn verifier_deadline(deadline: Instant) -> Instant {
     deadline.checked_sub(MARGIN.min(left / 4)).unwrap_or(deadline)
 }
 
-/// Returns the record of one image.
 fn image_verdict(
     auditor: &AuditorContainer<'_>,
     verdicts: &BTreeMap<Digest, CheckedVerdict>,

@@ -6,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of kept alerts.
 const KEPT: usize = 100;
 /// Maximum length of each text, in bytes.
 const LONGEST: usize = 1024;
@@ -21,10 +20,8 @@ pub(super) struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Alert {
-    /// Class of drift, such as `missing`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) class: String,
-    /// Log, as named by the sender.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) log: String,
     /// Sequence number of the record, or of the first of several.
@@ -36,17 +33,13 @@ pub(super) struct Alert {
     /// Id of the request in the API server's audit log.
     #[serde(default, rename = "auditID", skip_serializing_if = "String::is_empty")]
     pub(super) audit_id: String,
-    /// Human-readable description.
     pub(super) detail: String,
-    /// Time of the latest report.
     #[serde(default = "Timestamp::now", skip_deserializing)]
     pub(super) time: Timestamp,
-    /// Number of identical reports.
     #[serde(default, skip_deserializing)]
     pub(super) count: u64,
 }
 
-/// Latest alerts since the start of the process.
 #[derive(Debug, Default)]
 pub(super) struct Alerts(Mutex<VecDeque<Alert>>);
 
@@ -71,7 +64,6 @@ impl Alerts {
         alerts.push_back(alert);
     }
 
-    /// Returns the alerts, latest first.
     pub(super) fn latest(&self) -> Vec<Alert> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
     }

@@ -9,10 +9,9 @@
 //! | `POST /audit/cosignatures` | 200; stores a checkpoint of the log with cosignatures of its witnesses |
 //! | `GET /audit/ui` | web page that asks for the token and shows the rest |
 //!
-//! All paths except the page, which contains no data, and the key, which is public, require `Authorization: Bearer TOKEN`
-//! and otherwise respond with 401.
-//! Alerts require a separate token, so readers of decisions cannot report drift. A path whose token is not configured
-//! responds with 403.
+//! All paths except the page, which contains no data, and the key, which is public, require `Authorization: Bearer
+//! TOKEN` and otherwise respond with 401. Alerts require a separate token, so readers of decisions cannot report drift.
+//! A path whose token is not configured responds with 403.
 
 mod alerts;
 mod page;
@@ -51,7 +50,6 @@ pub struct Audit {
     recorder: Arc<Recorder>,
     token: Option<TokenFile>,
     alert_token: Option<TokenFile>,
-    /// Name of this process, for clients that query several replicas.
     replica: String,
     alerts: Alerts,
     /// Unique identifier of this process, so that cursors of other processes are rejected.
@@ -59,7 +57,6 @@ pub struct Audit {
     page: ui::Ui,
 }
 
-/// State of the log that this process writes.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct LogState {
@@ -80,7 +77,6 @@ struct LogState {
     failing: Option<String>,
 }
 
-/// State of the log and the memory.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
@@ -256,7 +252,6 @@ impl Audit {
     }
 }
 
-/// Stores a cosigned checkpoint in the log.
 fn cosign(recorder: &Recorder, note: &[u8]) -> Response<Full<Bytes>> {
     let Some(log) = recorder.log() else {
         return error(StatusCode::CONFLICT, "there is no log whose checkpoints could be cosigned");

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use super::query::{Order, Query};
 
-/// Decisions that match a query, each as JSON.
 #[derive(Debug)]
 pub(super) struct Page {
     lines: Vec<Vec<u8>>,
@@ -87,7 +86,6 @@ impl Page {
     }
 }
 
-/// Adds number and position of an entry to its JSON.
 fn line(entry: &Entry) -> serde_json::Result<Vec<u8>> {
     let mut line = format!("{{\"number\":{},", entry.number).into_bytes();
     line.extend(entry.json.get(1..).unwrap_or_default());

@@ -25,7 +25,6 @@ const KEYS: [&str; 12] = [
     "format",
 ];
 
-/// Invalid query.
 #[derive(Debug, Snafu)]
 #[snafu(display("{message}"))]
 pub(super) struct QueryError {
@@ -40,7 +39,6 @@ impl QueryError {
     }
 }
 
-/// Class of decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Allowed,
@@ -48,7 +46,6 @@ enum Class {
     WouldDeny,
 }
 
-/// Sort order of the decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
     #[default]
@@ -72,7 +69,6 @@ impl Format {
     }
 }
 
-/// Parsed query.
 #[derive(Debug, Default)]
 pub(super) struct Query {
     /// Parameters as given, except the cursor.
@@ -87,7 +83,6 @@ pub(super) struct Query {
     pub(super) format: Format,
 }
 
-/// Returns a unique identifier for this process.
 pub(super) fn new_run() -> String {
     let mut bytes = [0; 8];
     // Falls back to the time if there is no randomness.
@@ -136,7 +131,6 @@ impl Query {
         })
     }
 
-    /// Returns `true` if the decision matches the filters.
     pub(super) fn takes(&self, decision: &Decision) -> bool {
         let is = |key: &str, text: &str| self.given.get(key).is_none_or(|wanted| wanted == text);
         self.since.is_none_or(|since| decision.time >= since)
@@ -149,12 +143,10 @@ impl Query {
             && is("tier", &decision.tier)
     }
 
-    /// Returns the cursor of the page after the decision `number`.
     pub(super) fn cursor(&self, run: &str, number: u64) -> String {
         format!("{run}-{number}")
     }
 
-    /// Returns this query with another cursor.
     pub(super) fn with_cursor(&self, cursor: &str) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&self.given).append_pair("cursor", cursor).finish()
@@ -171,7 +163,6 @@ impl Class {
     }
 }
 
-/// A parameter and its value.
 type Given<'a> = (&'static str, &'a str);
 
 /// Returns `parsed`, or the error that names the `expected` values.

@@ -1,10 +1,10 @@
 //! `/audit/ui`: a self-contained page without external resources.
 //!
-//! The page is the same for all callers and does not contain decisions. It prompts for the token, keeps it in the memory of its
-//! script only, and sends it to `/audit` with each request. There is no cookie that another site could use, and the
-//! browser stores nothing. Authors of pods control names, images and messages, so the page writes text only, never
-//! HTML. As a second line of defense, the Content Security Policy permits only this script, and connections to this
-//! server only.
+//! The page is the same for all callers and does not contain decisions. It prompts for the token, keeps it in the
+//! memory of its script only, and sends it to `/audit` with each request. There is no cookie that another site could
+//! use, and the browser stores nothing. Authors of pods control names, images and messages, so the page writes text
+//! only, never HTML. As a second line of defense, the Content Security Policy permits only this script, and connections
+//! to this server only.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
@@ -18,7 +18,6 @@ const PAGE: &str = include_str!("ui.html");
 const STYLE: &str = include_str!("ui.css");
 const SCRIPT: &str = include_str!("ui.js");
 
-/// The page and its Content-Security-Policy header.
 #[derive(Debug)]
 pub(super) struct Ui {
     page: Bytes,

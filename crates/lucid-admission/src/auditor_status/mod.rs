@@ -1,7 +1,7 @@
 //! Writes the status of Auditors: acceptance into the catalogue and notarization of their images.
 //!
 //! Every replica writes; there is no leader. The status follows from the object and the Verifier's response, and each
-//! write carries the `resourceVersion` that was read. Of two concurrent writes one therefore fails with a conflict.
+//! write carries the `resourceVersion` that was read. One of two concurrent writes therefore fails with a conflict.
 //! Three rules keep replicas with different responses from overwriting each other in turns:
 //!
 //! - A replica queries the Verifier again before it changes a status that contradicts its cached response.
@@ -41,16 +41,13 @@ const COLLECTED: Duration = Duration::from_millis(100);
 /// Maximum number of images in one request to the Verifier, and its timeout.
 const BATCH: usize = 64;
 const BATCH_PATIENCE: Duration = Duration::from_secs(10);
-/// Field manager of the status.
 const FIELD_MANAGER: &str = "lucid-operator";
 
-/// Maintains the status of Auditors.
 struct AuditorStatuses {
     cluster: ClusterConfiguration,
     verifier: Option<Verifier>,
 }
 
-/// Cached response of the Verifier.
 struct Answer {
     checked: CheckedVerdict,
     asked: Instant,

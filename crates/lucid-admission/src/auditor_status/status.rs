@@ -7,7 +7,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use lucid_notary::{CheckedVerdict, Digest, ImageReference, NotaryVerdict, Provenance};
 
-/// Notarization of an image, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Notarization {
     pub(super) status: &'static str,
@@ -76,8 +75,8 @@ pub(super) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) ->
     Notarization { status, reason: reason.into(), message }
 }
 
-/// Returns the status to write, or `None` if the object already has it. The result depends on the object and the verdict
-/// only, so all replicas write the same.
+/// Returns `None` if the status is up to date. Depends only on object and verdict, so all replicas write the same
+/// status.
 pub(super) fn status(
     object: &AuditorObject,
     notarization: &Notarization,

@@ -18,24 +18,19 @@ const REPEATED: usize = 3;
 /// State of one Auditor object, without its parsed content.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AuditorObject {
-    /// Name of the object.
     pub(crate) name: String,
     /// `metadata.generation`, which the API server increments with each change of `spec`.
     pub(crate) generation: i64,
-    /// `metadata.resourceVersion`.
     pub(crate) resource_version: String,
     /// `spec.image`, valid or not.
     pub(crate) image: String,
     /// `status`, empty if absent or invalid.
     pub(crate) status: AuditorStatus,
-    /// Acceptance by the catalogue.
     pub(crate) acceptance: Acceptance,
 }
 
-/// Acceptance of an Auditor object by the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acceptance {
-    /// The catalogue contains the current content of the object.
     Accepted,
     /// `spec` is invalid. Valid content that this replica has read before stays in force until the replica restarts.
     Invalid(String),
@@ -46,7 +41,6 @@ pub(crate) enum Acceptance {
 }
 
 impl Acceptance {
-    /// Returns the reason of a rejection.
     pub(crate) fn problem(&self) -> Option<&str> {
         match self {
             Self::Accepted => None,
@@ -55,7 +49,6 @@ impl Acceptance {
     }
 }
 
-/// All Auditor objects.
 #[derive(Debug, Default)]
 pub(crate) struct Auditors {
     is_listed: bool,
@@ -66,15 +59,12 @@ pub(crate) struct Auditors {
 struct Known {
     uid: String,
     created: Option<Time>,
-    /// Problem of the current content.
     problem: Option<String>,
-    /// Last valid content of the object.
     good: Option<Auditor>,
     object: AuditorObject,
 }
 
 impl Auditors {
-    /// Returns `true` if the objects have been listed.
     pub(crate) const fn is_listed(&self) -> bool {
         self.is_listed
     }
@@ -132,8 +122,7 @@ impl Auditors {
         self.by_name.remove(name);
     }
 
-    /// Decides which objects are accepted and returns the catalogue of their auditors. The result depends on the
-    /// objects only, so all replicas agree.
+    /// Decides which objects are accepted. The result depends only on the objects, so all replicas agree.
     pub(crate) fn settle(&mut self) -> Catalogue {
         let mut oldest_first: Vec<&mut Known> = self.by_name.values_mut().collect();
         // The map is ordered by name, and the sort is stable.

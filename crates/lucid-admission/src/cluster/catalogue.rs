@@ -10,24 +10,18 @@ use crate::cluster::auditors::Auditors;
 use crate::cluster::document::{self, Document};
 use crate::cluster::namespaces::Data;
 
-/// Configuration that applies to all namespaces.
 #[derive(Clone, Debug)]
 pub(crate) struct InForce {
     pub(crate) configuration: Arc<Configuration>,
-    /// Problems of the ConfigMap and of Auditor objects.
     pub(crate) problems: Vec<String>,
 }
 
-/// Composes the layers of the catalogue to the configuration in force.
 #[derive(Debug)]
 pub(crate) struct Layers {
     settings: ChainSettings,
-    /// Namespace of ConfigMap `lucid-auditors`.
     namespace: String,
-    /// ConfigMap `lucid-auditors`.
     file: Document<Option<Catalogue>>,
     pub(crate) auditors: Auditors,
-    /// The last valid configuration, or the reason why there is none.
     in_force: Result<Arc<InForce>, String>,
 }
 

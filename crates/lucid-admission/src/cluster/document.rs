@@ -12,13 +12,13 @@ pub(crate) struct Document<T> {
 }
 
 impl<T: Default> Document<T> {
-    /// Creates the unread content of the ConfigMap `name`.
     pub(crate) const fn new(name: &'static str) -> Self {
         Self { name, content: None, problem: None }
     }
 
-    /// Reads the data of the ConfigMap, `None` if it does not exist, which is valid. Invalid data is reported and leaves the
-    /// content unchanged: without it, the process would be configured more weakly than the administrator intended.
+    /// Reads the data of the ConfigMap, `None` if it does not exist, which is valid. Invalid data is reported and
+    /// leaves the content unchanged: without it, the process would be configured more weakly than the administrator
+    /// intended.
     pub(crate) fn set(
         &mut self,
         namespace: &str,
@@ -39,7 +39,6 @@ impl<T: Default> Document<T> {
         }
     }
 
-    /// Returns the content, or the reason why there is none.
     pub(crate) fn content(&self) -> Result<&T, String> {
         self.content.as_ref().ok_or_else(|| {
             let unread = || format!("ConfigMap {} has not been read", self.name);
@@ -47,7 +46,6 @@ impl<T: Default> Document<T> {
         })
     }
 
-    /// Returns the problem of the current data.
     pub(crate) fn problem(&self) -> Option<&String> {
         self.problem.as_ref()
     }

@@ -18,7 +18,6 @@ use crate::cluster::namespaces::Data;
 
 /// ConfigMap with the settings of all replicas, by generation.
 pub const CONFIG_MAP: &str = "lucid-generations";
-/// Interval at which a replica renews its generation.
 pub(crate) const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 /// Time without renewal after which a generation counts as unused.
 const EXPIRY: Duration = Duration::from_secs(60);
@@ -30,7 +29,6 @@ const MOST: usize = 4;
 /// Time without renewal after which a generation is deleted from the ConfigMap.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
 
-/// Value of a key of the ConfigMap.
 #[derive(Serialize, Deserialize)]
 struct Published {
     settings: ChainSettings,
@@ -49,19 +47,16 @@ pub(crate) fn resolved(settings: &ChainSettings) -> ChainSettings {
     resolved
 }
 
-/// Returns the identifier of `settings`.
 pub(crate) fn id(settings: &ChainSettings) -> String {
     // Serialization cannot fail: all map keys are strings.
     let json = serde_json::to_vec(settings).unwrap_or_default();
     Sha256::digest(json).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the ConfigMap value that publishes `settings`.
 pub(crate) fn published(settings: &ChainSettings) -> Result<String, serde_json::Error> {
     serde_json::to_string(&Published { settings: settings.clone(), renewed: Timestamp::now() })
 }
 
-/// Generations of other replicas.
 #[derive(Debug, Default)]
 pub(crate) struct Generations {
     by_id: BTreeMap<String, Generation>,

@@ -123,8 +123,8 @@ pub struct NamespaceView {
 }
 
 impl NamespaceView {
-    /// Returns the planner's inputs for a pod of this namespace. In place of a chain of the namespace that cannot be read, that
-    /// of the cluster is planned.
+    /// Returns the planner's inputs for a pod of this namespace. In place of a chain of the namespace that cannot be
+    /// read, that of the cluster is planned.
     #[must_use]
     pub fn inputs(&self) -> Inputs<'_> {
         Inputs {
@@ -166,8 +166,8 @@ impl ClusterConfiguration {
         Self { state: Arc::new(State::new(settings)), publishes: false }
     }
 
-    /// Sets the policy. Mode and exemptions of ConfigMap [`POLICY_CONFIG_MAP`] take precedence. Without this, the mode is
-    /// audit.
+    /// Sets the policy. Mode and exemptions of ConfigMap [`POLICY_CONFIG_MAP`] take precedence. Without this, the mode
+    /// is audit.
     #[must_use]
     pub fn with_policy(self, policy: Policy) -> Self {
         self.set_default_policy(policy);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mode_that_is_known_already_is_recorded() {
+    async fn an_already_known_mode_is_recorded() {
         let cluster = ClusterConfiguration::new(ChainSettings::default());
         let enforce = [("mode".to_owned(), "enforce".to_owned())].into();
         cluster.set_policy("lucid-system", Some(&enforce), None);

@@ -5,17 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lucid_chain::{Configuration, NamespaceChain, NamespaceSettings, keys};
 
-/// `data` of a ConfigMap.
 pub(crate) type Data = BTreeMap<String, String>;
 
-/// A change of watched objects.
 #[derive(Debug)]
 pub(crate) enum Change<T> {
-    /// A list of all objects.
     All(Vec<T>),
-    /// An object was created or changed.
     Set(T),
-    /// An object was deleted.
     Removed(T),
 }
 
@@ -68,7 +63,6 @@ impl<T> ByNamespace<T> {
     }
 }
 
-/// Labels and annotations of a namespace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Labels {
     pub(crate) is_enabled: bool,
@@ -99,7 +93,6 @@ struct Parsed {
     /// Configuration and settings with the images that the ConfigMap was parsed against.
     against: Option<Arc<Configuration>>,
     settings: Arc<NamespaceSettings>,
-    /// Last valid chain.
     chain: Option<Arc<NamespaceChain>>,
     problem: Option<String>,
 }
@@ -119,8 +112,7 @@ impl Chain {
         Arc::new(Self { data, parsed: Mutex::new(parsed) })
     }
 
-    /// Parses the ConfigMap, unless that was done with the same catalogue and images. Returns the last valid chain and
-    /// the problem of the current content.
+    /// Returns the last valid chain and the problem of the current content.
     pub(crate) fn read(
         &self,
         name: &str,

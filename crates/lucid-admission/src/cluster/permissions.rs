@@ -13,7 +13,6 @@ use crate::names::{MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME};
 
 /// Name of the ConfigMap with the permissions of the webhooks, in the operator's namespace.
 pub const CONFIG_MAP: &str = "lucid-webhooks";
-/// Key of the ConfigMap.
 const KEY: &str = "webhooks.yaml";
 
 const NAMES: [&str; 3] = [MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME];
@@ -21,8 +20,8 @@ const NAMES: [&str; 3] = [MUTATE_NAME, VALIDATE_NAME, WORKLOADS_NAME];
 /// Paths that `/mutate` may always change: the auditors do not start without their volumes and pull secrets.
 const ALWAYS_ALLOWED: [&str; 2] = ["/spec/imagePullSecrets", "/spec/volumes"];
 
-/// Maximum number of labels that the selector of `/validate` reads: the registration compares them in CEL, whose cost the
-/// API server bounds.
+/// Maximum number of labels that the selector of `/validate` reads: the registration compares them in CEL, whose cost
+/// the API server bounds.
 const MOST_LABELS: usize = 32;
 
 #[derive(Deserialize)]
@@ -31,7 +30,6 @@ struct File {
     webhooks: BTreeMap<String, Permissions>,
 }
 
-/// Permissions of Lucid's webhooks.
 #[derive(Debug, Default)]
 pub(crate) struct WebhookPermissions {
     pub(crate) mutate: watch::Sender<Permissions>,
@@ -40,7 +38,6 @@ pub(crate) struct WebhookPermissions {
 }
 
 impl WebhookPermissions {
-    /// Puts `webhooks` in force.
     pub(crate) fn set(&self, webhooks: &Webhooks) {
         for (name, sender) in
             [(MUTATE_NAME, &self.mutate), (VALIDATE_NAME, &self.validate), (WORKLOADS_NAME, &self.workloads)]

@@ -56,7 +56,6 @@ impl PolicyData {
         Ok(read)
     }
 
-    /// Returns the policy in force, where `policy` is that of the options.
     pub(crate) fn apply(&self, policy: &Policy) -> Policy {
         let mut policy = policy.clone();
         policy.mode = self.mode.unwrap_or(policy.mode);
@@ -65,7 +64,6 @@ impl PolicyData {
     }
 }
 
-/// The admission mode in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModeInForce {
     pub(crate) mode: Mode,
@@ -74,7 +72,6 @@ pub(crate) struct ModeInForce {
 }
 
 impl ModeInForce {
-    /// Reports the mode in the log.
     pub(crate) fn log(&self, strictness: Strictness) {
         let (mode, manager) = (self.mode.as_str(), self.manager.as_deref().unwrap_or("the options"));
         tracing::info!(mode, by = manager, "admission mode");

@@ -23,23 +23,19 @@ pub(super) struct State {
     pub(super) known: watch::Sender<Known>,
     auditors: watch::Sender<Vec<AuditorObject>>,
     permissions: WebhookPermissions,
-    /// The admission mode; `None` until it is known.
     modes: watch::Sender<Option<ModeInForce>>,
     /// Settings of this replica with all defaults, and their identifier.
     pub(super) published: ChainSettings,
     pub(super) generation: String,
 }
 
-/// Everything that was read from the API server.
 pub(super) struct Known {
-    /// The configuration in force, or the reason why there is none.
     in_force: Result<Arc<InForce>, String>,
     chains: ByNamespace<Chain>,
     labels: ByNamespace<Labels>,
     generations: Generations,
     webhooks: Document<Webhooks>,
     policy: Document<PolicyData>,
-    /// Policy where ConfigMap `lucid-policy` says nothing.
     default_policy: Policy,
     policy_in_force: Arc<Policy>,
     /// `false` until this replica has tried to publish its settings, if it publishes them.
@@ -147,13 +143,13 @@ impl ClusterConfiguration {
         })
     }
 
-    /// Returns the identifier of this replica's settings.
     pub(crate) fn generation(&self) -> &str {
         &self.state.generation
     }
 
-    /// Returns the generations of replicas with other settings, for as long as a roll-out may take, with the configuration
-    /// that each has in place of `own`. They determine the chain of a pod, not its exemption from having one.
+    /// Returns the generations of replicas with other settings, for as long as a roll-out may take, with the
+    /// configuration that each has in place of `own`. They determine the chain of a pod, not its exemption from having
+    /// one.
     pub(crate) fn others(&self, own: &Configuration) -> Vec<(String, Configuration)> {
         let known = self.state.known.borrow();
         let accepted = known.generations.accepted(Instant::now());
@@ -165,7 +161,6 @@ impl ClusterConfiguration {
         read.collect()
     }
 
-    /// Returns a receiver of the Auditor objects.
     pub(crate) fn auditors(&self) -> watch::Receiver<Vec<AuditorObject>> {
         self.state.auditors.subscribe()
     }
@@ -180,12 +175,10 @@ impl ClusterConfiguration {
             && known.has_published
     }
 
-    /// Generations that no replica uses any more.
     pub(super) fn obsolete_generations(&self) -> Vec<String> {
         self.state.known.borrow().generations.obsolete()
     }
 
-    /// Sets the published settings of all replicas.
     pub(super) fn set_generations(&self, data: &Data) {
         let change = |known: &mut Known| known.generations.set(data, &self.state.generation, Instant::now());
         self.state.known.send_modify(change);
@@ -196,7 +189,6 @@ impl ClusterConfiguration {
         self.change_layers(|layers| layers.set_file(namespace, data));
     }
 
-    /// Returns the administrator's permissions of the webhooks.
     pub(crate) fn permissions(&self) -> &WebhookPermissions {
         &self.state.permissions
     }
@@ -212,7 +204,6 @@ impl ClusterConfiguration {
         ]
     }
 
-    /// Returns a receiver of the admission mode.
     pub(crate) fn modes(&self) -> watch::Receiver<Option<ModeInForce>> {
         self.state.modes.subscribe()
     }
@@ -242,12 +233,10 @@ impl ClusterConfiguration {
         }
     }
 
-    /// Returns the policy where ConfigMap `lucid-policy` says nothing.
     pub(crate) fn default_policy(&self) -> Policy {
         self.state.known.borrow().default_policy.clone()
     }
 
-    /// Sets the policy where ConfigMap `lucid-policy` says nothing.
     pub(super) fn set_default_policy(&self, policy: Policy) {
         self.state.known.send_modify(|known| {
             known.policy_in_force = Arc::new(policy.clone());
@@ -283,7 +272,6 @@ impl ClusterConfiguration {
         Arc::clone(&self.state.known.borrow().policy_in_force)
     }
 
-    /// Applies one or more changes of the Auditor objects.
     pub(super) fn change_auditors(&self, change: impl FnOnce(&mut Auditors)) {
         self.change_layers(|layers| change(&mut layers.auditors));
         let objects = self.state.layers().auditors.objects().cloned().collect();
@@ -300,7 +288,6 @@ impl ClusterConfiguration {
         self.state.known.send_modify(|known| known.in_force = in_force);
     }
 
-    /// Applies a change of the ConfigMaps of namespaces.
     pub(super) fn change_chains(&self, change: Change<(String, Data)>) {
         let namespace = match &change {
             Change::Set((namespace, _)) => Some(namespace.clone()),
@@ -313,12 +300,10 @@ impl ClusterConfiguration {
         }
     }
 
-    /// Applies a change of the labels of namespaces.
     pub(super) fn change_labels(&self, change: Change<(String, Labels)>) {
         self.state.known.send_modify(|known| known.labels.apply(change, |labels, _| Arc::new(labels)));
     }
 
-    /// Names of the namespaces with a ConfigMap.
     pub(super) fn with_chains(&self) -> Vec<String> {
         self.state.known.borrow().chains.names()
     }

@@ -35,9 +35,9 @@ const CATCH_UP_PACE: Duration = Duration::from_secs(1);
 
 impl ClusterConfiguration {
     /// Starts a task that follows the cluster: ConfigMaps `lucid-auditors`, `lucid-policy` and `lucid-webhooks` of
-    /// `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all namespaces, the labels of the namespaces, and the settings of other replicas. Sets
-    /// `synced` while requests can be served, and returns it. With [publishing](Self::with_publishing), `synced` also
-    /// waits for the first attempt.
+    /// `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all namespaces, the labels of the namespaces,
+    /// and the settings of other replicas. Sets `synced` while requests can be served, and returns it. With
+    /// [publishing](Self::with_publishing), `synced` also waits for the first attempt.
     ///
     /// If the Auditor resource is not defined, its list counts as empty. The watch starts as soon as it is defined.
     pub fn start(&self, client: Client, namespace: &str, synced: Condition) -> Condition {
@@ -110,8 +110,7 @@ impl ClusterConfiguration {
         each(changes, |change| self.change_labels(change)).await
     }
 
-    /// Watches the Auditor objects while their CustomResourceDefinition exists. Watching an undefined resource would only
-    /// fail.
+    /// Watches only while the CustomResourceDefinition exists: watching an undefined resource fails.
     async fn follow_auditors(&self, client: Client) -> Infallible {
         // Uid of the definition, if it exists; the outer `None` means unknown.
         let (defined, mut is_defined) = channel::channel(None::<Option<String>>);
@@ -194,7 +193,6 @@ impl ClusterConfiguration {
         }
     }
 
-    /// Renews this replica's generation and deletes obsolete ones.
     async fn renew(&self, api: &Api<ConfigMap>) -> Result<(), kube::Error> {
         let name = generations::CONFIG_MAP;
         let generation = self.generation();

@@ -23,9 +23,7 @@ use owner::Owners;
 pub(crate) use owner::Subject;
 use publisher::{Occurrence, Publisher};
 
-/// Maximum number of queued pods.
 const QUEUE: usize = 256;
-/// Maximum number of events per pod.
 const NOTICES: usize = 16;
 /// Timeout of one event.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -48,8 +46,8 @@ impl Events {
         Self { queue, metrics }
     }
 
-    /// Queues `notices` about the `subject` of `request`, without waiting. Dry runs have no side effects. Callers without a
-    /// client certificate are ignored: anyone could make the operator write events with its own permissions.
+    /// Queues `notices` about the `subject` of `request`, without waiting. Dry runs have no side effects. Callers
+    /// without a client certificate are ignored: anyone could make the operator write events with its own permissions.
     pub(crate) fn report(&self, request: &AdmissionRequest, subject: Subject, mut notices: Vec<Notice>) {
         if !request.is_authenticated() || request.dry_run || notices.is_empty() {
             return;

@@ -25,7 +25,7 @@ const LONGEST: usize = 253;
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     namespace: String,
-    /// Name as far as it is known: a pod may have only `generateName` during its creation.
+    /// Name or, during creation, the `generateName` of a pod without a name.
     name: String,
     controller: Option<OwnerReference>,
 }
@@ -137,7 +137,6 @@ mod tests {
 
     use super::*;
 
-    /// Builds the subject of a pod that was parsed, or was not.
     fn subject(name: &str, owner: &Value, is_parsed: bool) -> Subject {
         let mut reference = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "u", "controller": true});
         reference.as_object_mut().unwrap().extend(owner.as_object().unwrap().clone());

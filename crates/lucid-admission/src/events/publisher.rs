@@ -18,14 +18,12 @@ use serde_json::json;
 
 use crate::notice::Notice;
 
-/// Value of `action` in all events.
 const ACTION: &str = "Inject";
 /// Maximum length of a note in the API, in bytes.
 const NOTE: usize = 1024;
 /// Maximum length of the object's name at the start of an event's name, in bytes. Names of events have 253.
 const NAME: usize = 200;
 
-/// An event that may recur.
 #[derive(Clone, Debug)]
 pub(super) struct Occurrence {
     regarding: ObjectReference,
@@ -74,7 +72,6 @@ struct Sent {
 pub(super) struct Publisher {
     client: Client,
     reporter: Reporter,
-    /// Events by [`Occurrence::key`].
     sent: Cache<String, Sent>,
 }
 
@@ -86,10 +83,6 @@ impl Publisher {
     }
 
     /// Reports `times` occurrences of an event.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the API server rejects the event.
     pub(super) async fn publish(&mut self, occurrence: &Occurrence, times: u32) -> Result<(), kube::Error> {
         let namespace = occurrence.regarding.namespace.as_deref().unwrap_or_default();
         let api = Api::<Event>::namespaced(self.client.clone(), namespace);

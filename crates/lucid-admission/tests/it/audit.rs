@@ -20,7 +20,6 @@ use tower::ServiceExt;
 const TOKEN: &str = "a-token-of-tests";
 const ALERT_TOKEN: &str = "a-token-of-alerts";
 
-/// A router with a ring, and the directory of its token.
 struct Ring {
     recorder: Arc<Recorder>,
     router: Router,
@@ -79,7 +78,6 @@ impl Ring {
         Self::of(Recorder::new(capacity), tempfile::tempdir().unwrap())
     }
 
-    /// Returns a ring with a sealed log in directory `log`.
     fn with_log(options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let key = SigningKey::generate("lucid.computing/test/0").unwrap();
@@ -94,7 +92,6 @@ impl Ring {
         Self { router: router_of(Some(&token), &recorder), recorder, folder }
     }
 
-    /// Records decisions with these uids.
     async fn record(&self, uids: impl IntoIterator<Item = u64>) {
         for uid in uids {
             let mut decision =

@@ -10,7 +10,6 @@ use lucid_testbed::{Process, eventually, has_program};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Maximum time that a test waits for a condition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Key of an element's reference in JSON (WebDriver, "web element identifier").
@@ -24,19 +23,16 @@ pub(crate) mod key {
     pub(crate) const RIGHT: &str = "\u{e014}";
 }
 
-/// Returns `true` if a browser is installed.
 pub(crate) fn has_browser() -> bool {
     has_program("chromium") && has_program("chromedriver")
 }
 
-/// Session with its own chromedriver.
 pub(crate) struct Browser {
     client: reqwest::Client,
     session: String,
     _driver: Process,
 }
 
-/// Element of the page.
 pub(crate) struct Element<'a> {
     browser: &'a Browser,
     path: String,
@@ -89,12 +85,10 @@ impl Browser {
         self.element(&self.post("/element", json!({"using": "css selector", "value": selector})).await)
     }
 
-    /// Returns the focused element.
     pub(crate) async fn active_element(&self) -> Element<'_> {
         self.element(&self.call(Method::GET, "/element/active", None).await)
     }
 
-    /// Returns a screenshot as PNG.
     pub(crate) async fn screenshot(&self) -> Vec<u8> {
         STANDARD.decode(self.call(Method::GET, "/screenshot", None).await.as_str().unwrap()).unwrap()
     }
@@ -136,7 +130,6 @@ impl Element<'_> {
     }
 }
 
-/// Returns the port of the driver that writes this log.
 async fn started_on(log: &Path) -> u16 {
     eventually("chromedriver starts", async || {
         let written = std::fs::read_to_string(log).unwrap_or_default();

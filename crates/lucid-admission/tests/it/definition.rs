@@ -39,7 +39,6 @@ fn the_definition_has_the_defaults_and_rules_of_the_catalogue() {
     assert!(rules.as_array().unwrap().iter().any(|rule| rule["rule"] == reserved), "{rules}");
 }
 
-/// Starts a cluster with the definition.
 async fn cluster() -> Cluster {
     let cluster = Cluster::builder().start().await.unwrap();
     let path = manifest("auditor-crd.yaml");
@@ -53,7 +52,7 @@ fn auditor(name: &str, spec: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn nonsense_is_refused_with_a_message_that_people_can_read() {
+async fn invalid_objects_are_rejected_with_a_readable_message() {
     let cluster = cluster().await;
     let with = |key: &str, value: Value| json!({"image": "r.test/pii", "container": {key: value}});
     let long = "x".repeat(5000);

@@ -5,19 +5,16 @@ use std::path::PathBuf;
 use lucid_testbed::Cluster;
 use serde_json::Value;
 
-/// Runs kubectl, requires success and returns its output.
 pub(crate) fn said(cluster: &Cluster, arguments: &[&str], input: &str) -> String {
     let output = cluster.kubectl(arguments, input).unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Applies an object.
 pub(crate) fn apply(cluster: &Cluster, object: &Value) {
     said(cluster, &["apply", "-f", "-"], &object.to_string());
 }
 
-/// Applies an object, requires failure and returns the error.
 pub(crate) fn refusal(cluster: &Cluster, object: &Value) -> String {
     let output = cluster.kubectl(&["apply", "-f", "-"], &object.to_string()).unwrap();
     assert!(!output.status.success(), "{object} is taken");

@@ -12,7 +12,7 @@ fn examples(page: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_object_is_the_auditor_of_the_entry_in_the_file() {
+fn an_object_and_a_file_entry_define_the_same_auditor() {
     let [object] = &examples(PAGE)[..] else { panic!("there is not one example") };
     let object: DynamicObject = serde_yaml::from_str(object).unwrap();
     let auditor = auditor::read(&object).unwrap();

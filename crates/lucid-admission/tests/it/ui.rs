@@ -19,7 +19,6 @@ use crate::browser::{Browser, has_browser, key};
 const TOKEN: &str = "a-token-of-tests";
 const ALERT_TOKEN: &str = "a-token-of-alerts";
 
-/// A browser with the page of a server.
 struct Site {
     recorder: Arc<Recorder>,
     url: String,
@@ -29,7 +28,6 @@ struct Site {
 }
 
 impl Site {
-    /// Opens the page of a ring of `capacity`, with a light or dark theme.
     async fn open(capacity: usize, theme: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), TOKEN).unwrap();
@@ -68,12 +66,10 @@ impl Site {
         }
     }
 
-    /// Types into the focused element.
     async fn press(&self, keys: &str) {
         self.browser.active_element().await.send_keys(keys).await;
     }
 
-    /// Evaluates an expression in the page.
     async fn value(&self, expression: &str) -> Value {
         self.browser.execute(&format!("return ({expression})")).await
     }
@@ -117,7 +113,6 @@ fn decision(number: u64) -> Decision {
     decision
 }
 
-/// Sample decisions for screenshots.
 fn evening() -> Vec<Decision> {
     let image = |name: &str, verdict: &str| {
         let container = format!("lucid-{name}-auditor");

@@ -19,11 +19,9 @@ pub const CRD: &str = include_str!("crd.yaml");
 /// Name of the CustomResourceDefinition.
 pub const CRD_NAME: &str = "auditors.lucid.computing";
 
-/// `status` of an Auditor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AuditorStatus {
-    /// `True`, `False` or `Unknown`.
     pub(crate) notarized: String,
     pub(crate) observed_generation: i64,
     pub(crate) conditions: Vec<Condition>,

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_and_an_entry_of_a_file_make_the_same_auditor() {
+    fn an_object_and_a_file_entry_make_the_same_auditor() {
         let file = r#"
 chain:
   - name: lucid-topics-auditor

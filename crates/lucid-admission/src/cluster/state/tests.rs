@@ -54,7 +54,6 @@ fn auditor(name: &str, generation: i64, image: &str) -> DynamicObject {
     .unwrap()
 }
 
-/// Image of auditor `name` in namespace `b`, which has no ConfigMap.
 fn image(state: &ClusterConfiguration, name: &str) -> Option<String> {
     let configuration = state.view("b").unwrap().configuration;
     configuration.catalogue().resolve(name).ok().map(|auditor| auditor.image().to_owned())
@@ -198,7 +197,7 @@ fn objects_override_the_file_which_overrides_built_ins() {
 }
 
 #[test]
-fn invalid_objects_are_reported_and_block_nothing() {
+fn invalid_objects_are_reported_and_do_not_block_others() {
     let state = synced();
     state.change_auditors(|auditors| {
         auditors.set(auditor("topics", 1, "object/p"));
@@ -212,7 +211,7 @@ fn invalid_objects_are_reported_and_block_nothing() {
 }
 
 #[test]
-fn invalid_configuration_leaves_the_last_valid_one_in_force() {
+fn invalid_configuration_keeps_the_last_valid_one_in_force() {
     let state = synced();
     let strict = "webhooks: {mutate.lucid.computing: {strictMode: true}}";
     state.set_permissions("lucid-system", Some(&data("webhooks.yaml", strict)));
