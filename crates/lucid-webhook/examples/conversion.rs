@@ -115,7 +115,8 @@ pub(crate) fn definition() -> Result<CustomResourceDefinition, BoxError> {
     Ok(serde_yaml::from_str(DEFINITION)?)
 }
 
-/// Converts between the versions of the definition. `lucid_webhook_test::round_trip` tests that conversions are lossless.
+/// Converts between the versions of the definition. `lucid_webhook_test::round_trip` tests that conversions are
+/// lossless.
 pub(crate) fn converter() -> Result<Converter, BoxError> {
     Ok(Converter::hub::<V2>().spoke::<V1>(to_v2, to_v1).build(&definition()?)?)
 }

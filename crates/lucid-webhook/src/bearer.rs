@@ -57,7 +57,7 @@ impl TokenFile {
         let file = self.clone();
         let token = tokio::task::spawn_blocking(move || file.read()).await;
         match token.map_err(BoxError::from).and_then(|token| Ok(token?)) {
-            // Comparing digests hides the length, too.
+            // Comparing digests also hides the length.
             Ok(token) => {
                 verify_slices_are_equal(digest(&SHA256, &token).as_ref(), digest(&SHA256, shown).as_ref())
                     .is_ok()
@@ -69,7 +69,7 @@ impl TokenFile {
         }
     }
 
-    /// Reads the token. The error quotes none of the content.
+    /// Reads the token. The error does not quote the content.
     fn read(&self) -> io::Result<Vec<u8>> {
         read(&self.path).map_err(|error| {
             let problem = format!("failed to read the token file {}: {error}", self.path.display());

@@ -27,7 +27,6 @@ const DISCARDED: usize = 64 * MIB;
 /// Time spent on discarding a body, for the same reason. The API server sends all of it at once.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Timeout for reading a body.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The API server's timeout for conversions, which is not configurable. After that nothing waits for the response.
@@ -68,7 +67,6 @@ impl Received {
     }
 }
 
-/// Bytes that hold a share of the budget until hyper drops them.
 struct Charged {
     bytes: Bytes,
     _share: Share,
@@ -84,12 +82,10 @@ impl AsRef<[u8]> for Charged {
 pub(crate) enum BodyError {
     TooLarge,
     TooSlow,
-    /// The budget is exhausted.
     Busy,
     Broken(BoxError),
 }
 
-/// Reader for admission reviews.
 impl Default for Reader {
     fn default() -> Self {
         Self::new(DEFAULT_LIMIT, TIMEOUT, BUDGET)
@@ -97,7 +93,6 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Reader for conversion reviews, with a separate budget.
     pub(crate) fn conversion() -> Self {
         Self { responds_alike: true, ..Self::new(CONVERSION_LIMIT, CONVERSION_TIMEOUT, CONVERSION_BUDGET) }
     }
@@ -270,7 +265,6 @@ mod tests {
 
     use super::*;
 
-    /// A body that sends `sent` bytes and then stalls.
     fn stalled(sent: usize) -> impl Body<Data = Bytes, Error = Infallible> {
         let first = stream::once(async move { Ok(Frame::data(Bytes::from(vec![b'x'; sent]))) });
         StreamBody::new(futures::StreamExt::chain(first, stream::pending()))
@@ -305,7 +299,6 @@ mod tests {
         );
     }
 
-    /// A body that announces a length.
     struct Announced<B>(u64, Pin<Box<B>>);
 
     impl<B: Body> Body for Announced<B> {
@@ -395,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_takes_no_more_than_twice_of_what_has_arrived() {
+    fn a_body_is_charged_at_most_twice_its_received_length() {
         const FRAME: usize = 16 * 1024;
         for length in [17_000, 70_000, 300_000, 1_100_000, 1_500_000, 7 * MIB, 64 * MIB] {
             let budget = Budget::new(usize::MAX);
@@ -421,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_announced_too_large_is_read_and_not_kept() {
+    async fn an_oversized_announced_body_is_read_and_discarded() {
         let reader = Reader { limit: 10, budget: Budget::new(2 * HEAD), ..Reader::default() };
         let body = Full::new(Bytes::from(vec![b'x'; 11]));
         assert!(matches!(reader.read(&HeaderMap::new(), false, body).await, Err(BodyError::TooLarge)));
@@ -452,7 +445,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_trickles_has_its_time_only() {
+    async fn a_trickling_body_times_out() {
         let reader = Reader { timeout: Duration::from_millis(300), ..Reader::default() };
         let begin = std::time::Instant::now();
         let read = reader.read(&HeaderMap::new(), false, trickle()).await;

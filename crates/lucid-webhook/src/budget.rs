@@ -1,4 +1,4 @@
-//! Memory for request bodies and their answers, shared by all connections.
+//! Memory for request bodies and their responses, shared by all connections.
 //!
 //! | caller, body | may fill the budget up to |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | with a client certificate, above 64 KiB | 7/8 |
 //! | with a client certificate | 8/8 |
 //!
-//! A body beyond its part takes the place of bodies that have been arriving for a second or longer, the oldest first. It
-//! never takes the place of a complete body, nor, without a client certificate, of an authenticated caller's.
+//! A body beyond its part takes the place of bodies that have been arriving for a second or longer, the oldest first.
+//! It never takes the place of a complete body, nor, without a client certificate, of an authenticated caller's.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +19,11 @@ use tokio::time::Instant;
 
 /// Size above which a request has no room reserved for its body, and is handled on a blocking thread.
 pub(crate) const LARGE: usize = 64 * 1024;
-/// Charged for each request until its answer: its task, and its head until that is parsed.
+/// Charged for each request until its response: its task, and its head until that is parsed.
 pub(crate) const HEAD: usize = 16 * 1024;
 /// Minimum age at which an incomplete body may be evicted.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Clones share the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     size: usize,
@@ -36,7 +35,6 @@ pub(crate) struct Budget {
 struct Pool {
     used: usize,
     next: u64,
-    /// In the order of arrival.
     charges: BTreeMap<u64, Charge>,
 }
 
@@ -49,7 +47,6 @@ struct Charge {
     dropped: Arc<Notify>,
 }
 
-/// Memory charged to one body.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Budget,
@@ -85,7 +82,6 @@ impl Budget {
         share.raise(0).map(|()| share)
     }
 
-    /// Takes `age` for that of a slow body.
     #[cfg(test)]
     pub(crate) const fn with_slow(mut self, age: Duration) -> Self {
         self.slow = age;
@@ -205,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_slow_body_makes_room_and_complete_ones_stay() {
+    async fn the_oldest_slow_body_is_evicted_and_complete_ones_stay() {
         let budget = Budget::new(8192 * KIB).with_slow(Duration::ZERO);
         let body = |authenticated| filled(&budget, authenticated, 1024 * KIB).unwrap();
         let (complete, trusted) = (body(false), body(true));

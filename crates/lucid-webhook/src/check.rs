@@ -18,7 +18,6 @@ const WARNING_CUT: usize = 256;
 /// Room for a last warning with the number of omitted ones.
 const SUMMARY: usize = 40;
 
-/// A response that cannot be sent.
 #[derive(Debug, Snafu)]
 pub(crate) enum ResponseError {
     #[snafu(display("a validating webhook answered with a patch"))]
@@ -33,8 +32,8 @@ pub(crate) enum ResponseError {
     Forbidden { source: PatchError },
 }
 
-/// Fails if the API server would reject `response` to a request about `object`, or if its patch changes other fields than
-/// those of the webhook (`allowed`) and of its administrator (`permitted`).
+/// Fails if the API server would reject `response` to a request about `object`, or if its patch changes other fields
+/// than those of the webhook (`allowed`) and of its administrator (`permitted`).
 pub(crate) fn check(
     kind: WebhookKind,
     object: Option<&RawObject>,
@@ -142,16 +141,16 @@ mod tests {
     use crate::reply::write;
 
     #[test]
-    fn a_warning_keeps_its_text_and_loses_its_control_characters() {
+    fn control_characters_are_removed_from_warnings() {
         let warnings = acceptable_warnings(&["a\nb\u{0}c".into(), "\n".into(), "d".into()]);
         assert_eq!(warnings.acceptable, ["a b c", "d"]);
         assert_eq!(warnings.changed, 2);
-        // Of equal warnings, those that are left out count as changed.
+        // Omitted duplicates of a warning count as changed.
         assert_eq!(acceptable_warnings(&vec!["é".repeat(100); 50]).changed, 10);
     }
 
     #[test]
-    fn a_denial_says_when_the_client_may_try_again() {
+    fn a_denial_states_when_the_client_may_retry() {
         let denial = || AdmissionResponse::deny(429, "TooManyRequests", "too many");
         let details = |response| {
             let review: Value = serde_json::from_slice(&write("u-1", &response).unwrap()).unwrap();

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// Default timeout of the API server (`timeoutSeconds` of a webhook).
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The API server rounds `?timeout=` up to a second, and includes connecting and the way back.
+/// The API server rounds `?timeout=` up to a second, and includes connecting and receiving the response.
 const MARGIN: Duration = Duration::from_millis(1200);
 
 /// Computes the deadline of a request from the `timeout=` of its query.

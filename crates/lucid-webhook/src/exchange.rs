@@ -67,7 +67,6 @@ where
     }
 }
 
-/// Rejects a request. Reads its body, so that the connection can be reused.
 async fn reject<B>(bodies: &Bodies, request: Request<B>, status: StatusCode, message: &str) -> Refusal
 where
     B: Body<Data = Bytes>,
@@ -78,12 +77,10 @@ where
     Refusal::bad(status, message)
 }
 
-/// Response for a panic in this crate.
 pub(crate) fn panicked() -> Response<Full<Bytes>> {
     refuse(StatusCode::INTERNAL_SERVER_ERROR, "internal error: a panic outside the handler")
 }
 
-/// Response to a request that did not reach the webhook.
 struct Refusal {
     response: Response<Full<Bytes>>,
     outcome: Outcome,
@@ -123,7 +120,6 @@ impl Refusal {
 /// Number of bytes at the start of a body searched for the uid. API servers write it first.
 const UID_SEARCH_LENGTH: usize = 1024;
 
-/// Finds the uid of a review in its first bytes.
 fn uid(beginning: &[u8]) -> Option<&str> {
     const KEY: &[u8] = br#""uid":""#;
     let beginning = &beginning[..beginning.len().min(UID_SEARCH_LENGTH)];
@@ -132,7 +128,6 @@ fn uid(beginning: &[u8]) -> Option<&str> {
     str::from_utf8(uid).ok().filter(|uid| !uid.contains('\\'))
 }
 
-/// Handles an AdmissionReview.
 async fn admit<B>(
     webhook: &Arc<Webhook>,
     route: &Route,
@@ -189,7 +184,6 @@ fn refusal(error: &ReviewError, body: Received) -> Refusal {
     Refusal { response: review(uid, &response, body), outcome: Outcome::BadRequest }
 }
 
-/// Handles a ConversionReview.
 async fn convert<B>(
     converter: &Converter,
     route: &Route,
@@ -224,7 +218,6 @@ where
     }
 }
 
-/// Calls a service that is not a webhook.
 async fn other<B>(
     service: OtherService,
     bodies: &body::Reader,
@@ -252,7 +245,6 @@ fn split_request<B>(request: Request<B>) -> (Parts, B) {
     (head, body)
 }
 
-/// Reads the body of a review.
 async fn read<B>(head: &Parts, bodies: &body::Reader, body: B) -> Result<Received, Refusal>
 where
     B: Body<Data = Bytes>,

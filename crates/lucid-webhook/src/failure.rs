@@ -101,7 +101,6 @@ pub enum FailureAction {
     Call(FailureFunction),
 }
 
-/// Function of [`FailureAction::Call`].
 pub(crate) type FailureFunction = Arc<dyn Fn(&AdmissionRequest, &Failure) -> AdmissionResponse + Send + Sync>;
 
 /// Function of [`Webhook::with_on_response`](crate::Webhook::with_on_response).

@@ -98,7 +98,7 @@ impl FieldErrors {
         self.add("FieldValueInvalid", field, "Invalid value", json(value), detail);
     }
 
-    /// A value is not one of the `supported` ones.
+    /// A value is not among the `supported` ones.
     pub fn not_supported<V: Display>(
         &mut self,
         field: FieldPath,
@@ -153,7 +153,6 @@ fn json(value: impl Serialize) -> Option<String> {
     serde_json::to_string(&value).ok()
 }
 
-/// Details of a denial of the object `name`.
 pub(crate) fn details(kind: &GroupVersionKind, name: &str, causes: Vec<StatusCause>) -> StatusDetails {
     let (group, kind) = (kind.group.clone(), kind.kind.clone());
     StatusDetails { name: name.to_owned(), group, kind, causes, ..no_details() }
@@ -189,9 +188,9 @@ impl Display for FieldErrors {
 mod tests {
     use super::*;
 
-    // The texts are those of `field.ErrorList` of Kubernetes 1.36.
+    // The messages are those of `field.ErrorList` of Kubernetes 1.36.
     #[test]
-    fn texts_are_those_of_kubernetes() {
+    fn messages_match_those_of_kubernetes() {
         let spec = FieldPath::new("spec");
         let mut errors = FieldErrors::new();
         let mut expected = Vec::new();

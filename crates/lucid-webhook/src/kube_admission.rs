@@ -26,7 +26,6 @@ fn review_type() -> TypeMeta {
 /// An error, and the object that did not decode.
 type Undecoded = (&'static str, DecodeError);
 
-/// Decodes the objects of the request.
 impl<T: Resource + DeserializeOwned> TryFrom<&AdmissionRequest> for admission::AdmissionRequest<T> {
     type Error = DecodeError;
 
@@ -110,7 +109,7 @@ impl TryFrom<admission::AdmissionResponse> for AdmissionResponse {
     type Error = PatchError;
 
     fn try_from(response: admission::AdmissionResponse) -> Result<Self, PatchError> {
-        // The API server gives a denial without a code 400, too.
+        // The API server also sets code 400 for a denial without a code.
         let denial = (!response.allowed).then(|| Status {
             status: Some(StatusSummary::Failure),
             code: response.result.code.clamp(400, 599),

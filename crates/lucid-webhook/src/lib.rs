@@ -35,9 +35,9 @@
 //! }
 //! ```
 //!
-//! [`operator::Operator`] serves the webhook by a certificate authority of its own and registers it. Without the feature,
-//! connect a [`Server`] and [certificates](#certificates). The crate's `examples` folder has complete programs, with the
-//! commands that create and register certificates.
+//! [`operator::Operator`] serves the webhook by a certificate authority of its own and registers it. Without the
+//! feature, connect a [`Server`] and [certificates](#certificates). The crate's `examples` folder has complete
+//! programs, with the commands that create and register certificates.
 //!
 //! # Behavior of the API server
 //!
@@ -95,9 +95,9 @@
 //!
 //! # Field errors
 //!
-//! [`FieldErrors`] deny an object as the API server denies invalid objects of built-in types. kubectl prints them in the
-//! same way: `The Deployment "web" is invalid: spec.replicas: Invalid value: 9: must be at most 3`. Denials because an
-//! object does not decode have the path of the field as their cause.
+//! [`FieldErrors`] deny an object as the API server denies invalid objects of built-in types. kubectl prints them in
+//! the same way: `The Deployment "web" is invalid: spec.replicas: Invalid value: 9: must be at most 3`. Denials because
+//! an object does not decode have the path of the field as their cause.
 //!
 //! # Patches
 //!
@@ -182,8 +182,9 @@
 //! # kube and axum
 //!
 //! Async functions from `kube::core::admission::AdmissionRequest<T>` to kube's `AdmissionResponse` are handlers.
-//! `TryFrom` converts between [`AdmissionRequest`] and kube's `AdmissionRequest<T>` and `AdmissionReview<T>`. A [`Router`] is a service that axum can
-//! mount. Mount it as the fallback: below a prefix, the paths of the registration would lack that prefix.
+//! `TryFrom` converts between [`AdmissionRequest`] and kube's `AdmissionRequest<T>` and `AdmissionReview<T>`. A
+//! [`Router`] is a service that axum can mount. Mount it as the fallback: below a prefix, the paths of the registration
+//! would lack that prefix.
 //!
 //! ```
 //! use kube::core::DynamicObject;
@@ -232,8 +233,8 @@
 //! # Testing
 //!
 //! The crate `lucid-webhook-test` has builders of reviews, to test handlers without a server; a client that calls the
-//! webhooks of a router as kube-apiserver does, by their registrations, and validates responses; and property tests that a
-//! conversion is lossless.
+//! webhooks of a router as kube-apiserver does, by their registrations, and validates responses; and property tests
+//! that a conversion is lossless.
 //!
 //! # Deployment
 //!
@@ -249,14 +250,15 @@
 //! - Set `timeoutSeconds` to 5 to 10: it bounds the delay of every matching user request.
 //! - [`Router::with_metrics`] counts requests by outcome. Alert on `errored`, `panicked`, `timed_out` and `shed`.
 //! - Each request to a webhook runs in a span `admission` of level INFO and target `lucid_webhook::respond`, with
-//!   fields `webhook`, `uid`, `group`, `version`, `kind`, `namespace`, `name`, `operation`, `dry_run` and `outcome`, and
-//!   `trace_id` and `parent_id` if the API server sent a `traceparent`.
+//!   fields `webhook`, `uid`, `group`, `version`, `kind`, `namespace`, `name`, `operation`, `dry_run` and `outcome`,
+//!   and `trace_id` and `parent_id` if the API server sent a `traceparent`.
 //!
 //! # Features
 //!
 //! None is enabled by default.
 //! - `client`: clients for handlers, and for SubjectAccessReviews of [permissions](guard).
-//! - `operator`: [`operator::Registration`], which heals, and [`operator::Operator`], a whole program; adds `lucid-certs`.
+//! - `operator`: [`operator::Registration`], which heals, and [`operator::Operator`], a whole program; adds
+//!   `lucid-certs`.
 //! - `opentelemetry`: spans continue the API server's trace for `tracing-opentelemetry`.
 //!
 //! k8s-openapi requires a Kubernetes version: the program enables one of its features, such as `v1_36`.

@@ -15,7 +15,6 @@ use prometheus_client::registry::Registry;
 use crate::response::{AdmissionResponse, Cut};
 use crate::review::Operation;
 
-/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     Allowed,
@@ -32,7 +31,6 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// Outcomes of calls that reached an admission webhook.
     const ADMISSION: &[Self] = &[
         Self::Allowed,
         Self::Patched,
@@ -43,7 +41,6 @@ impl Outcome {
         Self::TimedOut,
         Self::Cancelled,
     ];
-    /// Outcomes of calls that reached a conversion webhook.
     const CONVERSION: &[Self] = &[Self::Converted, Self::Errored, Self::Panicked, Self::TimedOut];
     /// Outcomes of rejected calls, whose operation is unknown.
     const REJECTED: &[Self] = &[Self::Shed, Self::BadRequest];
@@ -112,7 +109,6 @@ struct CutLabels {
 }
 
 impl Metrics {
-    /// Registers the metrics.
     #[must_use]
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
@@ -153,7 +149,6 @@ impl Metrics {
         self.series(name, &operations.map(Operation::as_str), Outcome::ADMISSION)
     }
 
-    /// Returns the metrics of one conversion webhook.
     pub(crate) fn conversion(&self, name: &str) -> WebhookMetrics {
         self.series(name, &[CONVERT], Outcome::CONVERSION)
     }
@@ -182,10 +177,9 @@ impl Metrics {
     }
 }
 
-/// Takes the place of the operation for conversions.
+/// Value of the label `operation` for conversions.
 pub(crate) const CONVERT: &str = "CONVERT";
 
-/// The metrics of one webhook; see [`Metrics::webhook`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct WebhookMetrics(Arc<Series>);
 
@@ -217,7 +211,6 @@ impl WebhookMetrics {
     }
 }
 
-/// A request in flight.
 pub(crate) struct InFlight(Gauge);
 
 impl Drop for InFlight {

@@ -1,8 +1,8 @@
 //! Runs work on large requests outside the threads that serve connections.
 //!
-//! The work and memory of a webhook are linear in the size of its request. Small requests stay on the async workers; large
-//! ones run on blocking threads, within a limit on their number and total size. Probes, handshakes and small requests are
-//! answered meanwhile.
+//! The work and memory of a webhook are linear in the size of its request. Small requests stay on the async workers;
+//! large ones run on blocking threads, within a limit on their number and total size. Probes, handshakes and small
+//! requests are answered meanwhile.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
@@ -17,9 +17,11 @@ use tracing::Instrument;
 
 use crate::budget::LARGE;
 
-/// Concurrent large requests per core, separately for authenticated and other callers. A handler may wait for the network.
+/// Concurrent large requests per core, separately for authenticated and other callers. A handler may wait for the
+/// network.
 const PER_CORE: u32 = 2;
-/// Total size in bytes of concurrent large requests, separately for authenticated and other callers. A larger request runs alone.
+/// Total size in bytes of concurrent large requests, separately for authenticated and other callers. A larger request
+/// runs alone.
 const BYTES: u32 = 6 << 20;
 
 /// Limits the large requests at a time. Clones share the limit.
@@ -45,11 +47,7 @@ impl Default for Offload {
 }
 
 impl Offload {
-    /// Waits for a slot for a request of `bytes`; a small request needs none.
-    ///
-    /// # Errors
-    ///
-    /// When no slot is free at the deadline.
+    /// Waits for a slot, which a small request does not need. Fails if none is free at the deadline.
     pub(crate) async fn enter(
         &self,
         bytes: usize,
@@ -68,8 +66,8 @@ impl Offload {
     }
 }
 
-/// Runs `work` on a blocking thread, or on the caller's task without a slot. If the caller gives up, the work ends at its
-/// next await point, and the slot stays taken until then.
+/// Runs `work` on a blocking thread, or on the caller's task without a slot. If the caller is cancelled, the work ends
+/// at its next await point, and the slot stays taken until then.
 pub(crate) async fn run<T: Send + 'static>(
     slot: Option<Slot>,
     work: impl Future<Output = T> + Send + 'static,

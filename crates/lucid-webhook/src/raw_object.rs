@@ -80,7 +80,6 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// The error as a cause of a denial.
     pub(crate) fn cause(&self) -> StatusCause {
         StatusCause {
             reason: "FieldValueTypeInvalid".to_owned(),

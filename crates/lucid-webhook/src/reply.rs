@@ -24,7 +24,7 @@ pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<
     response
 }
 
-/// Builds a `metav1.Status`. The API server shows its message to the user; of most other bodies it shows nothing.
+/// Builds a `metav1.Status`. The API server shows its message to the user, unlike most other bodies.
 pub(crate) fn refusal(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
     let body = json!({
         "kind": "Status",
@@ -62,7 +62,6 @@ pub(crate) fn reason(status: StatusCode) -> &'static str {
     }
 }
 
-/// Collects the body of a response.
 pub(crate) async fn whole<B>(response: Response<B>) -> Result<Response<Bytes>, BoxError>
 where
     B: Body<Data = Bytes>,
@@ -73,8 +72,8 @@ where
     Ok(Response::from_parts(head, body))
 }
 
-/// Writes the AdmissionReview with an acceptable response. The patch is encoded straight into it (base64, as the API encodes
-/// `[]byte`), because it is most of the text.
+/// Writes the AdmissionReview with an acceptable response. The patch is encoded straight into it (base64, as the API
+/// encodes `[]byte`), because it is most of the text.
 pub(crate) fn write(uid: &str, response: &AdmissionResponse) -> Result<Vec<u8>, serde_json::Error> {
     let patch = response.patch.as_ref().map(JsonPatch::text).transpose()?.unwrap_or_default();
     let mut text = Vec::with_capacity(512 + patch.len() / 3 * 4);

@@ -26,8 +26,8 @@ const LONGEST_NAME: usize = 200;
 const LONGEST_FAILURE: usize = 1024;
 
 impl Webhook {
-    /// Responds to one request, in a span of its own; `slot` lets a large request run on a blocking thread. The outcome is
-    /// counted in `metrics`, also if the caller disconnects.
+    /// Responds to one request, in a span of its own; `slot` lets a large request run on a blocking thread. The outcome
+    /// is counted in `metrics`, also if the caller disconnects.
     pub(crate) async fn respond(
         self: &Arc<Self>,
         #[cfg_attr(not(feature = "client"), expect(unused_mut))] mut request: AdmissionRequest,
@@ -75,7 +75,6 @@ impl Webhook {
         response
     }
 
-    /// Calls the handler and checks its response.
     async fn handle(self: Arc<Self>, request: Arc<AdmissionRequest>) -> Result<AdmissionResponse, BoxError> {
         let response = (self.handler)(Arc::clone(&request)).await?;
         self.check(&request, response)
@@ -127,8 +126,7 @@ impl Webhook {
         response
     }
 
-    /// Passes a response to the function of [`with_on_response`](Self::with_on_response), which may deny the request, but
-    /// neither allow it nor change its patch.
+    /// The function may deny the request, but neither allow it nor change its patch.
     async fn call_on_response(
         &self,
         request: &AdmissionRequest,

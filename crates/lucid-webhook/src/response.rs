@@ -34,7 +34,6 @@ pub struct AdmissionResponse {
     pub extensions: Extensions,
 }
 
-/// Number of warnings and audit annotations of a response that were changed or dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) warnings: u64,
@@ -63,8 +62,8 @@ impl AdmissionResponse {
     /// Denies the request.
     ///
     /// `code` is an HTTP status from 400 to 599, and is clamped to that range: the API server turns lower ones into
-    /// 400. `reason` is a `metav1.StatusReason` such as `Forbidden`; `message` is shown to the user. For errors in fields
-    /// of the object, use [`FieldErrors`](crate::FieldErrors).
+    /// 400. `reason` is a `metav1.StatusReason` such as `Forbidden`; `message` is shown to the user. For errors in
+    /// fields of the object, use [`FieldErrors`](crate::FieldErrors).
     pub fn deny(code: u16, reason: impl Into<String>, message: impl Into<String>) -> Self {
         let denial = Status::failure(&message.into(), &reason.into()).with_code(code.clamp(400, 599));
         Self { denial: Some(denial.boxed()), ..Self::allow() }
@@ -78,7 +77,6 @@ impl AdmissionResponse {
         self
     }
 
-    /// Sets the object and the causes of a denial.
     pub(crate) fn with_details(mut self, details: StatusDetails) -> Self {
         if let Some(denial) = &mut self.denial {
             denial.details = Some(details);

@@ -16,9 +16,7 @@ use crate::peer_certificate::PeerCertificate;
 use crate::raw_object::RawObject;
 use crate::trace_parent::TraceParent;
 
-/// The supported `apiVersion`.
 pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
-/// The `kind` of the envelope.
 pub(crate) const KIND: &str = "AdmissionReview";
 
 /// An admission request (`AdmissionRequest` of `admission.k8s.io/v1`).
@@ -45,7 +43,7 @@ pub struct AdmissionRequest {
     pub user_info: UserInfo,
     /// The object as it would be stored; `None` on DELETE and for some CONNECTs.
     pub object: Option<RawObject>,
-    /// The object as it is stored; `None` on CREATE and CONNECT.
+    /// The stored object; `None` on CREATE and CONNECT.
     pub old_object: Option<RawObject>,
     /// Options of the operation, such as `CreateOptions`.
     pub options: Option<RawObject>,
@@ -58,9 +56,8 @@ pub struct AdmissionRequest {
     pub request_resource: GroupVersionResource,
     /// Subresource as requested by the client.
     pub request_sub_resource: Option<String>,
-    /// Time at which the request arrived.
     pub(crate) arrival: Instant,
-    /// Time by which the response has to be sent; afterwards the API server has given up.
+    /// Time by which the response has to be sent; after it, the API server no longer waits.
     pub deadline: Instant,
     /// Trace context of the API server (W3C `traceparent`), if tracing is enabled there.
     pub(crate) trace_parent: Option<TraceParent>,
@@ -68,7 +65,6 @@ pub struct AdmissionRequest {
     pub extensions: Extensions,
 }
 
-/// Formats as `core/v1 Pod`.
 pub(crate) fn describe(kind: &GroupVersionKind) -> String {
     let group = if kind.group.is_empty() { "core" } else { &kind.group };
     format!("{group}/{} {}", kind.version, kind.kind)
@@ -148,7 +144,6 @@ fn not_a_review(problem: impl fmt::Display) -> ReviewError {
     ReviewSnafu { problem, uid: None }.build()
 }
 
-/// An AdmissionReview.
 #[derive(Default)]
 struct Review<'a> {
     api_version: Option<Text<'a>>,
@@ -189,7 +184,7 @@ struct Members<'a> {
     request_kind: Option<&'a str>,
     request_resource: Option<&'a str>,
     request_sub_resource: Option<&'a str>,
-    /// Name of a member that is there twice.
+    /// Name of a duplicate member.
     twice: Option<String>,
 }
 
@@ -230,7 +225,6 @@ impl<'a> Members<'a> {
         Ok(members)
     }
 
-    /// Returns the uid if it is valid.
     fn uid(&self) -> Result<String, ReviewError> {
         let uid = decode::<String>(self.uid, "uid").ok().filter(|uid| (1..=LONGEST_UID).contains(&uid.len()));
         uid.with_context(|| {
@@ -348,7 +342,8 @@ impl AdmissionRequest {
         })
     }
 
-    /// Returns `true` if the server verified the caller's client certificate. Otherwise every field of the request is unverified.
+    /// Returns `true` if the server verified the caller's client certificate. Otherwise every field of the request is
+    /// unverified.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.extensions.get::<PeerCertificate>().is_some()

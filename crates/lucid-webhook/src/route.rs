@@ -18,10 +18,8 @@ use crate::webhook::Webhook;
 /// Maximum body size, in bytes, of requests to a [service](crate::Router::service).
 const OTHER_LIMIT: usize = 64 * 1024;
 
-/// A service served next to the webhooks.
 pub(crate) type OtherService = BoxCloneSyncService<Request<Bytes>, Response<Full<Bytes>>, Infallible>;
 
-/// The target of a path.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) path: Arc<str>,
@@ -41,7 +39,6 @@ pub(crate) enum Target {
 }
 
 impl Route {
-    /// Records the metrics of this route.
     pub(crate) fn count(&mut self, metrics: &Metrics) {
         self.metrics = Some(match &self.target {
             Target::Admission(_) => metrics.webhook(&self.name),

@@ -118,7 +118,6 @@ impl Router {
         self.routes.iter().filter_map(|route| route.registration.as_deref())
     }
 
-    /// Paths and converters of the conversions.
     #[cfg(feature = "operator")]
     pub(crate) fn conversions(&self) -> impl Iterator<Item = (&str, &Converter)> {
         self.routes.iter().filter_map(|route| match &route.target {
@@ -127,7 +126,6 @@ impl Router {
         })
     }
 
-    /// Returns `true` if something is served at `path`.
     #[cfg(feature = "operator")]
     pub(crate) fn serves(&self, path: &str) -> bool {
         self.routes.iter().any(|route| *route.path == *path)
@@ -156,10 +154,10 @@ impl Router {
     /// | `admission_cut_total` | webhook, what | warnings and audit annotations that were changed or dropped for the API server |
     ///
     /// Operations are `CREATE`, `UPDATE`, `DELETE`, `CONNECT`, `CONVERT`, and empty if unknown. Outcomes are `allowed`,
-    /// `patched`, `denied`, `skipped` (by the [`guard`](crate::guard)), `converted`, `errored`, `panicked`, `timed_out`,
-    /// `cancelled` (the caller disconnected), `shed` and `bad_request`. A response of a failure action counts as the
-    /// failure. Cardinality is bounded: webhooks are those of the router, the other labels are fixed sets, and no label
-    /// comes from an object.
+    /// `patched`, `denied`, `skipped` (by the [`guard`](crate::guard)), `converted`, `errored`, `panicked`,
+    /// `timed_out`, `cancelled` (the caller disconnected), `shed` and `bad_request`. A response of a failure action
+    /// counts as the failure. Cardinality is bounded: webhooks are those of the router, the other labels are fixed
+    /// sets, and no label comes from an object.
     #[must_use]
     pub fn with_metrics(mut self, registry: &mut Registry) -> Self {
         let metrics = Metrics::new(registry);
@@ -192,12 +190,10 @@ impl Router {
     }
 }
 
-/// A route without registration and limits.
 const fn plain(path: Arc<str>, name: Arc<str>, target: Target) -> Route {
     Route { path, name, registration: None, target, metrics: None }
 }
 
-/// Adds a missing leading slash.
 fn absolute(path: Arc<str>) -> Arc<str> {
     if path.starts_with('/') { path } else { format!("/{path}").into() }
 }

@@ -2,14 +2,12 @@
 
 use http::HeaderMap;
 
-/// Trace and parent span of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TraceParent {
     /// ID of the trace; never 0.
     pub(crate) trace_id: u128,
     /// ID of the span that sent the request; never 0.
     pub(crate) parent_id: u64,
-    /// `true` if the caller records the trace.
     pub(crate) sampled: bool,
 }
 
@@ -44,7 +42,6 @@ impl TraceParent {
 
 #[cfg(feature = "opentelemetry")]
 impl TraceParent {
-    /// Makes `span` a child of this trace.
     pub(crate) fn continue_in(&self, span: &tracing::Span) {
         use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
         use tracing_opentelemetry::OpenTelemetrySpanExt;

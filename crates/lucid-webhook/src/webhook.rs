@@ -25,7 +25,6 @@ use crate::registration::WebhookRegistration;
 use crate::response::AdmissionResponse;
 use crate::review::{AdmissionRequest, Operation};
 
-/// A handler of any kind.
 type BoxHandler = Box<
     dyn Fn(Arc<AdmissionRequest>) -> BoxFuture<'static, Result<AdmissionResponse, BoxError>> + Send + Sync,
 >;
@@ -54,7 +53,6 @@ pub struct Webhook<Args = ()> {
     pub(crate) allowed_paths: Vec<AllowedPaths>,
     pub(crate) guard: Guard,
     has_permissions: bool,
-    /// Permits for concurrent requests.
     pub(crate) max_in_flight: Option<Arc<Semaphore>>,
     pub(crate) denies_overload: bool,
     pub(crate) registration: WebhookRegistration,
@@ -146,21 +144,22 @@ impl Webhook {
         }
     }
 
-    /// Sets the action for a handler that returns an error, panics or times out; [`FailureAction::Abort`] by default. It
-    /// applies to calls that reached the webhook. The `failurePolicy` of the registration covers calls that did not.
+    /// Sets the action for a handler that returns an error, panics or times out; [`FailureAction::Abort`] by default.
+    /// It applies to calls that reached the webhook. The `failurePolicy` of the registration covers calls that did not.
     #[must_use]
     pub fn with_failure_action(mut self, action: FailureAction) -> Self {
         self.failure_action = action;
         self
     }
 
-    /// Calls an async `function` with each response before it is sent, for example to record it, and with the [`Failure`]
-    /// if the handler failed or its patch was refused. The handler passes values to it in
-    /// [`AdmissionResponse::extensions`]; responses of the guard have none. Requests denied for overload are not passed.
+    /// Calls an async `function` with each response before it is sent, for example to record it, and with the
+    /// [`Failure`] if the handler failed or its patch was refused. The handler passes values to it in
+    /// [`AdmissionResponse::extensions`]; responses of the guard have none. Requests denied for overload are not
+    /// passed.
     ///
-    /// The function is also called if an administrator's permissions replace the failure action. It may add warnings and
-    /// audit annotations, or deny the request. It can neither allow a denied request nor change the patch. If it panics,
-    /// the request is denied. The deadline may have passed.
+    /// The function is also called if an administrator's permissions replace the failure action. It may add warnings
+    /// and audit annotations, or deny the request. It can neither allow a denied request nor change the patch. If it
+    /// panics, the request is denied. The deadline may have passed.
     ///
     /// ```
     /// use lucid_webhook::{AdmissionRequest, AdmissionResponse, Failure, Webhook};
@@ -194,8 +193,8 @@ impl Webhook {
     /// Limits the number of concurrent requests. Requests above the limit are answered with 429 and `Retry-After: 1`.
     /// Unlimited by default.
     ///
-    /// The API server retries such a call up to 10 times within the webhook's timeout, possibly on another replica, whereas
-    /// a queued request would only miss its deadline. The body of a rejected request is read first, so that its
+    /// The API server retries such a call up to 10 times within the webhook's timeout, possibly on another replica,
+    /// whereas a queued request would only miss its deadline. The body of a rejected request is read first, so that its
     /// connection can be reused.
     #[must_use]
     pub fn with_max_in_flight(mut self, requests: usize) -> Self {
@@ -230,10 +229,10 @@ impl Webhook {
     }
 
     /// Gives the handler a client of the cluster, as the argument [`ClusterClient`](crate::client::ClusterClient). Its
-    /// writes follow [`WebhookRegistration::with_side_effects`]: a handler without side effects, the default, gets a client
-    /// that only writes as a dry run (`dryRun=All`): the API server validates, admits and responds as usual, but stores
-    /// nothing. With that client, requests whose effects a dry run does not prevent fail with `kube::Error::Service`
-    /// and are not sent. Aggregated API servers have to support `dryRun` themselves.
+    /// writes follow [`WebhookRegistration::with_side_effects`]: a handler without side effects, the default, gets a
+    /// client that only writes as a dry run (`dryRun=All`): the API server validates, admits and responds as usual, but
+    /// stores nothing. With that client, requests whose effects a dry run does not prevent fail with
+    /// `kube::Error::Service` and are not sent. Aggregated API servers have to support `dryRun` themselves.
     #[cfg(feature = "client")]
     #[must_use]
     pub fn with_client(mut self, client: kube::Client) -> Self {
@@ -243,16 +242,17 @@ impl Webhook {
         self
     }
 
-    /// Sets the administrator's permissions, replacing earlier ones. They may change while the webhook is served, as the
-    /// content of a file does, and apply from the next request.
+    /// Sets the administrator's permissions, replacing earlier ones. They may change while the webhook is served, as
+    /// the content of a file does, and apply from the next request.
     ///
-    /// The RBAC permissions of the service account, if one is named, are checked with the client of `with_client`, which
-    /// has to be allowed to `create` `subjectaccessreviews.authorization.k8s.io` (ClusterRole `system:auth-delegator`).
-    /// Allowed access is remembered for 60 s, denied access for 10 s. Without a client, requests fail while one is named.
+    /// The RBAC permissions of the service account, if one is named, are checked with the client of `with_client`,
+    /// which has to be allowed to `create` `subjectaccessreviews.authorization.k8s.io` (ClusterRole
+    /// `system:auth-delegator`). Allowed access is remembered for 60 s, denied access for 10 s. Without a client,
+    /// requests fail while one is named.
     ///
     /// They restrict the settings in code and never widen them: the allowed paths of both have to agree. A failure
-    /// action in `permissions` overrides the one in code, and so does a recovery policy after a panic. Without permissions, only `kube-system` is
-    /// excluded, unless the registration requests it.
+    /// action in `permissions` overrides the one in code, and so does a recovery policy after a panic. Without
+    /// permissions, only `kube-system` is excluded, unless the registration requests it.
     ///
     /// ```
     /// use lucid_webhook::guard::Permissions;
@@ -271,7 +271,6 @@ impl Webhook {
         self
     }
 
-    /// Completes the webhook for the router.
     pub(crate) fn into_shared(mut self) -> Arc<Self> {
         if !self.has_permissions && self.registration.includes_kube_system() {
             let selector = Selector::default().with_kube_system();
@@ -281,7 +280,6 @@ impl Webhook {
     }
 }
 
-/// Returns permissions that never change.
 fn fixed(permissions: Permissions) -> watch::Receiver<Permissions> {
     watch::channel(permissions).1
 }

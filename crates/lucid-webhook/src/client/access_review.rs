@@ -14,7 +14,6 @@ use tower::BoxError;
 
 use crate::guard::AccessReview;
 
-/// Reviews access with a `SubjectAccessReview` per request.
 pub(crate) struct SubjectAccessReviews {
     api: Api<SubjectAccessReview>,
 }
@@ -48,7 +47,6 @@ impl AccessReview for SubjectAccessReviews {
     }
 }
 
-/// Maximum number of cached results.
 pub(crate) const CAPACITY: usize = 4096;
 
 /// Caches up to 4096 results of another [`AccessReview`]: allowed ones for 60 s and denied ones for 10 s.
@@ -79,8 +77,8 @@ enum CachedReview {
     },
 }
 
-/// Reviews by the JSON of the access, in two generations: a full one replaces the older one, so that no insertion searches
-/// for reviews to evict.
+/// Reviews by the JSON of the access, in two generations: a full one replaces the older one, so that no insertion
+/// searches for reviews to evict.
 #[derive(Default)]
 struct Cache {
     recent: HashMap<String, CachedReview>,
@@ -116,7 +114,6 @@ impl CachedAccessReview {
         Self { lifetimes: Lifetimes { allowed, denied }, ..self }
     }
 
-    /// Returns the cached result, or the review to wait for.
     fn cached(&self, access: &SubjectAccessReviewSpec, key: String) -> Result<bool, Review> {
         let now = Instant::now();
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);

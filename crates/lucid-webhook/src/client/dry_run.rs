@@ -13,8 +13,7 @@ use serde_json::{Map, Value, json};
 use snafu::{OptionExt, Snafu, ensure};
 use tower::{BoxError, service_fn};
 
-/// The request is not sent because it has an effect and does not support dry run, or because its dry run cannot be
-/// requested.
+/// The request does not support dry run.
 #[derive(Debug, Snafu)]
 #[snafu(display("{method} {path}: {problem}"))]
 struct DryRunError {
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_says_dry_run_exactly_once() {
+    fn the_query_has_exactly_one_dry_run_parameter() {
         for (before, after) in [
             ("/a", "/a?dryRun=All"),
             ("/a?", "/a?dryRun=All"),

@@ -54,7 +54,6 @@ impl fmt::Debug for ClusterClient {
     }
 }
 
-/// Clients for the handler of a webhook.
 pub(crate) struct Clients {
     writing: Client,
     /// Writes as a dry run. Created by the first call, because a client can only be created in a tokio runtime.
@@ -66,7 +65,6 @@ impl Clients {
         Self { writing: client, dry_run: OnceLock::new() }
     }
 
-    /// Returns the client for one call.
     pub(crate) fn of(&self, may_write: bool) -> Client {
         let dry_run = || self.dry_run.get_or_init(|| dry_run(&self.writing));
         if may_write { &self.writing } else { dry_run() }.clone()

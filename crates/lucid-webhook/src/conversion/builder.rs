@@ -220,8 +220,8 @@ impl<H: 'static> ConverterBuilder<H> {
         Self { plural: spec.names.plural.clone(), ..self }.build_for(needed)
     }
 
-    /// Builds the converter for these versions, such as `["v1", "v2"]`. The plural of an untyped resource is guessed from
-    /// its kind.
+    /// Builds the converter for these versions, such as `["v1", "v2"]`. The plural of an untyped resource is guessed
+    /// from its kind.
     ///
     /// # Errors
     ///

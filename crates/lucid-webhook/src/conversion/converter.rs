@@ -83,16 +83,17 @@ impl ConversionError {
 ///
 /// # Partial objects
 ///
-/// In a server-side apply, the API server converts the object without the fields that the manager no longer applies, for
-/// every other version in which the object was applied (kubernetes/kubernetes#117356). Such an object may lack fields that
-/// the schema requires. If it does not convert, the apply fails with `failed to prune fields`.
+/// In a server-side apply, the API server converts the object without the fields that the manager no longer applies,
+/// for every other version in which the object was applied (kubernetes/kubernetes#117356). Such an object may lack
+/// fields that the schema requires. If it does not convert, the apply fails with `failed to prune fields`.
 ///
-/// An object without `spec` whose type requires one, as those of `#[derive(CustomResource)]` do, is converted with an empty
-/// spec, which the result lacks. If the spec does not decode from `{}`, only the `apiVersion` changes.
+/// An object without `spec` whose type requires one, as those of `#[derive(CustomResource)]` do, is converted with an
+/// empty spec, which the result lacks. If the spec does not decode from `{}`, only the `apiVersion` changes.
 ///
-/// Fields of the spec have to be absent in the result if they were absent before: a default that the type fills in looks
-/// like a field that is still applied, so it is never removed. Therefore make every field an `Option`, and let the schema
-/// state what is required and what has a default. The API server fills in defaults before it stores an object.
+/// Fields of the spec have to be absent in the result if they were absent before: a default that the type fills in
+/// looks like a field that is still applied, so it is never removed. Therefore make every field an `Option`, and let
+/// the schema state what is required and what has a default. The API server fills in defaults before it stores an
+/// object.
 ///
 /// ```
 /// use kube::{CustomResource, CustomResourceExt};
@@ -179,13 +180,11 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// Index of a version with its group.
     fn index(&self, api_version: &str) -> Option<usize> {
         let version = api_version.strip_prefix(&*self.group)?.strip_prefix('/')?;
         self.versions.iter().position(|known| known == version)
     }
 
-    /// The versions with their group, for messages.
     fn api_versions(&self) -> String {
         let api_versions = self.versions.iter().map(|version| format!("{}/{version}", self.group));
         api_versions.collect::<Vec<_>>().join(", ")
@@ -300,7 +299,6 @@ impl Converter {
         })
     }
 
-    /// Appends the converted object to `out`.
     fn convert_text(&self, json: &str, to: usize, out: &mut Vec<u8>) -> Result<(), ConversionError> {
         let Inner { group, kind, versions, convert, .. } = &*self.inner;
         let mut original = Object::read(json).map_err(|error| ConversionError::malformed(&error))?;
@@ -320,8 +318,8 @@ impl Converter {
         }
         // The indices are valid.
         let [source, target] = [from, to].map(|index| versions.get(index).map_or("", String::as_str));
-        // Conversion functions do not get these: the API server restores them in any case, and they are often the larger
-        // part of an object.
+        // Conversion functions do not get these: the API server restores them in any case, and they are often the
+        // larger part of an object.
         let managed_fields = metadata.managed_fields.take();
         let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), BoxError> {
             let (before, mut after) = (serde_json::to_vec(&original)?, Vec::new());

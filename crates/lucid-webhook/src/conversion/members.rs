@@ -65,7 +65,6 @@ impl<'a> Members<'a> {
         Ok(value.filter(|value| value.get() != "null"))
     }
 
-    /// Decodes a member that is a text. `path` is its path in the object.
     pub(super) fn text(&self, member: &str, path: &str) -> Result<Option<Cow<'a, str>>, BoxError> {
         let Some(raw) = self.get(member)? else { return Ok(None) };
         match serde_json::from_str::<Key<'a>>(raw.get()) {
@@ -74,7 +73,6 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Removes a member and returns its value, as [`Self::get`] does.
     pub(super) fn take(&mut self, member: &str) -> Result<Option<&'a RawValue>, BoxError> {
         let value = self.get(member)?;
         self.0.retain(|(key, _)| key != member);

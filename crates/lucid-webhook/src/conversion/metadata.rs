@@ -14,7 +14,6 @@ use super::members::Members;
 /// Maximum size in bytes of all keys and values.
 const ANNOTATIONS_TOTAL: usize = 256 * 1024;
 
-/// Metadata of an object, parsed as far as the rules require.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metadata<'a> {
@@ -53,7 +52,6 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// `namespace/name`, or the closest available.
     pub(super) fn full_name(&self) -> String {
         let name = match (self.name.as_deref(), self.generate_name.as_deref()) {
             (Some(name), _) => name.to_owned(),
@@ -71,7 +69,6 @@ impl<'a> Metadata<'a> {
         Self { managed_fields, labels: converted.labels, annotations: converted.annotations, ..self }
     }
 
-    /// Checks this converted metadata against that of the original.
     pub(super) fn check(&self, original: &Metadata<'_>) -> Result<(), BoxError> {
         type Field = for<'m> fn(&'m Metadata<'_>) -> Option<&'m str>;
         let fixed: [(&'static str, Field); 3] = [

@@ -47,8 +47,8 @@ where
 type Read<H> = Box<dyn Fn(&[u8]) -> Result<Option<(H, Conversion)>, BoxError> + Send + Sync>;
 type Write<H> = Box<dyn Fn(H, &mut Vec<u8>) -> Result<(), BoxError> + Send + Sync>;
 
-/// Extent of a conversion. A server-side apply converts objects whose `spec` is missing, although their type may require
-/// one, as those of `#[derive(CustomResource)]` do (kubernetes/kubernetes#117356).
+/// Extent of a conversion. A server-side apply converts objects whose `spec` is missing, although their type may
+/// require one, as those of `#[derive(CustomResource)]` do (kubernetes/kubernetes#117356).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Conversion {
     Whole,
@@ -58,12 +58,10 @@ pub(super) enum Conversion {
     VersionOnly,
 }
 
-/// A version and its conversions from and to the hub.
 pub(super) struct Version<H> {
     pub(super) name: String,
     /// Converts JSON text of this version to the hub; `None` if it lacks a `spec` that the type requires.
     read: Read<H>,
-    /// Converts the hub to JSON text of this version.
     write: Write<H>,
 }
 

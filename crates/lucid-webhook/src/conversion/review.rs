@@ -14,12 +14,10 @@ use crate::metrics::Outcome;
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";
 
-/// Response to a ConversionReview.
 #[derive(Clone, Debug)]
 pub(crate) struct ConversionResponse {
     /// The ConversionReview to send, as JSON, with HTTP status 200.
     pub(crate) body: Bytes,
-    /// Outcome of the conversion.
     pub(crate) outcome: Outcome,
 }
 
@@ -36,7 +34,6 @@ fn unanswerable(problem: impl Into<String>) -> ConversionReviewSnafu<Option<Stri
     ConversionReviewSnafu { uid: None, problem: problem.into() }
 }
 
-/// The request has no uid to echo.
 const NO_UID: &str = "the ConversionReview's request has no uid, which must be a string";
 
 #[derive(Deserialize)]
@@ -54,7 +51,6 @@ struct Identity {
     uid: String,
 }
 
-/// Request of the API server (`ConversionRequest`).
 #[derive(Deserialize)]
 pub(super) struct Request<'a> {
     #[serde(borrow)]
@@ -100,7 +96,6 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Texts of the objects, in order.
     pub(super) fn objects(&self) -> impl Iterator<Item = &'a str> {
         // The envelope was already validated as JSON. Only the ends of the items are missing.
         let list = self.objects.map(RawValue::get).unwrap_or_default();
@@ -133,7 +128,6 @@ impl ResponseWriter {
         Self { out, objects: 0 }
     }
 
-    /// Returns the buffer for the next object.
     pub(super) fn next(&mut self) -> &mut Vec<u8> {
         if self.objects > 0 {
             self.out.push(b',');
@@ -147,7 +141,7 @@ impl ResponseWriter {
         ConversionResponse { body: self.out.into(), outcome: Outcome::Converted }
     }
 
-    /// Builds a response without objects. Of a failure, the API server only reads the message.
+    /// Builds a response without objects. If the conversion failed, the API server reads only the message.
     pub(super) fn failure(uid: &str, outcome: Outcome, message: &str) -> ConversionResponse {
         let result = json!({"status": "Failure", "message": in_message(message)});
         let response = json!({"uid": uid, "convertedObjects": [], "result": result});

@@ -8,7 +8,8 @@ use tower::BoxError;
 
 use crate::review::AdmissionRequest;
 
-/// Service account, written as `namespace/name`, or as `namespace:name` as in `kubectl create rolebinding --serviceaccount`.
+/// Service account, written as `namespace/name`, or as `namespace:name` as in `kubectl create rolebinding
+/// --serviceaccount`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceAccount {
     namespace: String,
@@ -27,7 +28,6 @@ impl ServiceAccount {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    /// Access of the account to the subject of `request`.
     pub(super) fn access(&self, verb: &str, request: &AdmissionRequest) -> SubjectAccessReviewSpec {
         let some = |text: &str| Some(text.to_owned());
         let attributes = ResourceAttributes {
@@ -82,13 +82,8 @@ pub(super) fn describe(verb: &str, request: &AdmissionRequest) -> String {
     access
 }
 
-/// Checks access of users.
 pub(crate) trait AccessReview: Send + Sync + 'static {
-    /// Returns `true` if the access is allowed.
-    ///
-    /// # Errors
-    ///
-    /// Any error if the access could not be determined. A failed check is not a denial.
+    /// A failed check is an error, not a denial.
     fn is_allowed<'a>(&'a self, access: &'a SubjectAccessReviewSpec)
     -> BoxFuture<'a, Result<bool, BoxError>>;
 }

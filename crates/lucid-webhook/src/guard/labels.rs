@@ -13,7 +13,6 @@ use super::metadata::ObjectMeta;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels(Vec<Requirement>);
 
-/// A requirement on one label, as one of the `matchExpressions`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Requirement {
@@ -23,20 +22,14 @@ pub(crate) struct Requirement {
     pub(crate) values: BTreeSet<String>,
 }
 
-/// Operator of a [`Requirement`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) enum LabelOperator {
-    /// The label exists and has one of the values.
     In,
-    /// The label has none of the values, or does not exist.
     NotIn,
-    /// The label exists.
     Exists,
-    /// The label does not exist.
     DoesNotExist,
 }
 
-/// The selector is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("{problem}"), visibility(pub(crate)))]
 pub(crate) struct InvalidSelector {
@@ -44,7 +37,6 @@ pub(crate) struct InvalidSelector {
 }
 
 impl LabelOperator {
-    /// Name in the Kubernetes API.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::In => "In",
@@ -63,7 +55,6 @@ impl LabelOperator {
 }
 
 impl Requirement {
-    /// Fails if the API server would reject the requirement.
     pub(crate) fn validate(&self) -> Result<(), InvalidSelector> {
         const NAME: &str = "up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', alphanumeric at both ends";
         let Self { key, operator, values } = self;

@@ -7,9 +7,7 @@ use serde::Deserialize;
 use crate::raw_object::{DecodeError, RawObject};
 use crate::review::AdmissionRequest;
 
-/// Metadata of the object and of the old object, if present.
-///
-/// Objects of `CONNECT`, such as `PodExecOptions`, have no metadata.
+/// Empty for objects of `CONNECT`, such as `PodExecOptions`.
 #[derive(Debug, Default)]
 pub(crate) struct Metadata {
     pub(crate) object: Option<ObjectMeta>,

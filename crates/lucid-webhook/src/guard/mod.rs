@@ -1,15 +1,16 @@
 //! Restrictions of webhooks, controlled by the cluster administrator.
 //!
-//! [`Webhook::with_permissions`](crate::Webhook::with_permissions) evaluates these conditions for every request, and stops
-//! at the first that does not hold:
+//! [`Webhook::with_permissions`](crate::Webhook::with_permissions) evaluates these conditions for every request, and
+//! stops at the first that does not hold:
 //!
 //! 1. The object is selected ([`Selector`]). `kube-system` is excluded unless it is named.
 //! 2. In strict mode: the object consents. Its annotation `canMutate` or `canValidate` (or
-//!    `lucid.computing/can-mutate`, `lucid.computing/can-validate`) lists the webhook. The annotations of a pod are those of
-//!    its controller's template. Strict mode makes webhooks opt-in: do not use it for policies that owners of objects
-//!    might want to avoid.
-//! 3. The service account that the webhook acts for has the RBAC permission (SubjectAccessReview). A mutating webhook needs
-//!    one of the verbs `update` and `mutate` on the request's resource and subresource, a validating one `get` or `validate`.
+//!   `lucid.computing/can-mutate`, `lucid.computing/can-validate`) lists the webhook. The annotations of a pod are
+//!   those of its controller's template. Strict mode makes webhooks opt-in: do not use it for policies that owners of
+//!   objects might want to avoid.
+//! 3. The service account that the webhook acts for has the RBAC permission (SubjectAccessReview). A mutating webhook
+//! needs one of the verbs `update` and `mutate` on the request's resource and subresource, a validating one `get` or
+//! `validate`.
 //!
 //! [`Permissions`] configure them:
 //!
@@ -66,28 +67,22 @@ pub use permissions::{Forbidden, Permissions};
 pub(crate) use selector::KUBE_SYSTEM;
 pub use selector::Selector;
 
-/// Decides whether a webhook may handle a request.
 pub(crate) struct Guard {
     webhook: Arc<str>,
     kind: WebhookKind,
     pub(crate) permissions: watch::Receiver<Permissions>,
-    /// Reviews access of the service account in `permissions`.
     pub(crate) review: Option<Arc<dyn AccessReview>>,
 }
 
-/// Decision of a [`Guard`] about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// The webhook may handle the request.
     Inside,
-    /// The object is not selected.
     NotSelected,
-    /// In strict mode: the object does not consent.
+    /// The object does not consent, in strict mode.
     NoConsent {
-        /// Why its annotation cannot be read, for the author of the object.
+        /// Problem with its annotation, for the author of the object.
         problem: Option<String>,
     },
-    /// The service account lacks permission, as this text says.
     Forbidden(String),
 }
 
@@ -103,19 +98,15 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The guard could not decide.
 #[derive(Debug, Snafu)]
 pub(crate) enum GuardError {
-    /// The metadata of the objects does not decode.
     #[snafu(transparent)]
     Metadata { source: DecodeError },
-    /// The access review failed.
     #[snafu(display("failed to find out whether {user} may {access}: {source}"))]
     Review { user: String, access: String, source: BoxError },
 }
 
 impl Guard {
-    /// Creates a guard for the webhook of this name, such as `label.example.com`.
     pub(crate) const fn new(
         webhook: Arc<str>,
         kind: WebhookKind,
@@ -124,8 +115,8 @@ impl Guard {
         Self { webhook, kind, permissions, review: None }
     }
 
-    /// Returns the response to a request that the handler may not receive. Requests that are not selected, or whose object
-    /// does not consent, are allowed unchanged; [`Forbidden`] applies if the service account lacks permission.
+    /// Requests that are not selected, or whose object does not consent, are allowed unchanged; [`Forbidden`] applies
+    /// if the service account lacks permission.
     pub(crate) async fn refusal(
         &self,
         request: &AdmissionRequest,
@@ -136,7 +127,6 @@ impl Guard {
         })
     }
 
-    /// Evaluates one request.
     async fn check(&self, request: &AdmissionRequest) -> Result<Scope, GuardError> {
         let (scope, account) = {
             let permissions = self.permissions.borrow();
@@ -180,7 +170,6 @@ impl Guard {
         })
     }
 
-    /// Responds to a request outside of the scope.
     fn pass(&self, request: &AdmissionRequest, scope: &Scope) -> AdmissionResponse {
         let webhook = &*self.webhook;
         tracing::debug!(webhook, uid = %Line(&request.uid), "skipped a request: {scope}");

@@ -29,8 +29,8 @@ use crate::patch::AllowedPaths;
 pub struct Permissions {
     /// Action for a webhook that fails: `abort`, `warn` or `skip`. Overrides the setting in code.
     pub failure_action: Option<FailureAction>,
-    /// Action for a webhook that panics: `panic` (the same as `abort`), `abort`, `warn` or `skip`. Overrides the setting in
-    /// code.
+    /// Action for a webhook that panics: `panic` (the same as `abort`), `abort`, `warn` or `skip`. Overrides the
+    /// setting in code.
     #[serde(deserialize_with = "recovery_policy")]
     pub recovery_policy: Option<FailureAction>,
     /// Selects the objects that the webhook handles; by default all except those in `kube-system`.

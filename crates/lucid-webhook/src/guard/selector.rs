@@ -20,8 +20,8 @@ pub(crate) const KUBE_SYSTEM: &str = "kube-system";
 
 /// Selects objects by labels, namespace, kind and name.
 ///
-/// All of them have to match. An empty condition matches everything, but `kube-system` is excluded unless `namespace` has
-/// it literally or `kubeSystem` is true. Neither an empty list nor a `*` includes it.
+/// All of them have to match. An empty condition matches everything, but `kube-system` is excluded unless `namespace`
+/// has it literally or `kubeSystem` is true. Neither an empty list nor a `*` includes it.
 ///
 /// ```
 /// use lucid_webhook::guard::Selector;
@@ -38,16 +38,16 @@ pub(crate) const KUBE_SYSTEM: &str = "kube-system";
 ///
 /// `namespace`, `resourceKind` and `resourceName` are one value or a list.
 ///
-/// - `matchLabels` and `matchExpressions` are those of a `LabelSelector`. As with `objectSelector`, the object or the old
-///   object has to match, so that removing a label does not bypass the webhook. Objects without metadata, such as
+/// - `matchLabels` and `matchExpressions` are those of a `LabelSelector`. As with `objectSelector`, the object or the
+///   old object has to match, so that removing a label does not bypass the webhook. Objects without metadata, such as
 ///   `PodExecOptions`, match an empty selector only.
 /// - `namespace` and `resourceName` are patterns in which `*` matches any characters. A Namespace object is in the
-///   namespace of its own name. Cluster-scoped objects are in no namespace: only `*` includes them. Until the name of an
-///   object is generated, its `generateName` is compared.
+///   namespace of its own name. Cluster-scoped objects are in no namespace: only `*` includes them. Until the name of
+///   an object is generated, its `generateName` is compared.
 /// - `kubeSystem` includes `kube-system` in addition to `namespace`; false by default.
-/// - `resourceKind` is `Kind` (of any group), `Kind.group`, `group/version/Kind`, or `version/Kind` for the core group. It
-///   is compared with [`AdmissionRequest::kind`], which for a subresource may be the kind of the sent object, such as
-///   `Scale`.
+/// - `resourceKind` is `Kind` (of any group), `Kind.group`, `group/version/Kind`, or `version/Kind` for the core group.
+///   It is compared with [`AdmissionRequest::kind`], which for a subresource may be the kind of the sent object, such
+///   as `Scale`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     labels: Labels,
@@ -57,7 +57,6 @@ pub struct Selector {
     kube_system: bool,
 }
 
-/// A selector in configuration.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct WireSelector {
@@ -85,7 +84,6 @@ impl<'de> Deserialize<'de> for Selector {
     }
 }
 
-/// Reads a text or a list of texts.
 fn one_or_many<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -243,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_characters() {
+    fn a_star_matches_any_characters() {
         for (pattern, text, expected) in [
             ("web", "web", true),
             ("web", "webs", false),
@@ -282,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_read_as_documented() {
+    fn kinds_are_parsed_as_documented() {
         let kind = |group: Option<&str>, version: Option<&str>, kind: &str| KindPattern {
             group: group.map(str::to_owned),
             version: version.map(str::to_owned),

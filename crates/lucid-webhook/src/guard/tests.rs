@@ -53,7 +53,6 @@ fn matches(selector: &Selector, request: &AdmissionRequest) -> bool {
         && selector.matches_metadata(request, &selector.metadata(request).unwrap())
 }
 
-/// A guard with these permissions.
 fn guard(kind: WebhookKind, permissions: Value) -> Guard {
     let permissions = serde_json::from_value(permissions).unwrap();
     Guard::new(WEBHOOK.into(), kind, watch::channel(permissions).1)
@@ -65,7 +64,7 @@ fn delegated(kind: WebhookKind, forbidden: &str, review: Reviewer) -> Guard {
     Guard { review: Some(Arc::new(review)), ..guard(kind, permissions) }
 }
 
-/// Returns a preset answer after a delay, and counts the calls.
+/// Returns a preset result after a delay, and counts the calls.
 #[derive(Default)]
 struct Reviewer {
     answers: AtomicUsize,
@@ -89,7 +88,7 @@ impl AccessReview for Reviewer {
 }
 
 #[test]
-fn a_selector_goes_by_namespace_kind_name_and_labels() {
+fn selectors_match_namespace_kind_name_and_labels() {
     let kube_system = json!({"namespace": "kube-system"});
     let cluster_scoped = json!({"namespace": null, "resource": {"resource": "nodes"}});
     let namespace = |name: &str| {

@@ -96,7 +96,7 @@ impl Rejection {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Object<T>(pub T);
 
-/// The object as it is stored; absent on CREATE and CONNECT.
+/// The stored object; absent on CREATE and CONNECT.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OldObject<T>(pub T);
 

@@ -9,8 +9,8 @@ use super::{IntoResponse, Rejection};
 use crate::response::AdmissionResponse;
 use crate::review::AdmissionRequest;
 
-/// Future of a function's response. It is `Send` if that of the function is: a boxed future would hide from the compiler
-/// why it is not.
+/// Future of a function's response. It is `Send` if that of the function is: a boxed future would hide from the
+/// compiler why it is not.
 pub struct ResponseFuture<Fut> {
     request: Arc<AdmissionRequest>,
     response: Result<Pin<Box<Fut>>, Option<Rejection>>,

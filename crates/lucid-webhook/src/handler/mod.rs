@@ -51,8 +51,8 @@ use crate::review::AdmissionRequest;
 ///
 /// # Early refusal
 ///
-/// `?` on an [`AdmissionResponse`] or [`FieldErrors`](crate::FieldErrors) as the error ends the handler with that response, which is not a
-/// failure of the webhook. All other errors are.
+/// `?` on an [`AdmissionResponse`] or [`FieldErrors`](crate::FieldErrors) as the error ends the handler with that
+/// response, which is not a failure of the webhook. All other errors are.
 ///
 /// ```
 /// use lucid_webhook::{AdmissionResponse, BoxError, UserInfo};

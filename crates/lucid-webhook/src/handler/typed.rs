@@ -45,11 +45,11 @@ object_handler_of!(A2, A3, A4, A5, A6);
 object_handler_of!(A2, A3, A4, A5, A6, A7);
 object_handler_of!(A2, A3, A4, A5, A6, A7, A8);
 
-/// Validates objects of type `T`, see [`Webhook::validator`](crate::Webhook::validator). Methods that are not implemented
-/// allow the request.
+/// Validates objects of type `T`, see [`Webhook::validator`](crate::Webhook::validator). Methods that are not
+/// implemented allow the request.
 ///
-/// Objects of other versions arrive converted, and errors name the fields of `T`. `request.request_kind` is the version of
-/// the caller; with `WebhookRegistration::with_exact_match`, other versions are not validated.
+/// Objects of other versions arrive converted, and errors name the fields of `T`. `request.request_kind` is the version
+/// of the caller; with `WebhookRegistration::with_exact_match`, other versions are not validated.
 ///
 /// [`FieldErrors`](crate::FieldErrors) and [`AdmissionResponse`]s as errors are responses, other errors are failures of
 /// the webhook.
@@ -123,7 +123,6 @@ pub trait Validator<T>: Send + Sync + 'static {
     }
 }
 
-/// Calls the method of `validator` for the operation.
 pub(crate) async fn validate<T: DeserializeOwned, V: Validator<T>>(
     validator: &V,
     request: &Arc<AdmissionRequest>,

@@ -1,5 +1,5 @@
-//! A MutatingWebhookConfiguration or ValidatingWebhookConfiguration as a whole: the rules of its webhooks, and the trust
-//! bundle in each.
+//! A MutatingWebhookConfiguration or ValidatingWebhookConfiguration as a whole: the rules of its webhooks, and the
+//! trust bundle in each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +20,6 @@ use super::object::{AlternativeService, NAME_LABEL, version};
 use super::presence::PartPresence;
 use crate::registration::WebhookRegistration;
 
-/// One of the two configurations of a registration.
 #[derive(Clone)]
 pub(super) struct Configuration {
     api: Api<DynamicObject>,
@@ -54,13 +53,11 @@ impl Configuration {
         self.wanted.name_any()
     }
 
-    /// Wants the object to be removed.
     pub(super) fn withdraw(&mut self) {
         self.wanted.data = json!({});
         self.presence.set(true);
     }
 
-    /// Removes the object.
     async fn removed(&self) -> Reading {
         let removed = self.remove().await;
         removed.map_or_else(|error| self.not_removed(&error), |()| Reading::absent())
@@ -80,8 +77,8 @@ impl Configuration {
         webhooks(&self.wanted).is_empty()
     }
 
-    /// Returns the wanted webhooks, called by the Service for which the certificate is valid, and the alternative Service
-    /// if it is that. Before the first certificate, an existing registration keeps its Service.
+    /// Returns the wanted webhooks, called by the Service for which the certificate is valid, and the alternative
+    /// Service if it is that. Before the first certificate, an existing registration keeps its Service.
     fn wanted_webhooks(&self, found: Option<&DynamicObject>) -> (Vec<MutatingWebhook>, Option<&str>) {
         let mut wanted = webhooks(&self.wanted);
         for (webhook, registration) in wanted.iter_mut().zip(&self.registrations) {
@@ -129,7 +126,7 @@ impl Configuration {
         reading
     }
 
-    /// Returns `true` for an object that this registration has written. Charts use the label, too.
+    /// Returns `true` for an object that this registration has written. Charts also set the label.
     fn is_own(&self, found: &DynamicObject) -> bool {
         let mut managers = found.managed_fields().iter().filter_map(|entry| entry.manager.as_ref());
         found.labels().get(NAME_LABEL) == Some(&self.object())
@@ -225,7 +222,6 @@ impl Configuration {
         Ok(version(&created))
     }
 
-    /// Deletes the configuration if it is our own.
     pub(super) async fn remove(&self) -> Result<(), TargetError> {
         let Some(found) = self.get().await?.filter(|found| self.is_own(found)) else { return Ok(()) };
         let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
@@ -314,23 +310,19 @@ impl fmt::Debug for Configuration {
     }
 }
 
-/// Field manager of `create`.
 fn creator(object: &str) -> String {
     format!("{object}-create")
 }
 
-/// Returns the webhooks of a configuration; an unreadable list counts as empty. A mutating webhook has all fields of a
-/// validating one.
+/// An unreadable list counts as empty. A mutating webhook has all fields of a validating one.
 fn webhooks(found: &DynamicObject) -> Vec<MutatingWebhook> {
     serde_json::from_value(found.data["webhooks"].clone()).unwrap_or_default()
 }
 
-/// Returns the Service of the first webhook.
 fn service(found: &DynamicObject) -> Option<String> {
     webhooks(found).into_iter().find_map(|webhook| webhook.client_config.service).map(|service| service.name)
 }
 
-/// Replaces the bundles.
 fn with_bundles(mut webhooks: Vec<MutatingWebhook>, bundles: &Bundles) -> Vec<MutatingWebhook> {
     for webhook in &mut webhooks {
         let bundle = bundles.get(&webhook.name).filter(|bundle| !bundle.is_empty());

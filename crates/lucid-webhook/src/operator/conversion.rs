@@ -19,16 +19,12 @@ use serde_json::json;
 use super::object::{AlternativeService, version};
 use super::presence::PartPresence;
 
-/// The conversion of a definition, with its trust bundle.
 #[derive(Clone)]
 pub(super) struct Conversion {
     api: Api<CustomResourceDefinition>,
-    /// Name of the definition, such as `widgets.example.com`.
     definition: String,
     manager: String,
-    /// Without a bundle.
     wanted: WebhookClientConfig,
-    /// Watches the definition.
     pub(super) bundle: ObjectTarget,
     pub(super) alternative: Option<AlternativeService>,
     presence: PartPresence,
@@ -174,7 +170,6 @@ fn client_config(found: &CustomResourceDefinition) -> Option<&WebhookClientConfi
     found.spec.conversion.as_ref()?.webhook.as_ref()?.client_config.as_ref()
 }
 
-/// Returns the bundle; empty without one.
 fn bundle(found: &CustomResourceDefinition) -> Vec<u8> {
     client_config(found).and_then(|config| config.ca_bundle.clone()).unwrap_or_default().0
 }

@@ -1,5 +1,5 @@
-//! Operators that register their own webhooks. [`Operator`] runs a whole program; [`Registration`] is the part that keeps
-//! the registration.
+//! Operators that register their own webhooks. [`Operator`] runs a whole program; [`Registration`] is the part that
+//! keeps the registration.
 //!
 //! # Without `Operator`
 //!
@@ -14,8 +14,9 @@
 //! 5. Let the [`Readiness`](crate::Readiness) follow `Certificates::ready` and the first `true` of
 //!    [`Registration::present`].
 //!
-//! On SIGTERM, complete the shutdown futures of `Certificates::run` and `Server::serve` together, and stop `AdminServer`
-//! after `Server::serve` has returned. The registration stays for the other replicas and the next process.
+//! On SIGTERM, complete the shutdown futures of `Certificates::run` and `Server::serve` together, and stop
+//! `AdminServer` after `Server::serve` has returned. The registration stays for the other replicas and the next
+//! process.
 
 mod configuration;
 mod conversion;

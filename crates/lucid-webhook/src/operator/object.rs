@@ -15,8 +15,8 @@ pub(super) struct AlternativeService {
 }
 
 impl AlternativeService {
-    /// Returns the alternative Service if the certificate is not valid for `wanted`. Before the first certificate, returns
-    /// it if `found` is registered and the alternative.
+    /// Returns the alternative Service if the certificate is not valid for `wanted`. Before the first certificate,
+    /// returns it if `found` is registered and the alternative.
     pub(super) fn replacing(&self, wanted: &str, found: Option<&str>) -> Option<&str> {
         let is_called = match &*self.names.borrow() {
             Some(names) => !names.dns_names().any(|name| name == wanted),

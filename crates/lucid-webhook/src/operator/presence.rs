@@ -4,14 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-/// Presence of all parts of a registration, as wanted, in the cluster. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Presence {
     parts: Arc<Mutex<Vec<bool>>>,
     all: Arc<watch::Sender<bool>>,
 }
 
-/// Presence of one part.
 #[derive(Clone, Debug)]
 pub(super) struct PartPresence {
     presence: Presence,
@@ -24,7 +22,6 @@ impl Presence {
         Self { parts: Arc::default(), all: Arc::new(watch::Sender::new(true)) }
     }
 
-    /// Adds a part, which is not present yet.
     pub(super) fn part(&self) -> PartPresence {
         self.update(|parts| {
             parts.push(false);

@@ -22,8 +22,8 @@ use crate::registration::{Configurations, RegistrationError};
 /// The MutatingWebhookConfiguration, the ValidatingWebhookConfiguration and `spec.conversion` of the
 /// CustomResourceDefinitions are [targets](Self::targets) of the certificates. Each is written as a whole, rules and
 /// trust bundle together, once the certificate is available, so the API server never calls a server that it does not
-/// trust. If the bundle is managed externally, by cert-manager for example, everything else is kept, also before the first
-/// certificate. CustomResourceDefinitions are not created; their manifests may omit `spec.conversion`.
+/// trust. If the bundle is managed externally, by cert-manager for example, everything else is kept, also before the
+/// first certificate. CustomResourceDefinitions are not created; their manifests may omit `spec.conversion`.
 ///
 /// Replicas of versions with different rules overwrite each other's registration during a rollout, up to a dozen times
 /// at once and then once a minute. Serve a new path one version before it is registered.
@@ -147,8 +147,8 @@ impl Registration {
     /// Returns a receiver that is `true` while every object was last seen as wanted: `false` before the first write,
     /// and until a deleted or changed object is restored. A definition that does not exist counts as present.
     ///
-    /// Use it for alerts. Readiness should only wait for the first `true`: replicas that become unready together, because
-    /// one object was changed, cannot answer the calls for the others.
+    /// Use it for alerts. Readiness should only wait for the first `true`: replicas that become unready together,
+    /// because one object was changed, cannot answer the calls for the others.
     #[must_use]
     pub fn present(&self) -> watch::Receiver<bool> {
         self.presence.subscribe()

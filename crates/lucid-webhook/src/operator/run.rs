@@ -60,7 +60,6 @@ pub struct Operator {
     registry: Registry,
 }
 
-/// Answers any HTTP request.
 type App = BoxCloneSyncService<Request<RequestBody>, Response<UnsyncBoxBody<Bytes, BoxError>>, Infallible>;
 
 impl Operator {
@@ -82,9 +81,9 @@ impl Operator {
         }
     }
 
-    /// Registers `endpoint` in place of the Service, such as `Endpoint::url("https://10.0.0.9:8443")` for a process that runs
-    /// outside of the cluster during development. The certificate is for its name.
-    /// Objects in the operator's namespace stay excluded.
+    /// Registers `endpoint` in place of the Service, such as `Endpoint::url("https://10.0.0.9:8443")` for a process
+    /// that runs outside of the cluster during development. The certificate is for its name. Objects in the operator's
+    /// namespace stay excluded.
     pub fn with_endpoint(self, endpoint: Endpoint) -> Self {
         Self { configurations: self.configurations.with_endpoint(endpoint), ..self }
     }
@@ -112,8 +111,8 @@ impl Operator {
 
     /// Adds a label to the webhook configurations.
     ///
-    /// On AKS, add `admissions.enforcer/disabled: "true"`. Without it, AKS adds a namespaceSelector to the webhooks, which
-    /// the operator removes again.
+    /// On AKS, add `admissions.enforcer/disabled: "true"`. Without it, AKS adds a namespaceSelector to the webhooks,
+    /// which the operator removes again.
     pub fn with_label(self, key: impl Into<String>, value: impl Into<String>) -> Self {
         Self { configurations: self.configurations.with_label(key, value), ..self }
     }

@@ -15,16 +15,17 @@ impl JsonPatch {
     /// Computes the patch that changes `original` to `changed`, as far as the fields of `T` go.
     ///
     /// `original` is decoded as `T` again, and the differences to `changed` are carried over. Everything else is
-    /// preserved: fields unknown to `T`, also in changed or moved list elements; the notation of unchanged quantities and
-    /// numbers; null or absent values for which `T` writes a default. `T` may therefore be a struct with a few fields.
+    /// preserved: fields unknown to `T`, also in changed or moved list elements; the notation of unchanged quantities
+    /// and numbers; null or absent values for which `T` writes a default. `T` may therefore be a struct with a few
+    /// fields.
     ///
     /// - List elements are matched by the merge keys of Kubernetes (`name`, `mountPath`, `containerPort`, …) if all of
     ///   them have one: an element with another key is another element. Without keys, equal elements are matched, and
     ///   changed ones if the list keeps its length.
     /// - Inserting or removing a list element is one operation. A list that is reordered, or changes in many places, is
     ///   replaced.
-    /// - A value that `T` no longer serializes is removed with the unknown fields in it. A type with a part of the fields
-    ///   must not skip an object because the known ones are empty.
+    /// - A value that `T` no longer serializes is removed with the unknown fields in it. A type with a part of the
+    ///   fields must not skip an object because the known ones are empty.
     /// - Elements that `T` drops when it decodes a list are removed if the list is changed.
     ///
     /// ```
@@ -70,8 +71,8 @@ impl JsonPatch {
     }
 }
 
-/// Applies the differences between `before` and `after`, both serialized by the type, to `raw`. `before` is `None` if the
-/// type did not serialize the value.
+/// Applies the differences between `before` and `after`, both serialized by the type, to `raw`. `before` is `None` if
+/// the type did not serialize the value.
 fn merge(raw: Value, before: Option<&Value>, after: &Value) -> Value {
     match (raw, before, after) {
         (raw, Some(before), after) if before == after => raw,
@@ -106,7 +107,7 @@ fn merge_object(
 }
 
 fn merge_list(raw: Vec<Value>, before: &[Value], after: &[Value]) -> Value {
-    // A set does not keep the order, for instance.
+    // A set, for example, does not keep the order.
     let sources = align(&raw, before);
     let mut raw: Vec<Option<Value>> = raw.into_iter().map(Some).collect();
     let elements = align(before, after).into_iter().zip(after).map(|(origin, new)| {

@@ -6,12 +6,11 @@ use serde_json::{Map, Value};
 
 use super::align::align;
 
-/// Maximum number of elements of a list that are removed, added and changed one by one. Each removal and addition shifts
-/// the list, so a list with more changes is replaced.
+/// Maximum number of elements of a list that are removed, added and changed one by one. Each removal and addition
+/// shifts the list, so a list with more changes is replaced.
 const MOST_CHANGES: usize = 64;
 
-/// Computes the patch that turns `before` into `after`. Unlike `json_patch::diff`, it inserts a list element with one
-/// operation.
+/// Unlike `json_patch::diff`, inserts a list element with one operation.
 pub(super) fn diff(before: &Value, after: &Value) -> Vec<PatchOperation> {
     let mut diff = Diff { operations: Vec::new(), at: PointerBuf::new() };
     diff.value(before, after);

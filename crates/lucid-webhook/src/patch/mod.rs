@@ -31,7 +31,7 @@ pub struct JsonPatch(Form);
 #[derive(Clone, Debug)]
 enum Form {
     Operations(json_patch::Patch),
-    /// Text that nobody has read here. Its operations are read when they are asked for.
+    /// Unparsed text. Its operations are parsed on first use.
     Text {
         text: Bytes,
         operations: OnceLock<json_patch::Patch>,
@@ -45,7 +45,6 @@ pub struct PatchError {
     problem: String,
 }
 
-/// The operations are not a JSON patch.
 fn operations_error(source: serde_json::Error) -> PatchError {
     PatchSnafu { problem: format!("failed to read the operations as a JSON patch (RFC 6902): {source}") }
         .build()
@@ -71,17 +70,16 @@ impl JsonPatch {
         serde_json::from_value::<json_patch::Patch>(value).map(Self::from).map_err(operations_error)
     }
 
-    /// Reads the JSON text of a patch.
     pub(crate) fn from_slice(text: &[u8]) -> Result<Self, PatchError> {
         serde_json::from_slice::<json_patch::Patch>(text).map(Self::from).map_err(operations_error)
     }
 
     /// Creates a patch from JSON text without checking it; an empty text is an empty patch.
     ///
-    /// The caller guarantees that it is a list of RFC 6902 operations, with Go's escapes (`\u003c` for `<`), that applies
-    /// to the object of the request and changes allowed fields only. A property test is the place to show this. Debug
-    /// builds check it, and any build does if an administrator sets `allowedPaths`. Use it where a patch is made of
-    /// prepared parts, and reading them would cost more than the rest of the call;
+    /// The caller guarantees that it is a list of RFC 6902 operations, with Go's escapes (`\u003c` for `<`), that
+    /// applies to the object of the request and changes allowed fields only. A property test is the place to show this.
+    /// Debug builds check it, and any build does if an administrator sets `allowedPaths`. Use it where a patch is made
+    /// of prepared parts, and reading them would cost more than the rest of the call;
     /// [`from_operations`](Self::from_operations) is right elsewhere.
     #[must_use]
     pub fn from_text_unchecked(text: impl Into<Bytes>) -> Self {
@@ -101,8 +99,8 @@ impl JsonPatch {
         }
     }
 
-    /// Returns the JSON text, with the same escapes as Go: the API server compares the value of a `test` operation byte by
-    /// byte with its own serialization.
+    /// Returns the JSON text, with the same escapes as Go: the API server compares the value of a `test` operation byte
+    /// by byte with its own serialization.
     pub(crate) fn text(&self) -> Result<Bytes, serde_json::Error> {
         match &self.0 {
             Form::Text { text, .. } => Ok(text.clone()),

@@ -63,8 +63,8 @@ impl AllowedPath {
 
 /// Locations that patches may change, including everything below them; everything else is immutable.
 ///
-/// Each is written as a JSON pointer (RFC 6901) in which a `*` at the end of a segment stands for any further characters,
-/// such as `/metadata/labels`, `/metadata/annotations/example.com~1*` or `/spec/containers/*/env`.
+/// Each is written as a JSON pointer (RFC 6901) in which a `*` at the end of a segment stands for any further
+/// characters, such as `/metadata/labels`, `/metadata/annotations/example.com~1*` or `/spec/containers/*/env`.
 ///
 /// The check compares objects, not operations: `test` changes nothing, `move` changes both locations, and `replace` of
 /// the whole object changes what differs. Each added, removed or replaced value has to be at or below an allowed path.
@@ -121,8 +121,8 @@ impl AllowedPaths {
         self.check_change(before, &patch.apply(before)?)
     }
 
-    /// Returns `true` if the operations alone show that `patch` only changes allowed fields of an object. `part` contains the
-    /// locations of that object that the patch accesses.
+    /// Returns `true` if the operations alone show that `patch` only changes allowed fields of an object. `part`
+    /// contains the locations of that object that the patch accesses.
     pub(crate) fn cover(&self, patch: &JsonPatch, part: &Value) -> bool {
         patch.operations().iter().all(|operation| match operation {
             PatchOperation::Test(_) => true,
@@ -141,8 +141,8 @@ impl AllowedPaths {
         })
     }
 
-    /// Returns `true` if a change of the value at `path` stays at or below an allowed path. The elements of a list behind
-    /// it may shift, so their list has to be allowed as well.
+    /// Returns `true` if a change of the value at `path` stays at or below an allowed path. The elements of a list
+    /// behind it may shift, so their list has to be allowed as well.
     fn cover_place(&self, path: &Pointer) -> bool {
         let mut rest: Vec<&[Segment]> = self.0.iter().map(|path| path.segments.as_slice()).collect();
         for token in path.tokens() {
@@ -188,7 +188,6 @@ impl fmt::Display for AllowedPaths {
     }
 }
 
-/// Location in the object before and after the patch. The two differ behind list elements that shifted.
 struct Location<'a> {
     /// Remaining segments of the allowed paths that match so far.
     before: Vec<&'a [Segment]>,
@@ -229,7 +228,6 @@ fn is_element(path: &Pointer) -> bool {
     path.last().is_some_and(|last| last.encoded() == "-" || last.encoded().parse::<usize>().is_ok())
 }
 
-/// Searches for the first forbidden change.
 struct Walk {
     at: PointerBuf,
 }
@@ -357,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_allowed_members_are_covered_where_there_is_none() {
+    fn an_absent_parent_of_allowed_members_may_be_added() {
         let allowed = AllowedPaths::parse(["/metadata/annotations/a.test~1*", "/list/*/b"]).unwrap();
         let (absent, present) =
             (json!({"metadata": {}}), json!({"metadata": {"annotations": {"other": ""}}}));

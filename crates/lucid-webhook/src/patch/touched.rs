@@ -12,14 +12,10 @@ use serde_json::{Map, Value};
 use super::JsonPatch;
 use crate::raw_object::{DecodeError, RawObject};
 
-/// Decodes the part of `object` that `patch` accesses, and the fields that identify it. Other members are omitted; other list
-/// elements are empty. The patch succeeds or fails on this part exactly as on `object`.
+/// Decodes the part of `object` that `patch` accesses, and the fields that identify it. Other members are omitted;
+/// other list elements are empty. The patch succeeds or fails on this part exactly as on `object`.
 ///
 /// Pods are large, and patches access little of them, so this takes a fraction of the time of a full decode.
-///
-/// # Errors
-///
-/// A [`DecodeError`] if the object is not valid JSON.
 pub(crate) fn read(object: &RawObject, patch: &JsonPatch) -> Result<Value, DecodeError> {
     let mut touched = Touched::default();
     touched.member("apiVersion").whole = true;

@@ -40,7 +40,6 @@ impl Configurations {
         }
     }
 
-    /// Name of the objects.
     #[cfg(feature = "operator")]
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -51,13 +50,13 @@ impl Configurations {
         Self { endpoint, ..self }
     }
 
-    /// Returns the names of the serving certificate.
     #[cfg(feature = "operator")]
     pub(crate) fn serving_names(&self) -> Result<lucid_certs::ServingNames, lucid_certs::Error> {
         self.endpoint.serving_names()
     }
 
-    /// Excludes the namespace of the webhook server from webhooks of built-in resources, unless their selector names it.
+    /// Excludes the namespace of the webhook server from webhooks of built-in resources, unless their selector names
+    /// it.
     #[cfg(feature = "operator")]
     pub(crate) fn without_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.own_namespace = Some(namespace.into());
@@ -128,7 +127,8 @@ impl Configurations {
             .then(|| ValidatingWebhookConfiguration { metadata: self.metadata(), webhooks: Some(webhooks) }))
     }
 
-    /// Validates the webhooks of one kind, and builds their entries. Those of validating ones lack a reinvocationPolicy.
+    /// Validates the webhooks of one kind, and builds their entries. Those of validating ones lack a
+    /// reinvocationPolicy.
     fn webhooks<'r>(
         &self,
         kind: WebhookKind,
@@ -207,7 +207,7 @@ mod tests {
     use crate::registration::parse_selector;
 
     #[test]
-    fn the_own_namespace_is_excluded_from_webhooks_of_builtin_resources() {
+    fn webhooks_of_builtin_resources_exclude_their_own_namespace() {
         let pods = || Rule::of::<Pod>([Operation::Create]);
         let custom = Rule::new("example.com", ["v1"], ["things"], [Operation::Create]);
         let label =

@@ -41,7 +41,6 @@ impl Endpoint {
         self
     }
 
-    /// Returns the names of the serving certificate.
     #[cfg(feature = "operator")]
     pub(super) fn serving_names(&self) -> Result<ServingNames, lucid_certs::Error> {
         match &self.0 {

@@ -1,10 +1,10 @@
 //! Registration of webhooks with the API server.
 //!
-//! A [`WebhookRegistration`] defines the requests that one webhook receives. It is part of the [`Webhook`](crate::Webhook),
-//! and the [`Router`](crate::Router) lists all of them. [`Configurations`] combines them with the address of the server
-//! into a `MutatingWebhookConfiguration` and a `ValidatingWebhookConfiguration`. Configurations that the API server
-//! would reject are rejected here, except that the CEL of match conditions is not compiled. Defaults are written out,
-//! so that the applied object equals the stored one.
+//! A [`WebhookRegistration`] defines the requests that one webhook receives. It is part of the
+//! [`Webhook`](crate::Webhook), and the [`Router`](crate::Router) lists all of them. [`Configurations`] combines them
+//! with the address of the server into a `MutatingWebhookConfiguration` and a `ValidatingWebhookConfiguration`.
+//! Configurations that the API server would reject are rejected here, except that the CEL of match conditions is not
+//! compiled. Defaults are written out, so that the applied object equals the stored one.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
@@ -56,7 +56,6 @@ pub use endpoint::Endpoint;
 pub use rule::Rule;
 pub use selector::parse_selector;
 
-/// Label of every Namespace that holds its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// The API server would reject the registration, or never call the webhook; or a selector is malformed.
@@ -68,7 +67,6 @@ pub struct RegistrationError {
 
 #[cfg(feature = "operator")]
 impl RegistrationError {
-    /// The configuration could not be represented as JSON.
     pub(crate) fn unexpected(error: serde_json::Error) -> Self {
         Self { problem: error.to_string() }
     }
@@ -211,8 +209,8 @@ impl WebhookRegistration {
         self.with_live_match_condition(name, watch::channel(expression.into()).1, String::clone)
     }
 
-    /// Like [`with_match_condition`](Self::with_match_condition), with the `expression` for the latest value of `source`. A
-    /// `Registration` of feature `operator` applies changes.
+    /// Like [`with_match_condition`](Self::with_match_condition), with the `expression` for the latest value of
+    /// `source`. A `Registration` of feature `operator` applies changes.
     pub fn with_live_match_condition<T: Send + Sync + 'static>(
         mut self,
         name: impl Into<String>,
@@ -238,9 +236,9 @@ impl WebhookRegistration {
         stream::select_all(self.match_conditions.iter().map(|(_, expression)| expression.0.changes()))
     }
 
-    /// Declares side effects of the handler, which has none in a dry run (`NoneOnDryRun`). For requests that will not be
-    /// stored (`dryRun=All`), the API server calls only webhooks that promise no side effects. By default the handler
-    /// has none at all.
+    /// Declares side effects of the handler, which has none in a dry run (`NoneOnDryRun`). For requests that will not
+    /// be stored (`dryRun=All`), the API server calls only webhooks that promise no side effects. By default the
+    /// handler has none at all.
     pub const fn with_side_effects(mut self) -> Self {
         self.has_side_effects = true;
         self
@@ -278,19 +276,17 @@ impl WebhookRegistration {
         self.has_side_effects && !is_dry_run
     }
 
-    /// Sets the path.
     pub(crate) fn at(mut self, path: &str) -> Self {
         path.clone_into(&mut self.path);
         self
     }
 
-    /// Returns `true` if the registration includes objects in `kube-system`.
     pub(crate) fn includes_kube_system(&self) -> bool {
         self.kube_system || self.selects_by_name(KUBE_SYSTEM) == Some(true)
     }
 
-    /// Returns `true` if the namespaceSelector includes `namespace` by name, `false` if it excludes it, and `None` if it
-    /// does not mention it. All requirements have to hold, so an exclusion wins.
+    /// Returns `true` if the namespaceSelector includes `namespace` by name, `false` if it excludes it, and `None` if
+    /// it does not mention it. All requirements have to hold, so an exclusion wins.
     fn selects_by_name(&self, namespace: &str) -> Option<bool> {
         let LabelSelector { match_labels, match_expressions } = &self.namespace_selector;
         let label = match_labels.iter().flatten().find(|(key, _)| *key == NAMESPACE_NAME);
@@ -314,8 +310,7 @@ impl WebhookRegistration {
         self.kind
     }
 
-    /// The namespaceSelector, with the exclusion of `kube-system` and, for webhooks of built-in resources, of
-    /// `own_namespace`.
+    /// Excludes `kube-system` and, for webhooks of built-in resources, `own_namespace`.
     fn effective_namespace_selector(&self, own_namespace: Option<&str>) -> LabelSelector {
         let own_namespace = own_namespace.filter(|_| self.rules.iter().any(Rule::matches_builtin));
         let excluded = (!self.kube_system).then_some(KUBE_SYSTEM).into_iter().chain(own_namespace);

@@ -23,8 +23,8 @@ const EXPECTED: &str =
 ///
 /// # Errors
 ///
-/// A [`RegistrationError`] if a requirement is malformed, or its key or value is invalid for a label. `<` and `>`, which
-/// kubectl accepts for node selectors, do not exist in a `LabelSelector`.
+/// A [`RegistrationError`] if a requirement is malformed, or its key or value is invalid for a label. `<` and `>`,
+/// which kubectl accepts for node selectors, do not exist in a `LabelSelector`.
 pub fn parse_selector(text: &str) -> Result<LabelSelector, RegistrationError> {
     let invalid =
         |found: &str, problem: &str| RegistrationSnafu { problem: format!("selector {found:?}: {problem}") };
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_that_kubectl_takes_is_read() {
+    fn every_selector_syntax_of_kubectl_is_accepted() {
         let expression = |key: &str, operator: &str, values: &[&str]| match values {
             [] => json!({"matchExpressions": [{"key": key, "operator": operator}]}),
             _ => json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}),

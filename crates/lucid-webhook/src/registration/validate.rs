@@ -84,12 +84,10 @@ fn webhook(of: &WebhookRegistration) -> Result<(), RegistrationError> {
     Ok(())
 }
 
-/// A problem of a configuration.
 pub(super) fn configuration(name: &str, problem: impl Display) -> RegistrationSnafu<String> {
     RegistrationSnafu { problem: format!("configuration {name:?}: {problem}") }
 }
 
-/// A problem of a webhook.
 fn invalid(webhook: &str, problem: impl Display) -> RegistrationSnafu<String> {
     RegistrationSnafu { problem: format!("webhook {webhook:?}: {problem}") }
 }
@@ -147,7 +145,6 @@ fn is_resource(resource: &str) -> bool {
     [resource, subresource].into_iter().all(|name| name == "*" || is_dns_label(name))
 }
 
-/// Validates labels and annotations of a configuration.
 pub(super) fn metadata(
     name: &str,
     labels: &BTreeMap<String, String>,

@@ -13,7 +13,6 @@ use super::activity::Activity;
 /// Pause after a failed accept, and between attempts to close an idle connection.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// The open connections, shared by all clones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connections(Arc<Mutex<Vec<Weak<ConnectionSlot>>>>);
 

@@ -1,7 +1,7 @@
 //! State and timeouts of a connection.
 //!
-//! hyper's header timeout also runs while a connection idles, so it would close connections that the API server keeps for
-//! its next call. Here the timeout for the headers of a request starts with their first byte.
+//! hyper's header timeout also runs while a connection idles, so it would close connections that the API server keeps
+//! for its next call. Here the timeout for the headers of a request starts with their first byte.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Periods {
-    /// The TLS handshake.
     pub(crate) handshake: Duration,
     /// The headers of a request, from their first byte.
     pub(crate) headers: Duration,
@@ -23,7 +21,6 @@ pub(crate) struct Periods {
     pub(crate) stall: Duration,
     /// Writing a whole response. The API server's timeouts end at 30 s.
     pub(crate) response: Duration,
-    /// Closing gracefully.
     pub(crate) closing: Duration,
 }
 
@@ -50,22 +47,15 @@ pub(crate) enum Protocol {
 enum Phase {
     Handshake,
     Idle,
-    /// Part of the headers of an HTTP/1.1 request arrived.
     Headers,
-    /// The service handles a request.
     Busy,
-    /// The service completed, and an HTTP/1.1 response is sent.
     Responding,
-    /// A graceful shutdown began.
     Closing,
 }
 
-/// Effect of an elapsed timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overdue {
-    /// Drop the connection, for this reason.
     Drop(&'static str),
-    /// Close the connection gracefully.
     Close,
 }
 
@@ -83,7 +73,6 @@ struct State {
     blocked_since: Option<Instant>,
 }
 
-/// The state of one connection, shared by all clones.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity(Arc<Mutex<State>>);
 
@@ -113,7 +102,6 @@ impl Activity {
         state.enter(Phase::Idle);
     }
 
-    /// Bytes arrived.
     pub(super) fn read(&self) {
         let mut state = self.state();
         if state.protocol == Protocol::Http1 && state.phase == Phase::Idle {
@@ -121,19 +109,16 @@ impl Activity {
         }
     }
 
-    /// A write made progress.
     pub(super) fn wrote(&self) {
         self.state().blocked_since = None;
     }
 
-    /// All bytes were written.
     pub(super) fn flushed(&self) {
         let mut state = self.state();
         state.blocked_since = None;
         state.flushed = true;
     }
 
-    /// A write is pending.
     pub(super) fn blocked(&self) {
         self.state().blocked_since.get_or_insert_with(Instant::now);
     }
@@ -231,7 +216,6 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// The service completed.
     pub(super) fn responding(&mut self) {
         let mut state = self.activity.state();
         if state.protocol == Protocol::Http2 {
@@ -276,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn headers_start_with_their_first_byte_and_end_with_the_call() {
+    async fn the_header_timeout_runs_from_the_first_byte_to_the_call() {
         let activity = established(Protocol::Http1);
         assert_eq!(phase(&activity), Phase::Idle);
         activity.read();
@@ -300,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h2_idles_from_the_last_finished_request() {
+    async fn h2_idle_time_starts_at_the_last_finished_request() {
         let activity = established(Protocol::Http2);
         activity.read();
         assert_eq!(phase(&activity), Phase::Idle, "a ping is not a request");

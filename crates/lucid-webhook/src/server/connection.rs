@@ -68,7 +68,6 @@ impl Stage {
     }
 }
 
-/// State shared by all connections.
 #[derive(Clone, Debug)]
 pub(super) struct Settings<S> {
     pub(super) service: S,
@@ -76,7 +75,6 @@ pub(super) struct Settings<S> {
     pub(super) stage: watch::Receiver<Stage>,
 }
 
-/// Serves one connection until it ends, over TLS if configured.
 pub(super) async fn serve<S>(
     settings: Settings<S>,
     mut tls: Tls,
@@ -182,8 +180,8 @@ async fn serve_http<S>(
     }
 }
 
-/// Response to HEAD: that to GET without its content (RFC 9110, section 9.3.2). HTTP/1.1 would omit the content itself;
-/// in HTTP/2 it is a protocol error.
+/// Response to HEAD: the response to GET without its content (RFC 9110, section 9.3.2). HTTP/1.1 would omit the content
+/// itself; in HTTP/2 it is a protocol error.
 fn without_body(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
     if let Some(length) = response.body().size_hint().exact() {
         response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
@@ -259,8 +257,8 @@ where
             () = replaced(http2.as_mut()), if !is_closing => true,
             changed = stage.changed(), if !is_closing => {
                 let now = *stage.borrow_and_update();
-                // In HTTP/1.1 the next response says so; hyper would abort a partial request here. HTTP/2 gets GOAWAY
-                // at once, and completes requests in flight.
+                // In HTTP/1.1 the next response announces it; hyper would abort a partial request here. HTTP/2 gets
+                // GOAWAY at once, and completes requests in flight.
                 let close = match now {
                     Stage::Serving => false,
                     Stage::HandingOver | Stage::Unready => is_http2 || activity.is_idle_after_request(),

@@ -109,11 +109,11 @@ impl Server {
     /// default there is no condition.
     ///
     /// The readiness probe keeps new connections away, but clients keep existing ones. When a condition becomes false,
-    /// idle HTTP/1.1 connections are closed and HTTP/2 connections get GOAWAY. For three seconds new requests are answered
-    /// with 503 and `Retry-After`, which makes the API server repeat them. After that, until the condition holds again,
-    /// they are served: there may be no other replica. HTTP/1.1 responses carry `Connection: close`, and a new HTTP/2
-    /// connection gets GOAWAY with its first request. At shutdown, complete the future passed to [`serve`](Self::serve) before a condition becomes false: the
-    /// lame-duck period leaves idle connections open.
+    /// idle HTTP/1.1 connections are closed and HTTP/2 connections get GOAWAY. For three seconds new requests are
+    /// answered with 503 and `Retry-After`, which makes the API server repeat them. After that, until the condition
+    /// holds again, they are served: there may be no other replica. HTTP/1.1 responses carry `Connection: close`, and a
+    /// new HTTP/2 connection gets GOAWAY with its first request. At shutdown, complete the future passed to
+    /// [`serve`](Self::serve) before a condition becomes false: the lame-duck period leaves idle connections open.
     #[must_use]
     pub fn with_readiness(mut self, readiness: Readiness) -> Self {
         self.readiness = readiness;

@@ -184,7 +184,7 @@ async fn an_unread_body_does_not_count_as_headers() {
 }
 
 #[tokio::test]
-async fn a_service_that_panics_takes_only_its_own_request() {
+async fn a_panicking_service_fails_only_its_own_request() {
     let (address, authority) = start(periods()).await;
     let mut http1 = Http1::connect(address, &authority).await.unwrap();
     assert!(http1.post("/panic", "").await.is_err());

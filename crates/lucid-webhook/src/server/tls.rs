@@ -32,17 +32,14 @@ impl Tls {
         Self(None)
     }
 
-    /// The current configuration; `None` for plain HTTP.
     pub(super) fn config(&mut self) -> Option<Arc<ServerConfig>> {
         self.0.as_mut().map(|configs| Arc::clone(&configs.borrow_and_update()))
     }
 
-    /// Returns `true` if the configuration was replaced since [`Self::config`].
     pub(super) fn is_replaced(&self) -> bool {
         self.0.as_ref().is_some_and(|configs| configs.has_changed().unwrap_or(false))
     }
 
-    /// Completes when the configuration was replaced.
     pub(super) async fn replaced(&mut self) {
         if let Some(configs) = &mut self.0
             && configs.changed().await.is_ok()

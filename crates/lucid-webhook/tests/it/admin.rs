@@ -18,7 +18,6 @@ async fn start() -> (SocketAddr, JoinHandle<std::convert::Infallible>) {
     (address, tokio::spawn(server.serve(Readiness::default(), Registry::default())))
 }
 
-/// Sends `sent` and returns the first bytes of the response.
 async fn ask(stream: &mut TcpStream, sent: &[u8]) -> String {
     stream.write_all(sent).await.unwrap();
     let mut answer = [0; 15];
@@ -54,7 +53,7 @@ async fn readyz_lists_missing_conditions_independently_of_healthz() {
 }
 
 #[tokio::test]
-async fn a_condition_follows_its_source_until_the_source_ends() {
+async fn a_condition_follows_its_source_until_it_ends() {
     let readiness = Readiness::default();
     let certificates = readiness.condition("certificates");
     let (knows, source) = tokio::sync::watch::channel(true);

@@ -29,7 +29,6 @@ fn config_map(name: &str) -> ConfigMap {
     object(json!({"metadata": {"name": name, "labels": {"test": "dry-run"}}, "data": {"a": "1"}}))
 }
 
-/// A client through `client` that counts its requests.
 fn counting(client: &Client) -> (Client, Arc<AtomicUsize>) {
     let (real, count) = (client.clone(), Arc::new(AtomicUsize::new(0)));
     let counter = count.clone();
@@ -112,7 +111,7 @@ async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
     changed.data.as_mut().unwrap().insert("a".to_owned(), "3".to_owned());
     let replaced = dry_maps.replace("old", &post, &changed).await.unwrap();
     assert_eq!(replaced.data.unwrap()["a"], "3");
-    // With options in the body, as kube always deletes, and in the query.
+    // With options in the body, as kube always sends them, and in the query.
     dry_maps.delete("old", &delete).await.unwrap();
     dry_maps.delete("old", &delete.clone().grace_period(0)).await.unwrap();
     let path = "/api/v1/namespaces/default/configmaps/old";
@@ -142,7 +141,7 @@ async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
     let twice = dry_maps.create(&post, &config_map("old")).await.unwrap_err();
     assert!(matches!(twice, kube::Error::Api(status) if status.code == 409));
 
-    // Reviews are answered.
+    // Reviews are sent.
     let review: SelfSubjectAccessReview =
         object(json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}));
     let review = Api::all(dry.clone()).create(&post, &review).await.unwrap();

@@ -12,7 +12,6 @@ use rustls::{ClientConfig, HandshakeKind};
 use crate::server::Echo;
 use crate::wire::{Authority, Http1, Http2, Identity};
 
-/// CAs of the server and of its clients.
 struct Setup {
     echo: Echo,
     server_ca: Authority,
@@ -72,7 +71,7 @@ async fn required_certificates_are_verified_and_passed_to_the_service() {
 }
 
 #[tokio::test]
-async fn optional_certificates_may_be_missing_and_not_wrong() {
+async fn optional_certificates_may_be_missing_but_not_invalid() {
     let setup = Setup::start(|bundle| ClientCertificates::optional(bundle).unwrap()).await;
     let known = setup.client_ca.client("kube-apiserver", &[]);
     assert!(setup.seen(Some(&known)).await.is_some_and(|seen| seen != "POST / "));

@@ -24,7 +24,6 @@ pub(crate) fn review(request: Value) -> Value {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 }
 
-/// Sends a review, and returns status, headers and body of the response.
 pub(crate) async fn post(router: &Router, path: &str, review: &Value) -> (u16, HeaderMap, Value) {
     let request = Request::post(path).header("content-type", "application/json");
     let request = request.body(Full::new(Bytes::from(review.to_string()))).unwrap();
@@ -33,12 +32,10 @@ pub(crate) async fn post(router: &Router, path: &str, review: &Value) -> (u16, H
     (head.status.as_u16(), head.headers, serde_json::from_slice(&body).unwrap())
 }
 
-/// A response with these operations.
 pub(crate) fn patch(operations: &Value) -> Result<AdmissionResponse, BoxError> {
     Ok(AdmissionResponse::patch(JsonPatch::from_operations(operations)?))
 }
 
-/// Text of the patch in a response.
 pub(crate) fn patch_text(response: &Value) -> String {
     let patch = response["patch"].as_str().unwrap_or_else(|| panic!("no patch in {response}"));
     String::from_utf8(STANDARD.decode(patch).unwrap()).unwrap()
@@ -55,26 +52,22 @@ pub(crate) fn things() -> Converter {
     converter.build_for(["v1", "v2"]).unwrap()
 }
 
-/// The metrics as text.
 pub(crate) fn exposed(registry: &Registry) -> String {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
     text
 }
 
-/// Asserts that a counted metric has a line with this text and count.
 #[track_caller]
 pub(crate) fn assert_counted(registry: &Registry, line: &str, count: u64) {
     let text = exposed(registry);
     assert!(text.contains(&format!("{line}}} {count}\n")), "{line} {count} is not in\n{text}");
 }
 
-/// Collects the output of a subscriber.
 #[derive(Clone, Default)]
 pub(crate) struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Written {
-    /// Returns the text since the last call.
     pub(crate) fn text(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
     }
@@ -105,7 +98,6 @@ pub(crate) fn another_subscriber() -> tracing::Dispatch {
     tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default())
 }
 
-/// Applies a cluster-scoped object as `manager`, and returns the stored one.
 pub(crate) async fn apply<K>(client: Client, wanted: &K, manager: &str) -> Result<K, kube::Error>
 where
     K: Resource<DynamicType = (), Scope = ClusterResourceScope>

@@ -92,7 +92,6 @@ async fn converted(converter: &Converter, desired: &str, objects: Value) -> Valu
     response["convertedObjects"].take()
 }
 
-/// Message of a failing request.
 async fn failure(converter: &Converter, expected: &str, desired: &str, objects: Value) -> String {
     let (outcome, response) = ask(converter, review(desired, objects)).await;
     assert_eq!(outcome, expected, "{response}");
@@ -127,7 +126,7 @@ async fn a_mixed_batch_keeps_its_order_and_converted_objects() {
 }
 
 #[tokio::test]
-async fn no_objects_are_answered_with_none() {
+async fn an_empty_list_converts_to_an_empty_list() {
     for objects in [json!([]), Value::Null] {
         assert_eq!(converted(&converter(), V2, objects).await, json!([]));
     }
@@ -220,7 +219,7 @@ async fn requests_without_envelope_or_uid_are_rejected() {
 }
 
 #[tokio::test]
-async fn malformed_requests_with_a_uid_are_answered() {
+async fn malformed_requests_with_a_uid_get_a_review() {
     let whole = review(V2, json!([v1("a")]));
     let cases = [
         (whole.replace("desiredAPIVersion", "desired"), "missing field `desiredAPIVersion`"),
@@ -334,7 +333,6 @@ async fn nesting_and_escapes_in_undecoded_parts_are_harmless() {
     assert_eq!(response["convertedObjects"][0]["spec"]["image"], "\u{2028}<é");
 }
 
-/// A converter whose conversion to v2 is `change`.
 fn changing(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Converter {
     let to_hub = move |mut object: Value| {
         change(&mut object);
@@ -435,7 +433,7 @@ async fn errors_name_the_field_that_the_api_server_rejects() {
 }
 
 #[tokio::test]
-async fn labels_that_were_wrong_before_may_stay() {
+async fn existing_invalid_labels_may_stay() {
     let original = with(v1("a"), "/metadata/labels", json!({"a b": "c d", "x": "y"}));
     let reordered = r#"{"x": "y", "a b": "c d"}"#;
     let text = original.to_string().replace(r#"{"a b":"c d","x":"y"}"#, reordered);
@@ -461,7 +459,7 @@ async fn objects_without_a_name_or_metadata_are_converted() {
 }
 
 #[tokio::test]
-async fn a_panic_is_answered_and_the_next_request_served() {
+async fn a_panic_yields_a_response_and_the_next_request_succeeds() {
     let converter = changing(|object| assert_ne!(object["metadata"]["name"], "bad", "secret"));
     for _ in 0..2 {
         assert_eq!(
@@ -486,7 +484,7 @@ async fn a_timeout_reports_the_progress() {
 }
 
 #[tokio::test]
-async fn a_long_batch_lets_others_run() {
+async fn a_long_batch_yields_to_other_tasks() {
     let converter = changing(|_| std::thread::sleep(Duration::from_millis(1)));
     let body = review(V2, json!((0..100).map(|i| v1(&i.to_string())).collect::<Vec<_>>()));
     let others = tokio::spawn(async {
@@ -628,7 +626,7 @@ fn inconsistent_versions_are_rejected() {
 }
 
 #[test]
-fn functions_may_be_closures_without_types_and_fail_or_not() {
+fn conversion_functions_may_be_closures_and_may_fail() {
     let converters = [
         Converter::hub::<CronTabV2>().spoke::<CronTabV1>(
             |mut v1| {
@@ -654,13 +652,13 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_are_answered_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_get_a_valid_response(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let (status, _) = block_on(send(router(&converter()), "", bytes));
         prop_assert!(matches!(status, 200 | 400), "{}", status);
     }
 
     #[test]
-    fn a_review_with_a_broken_byte_is_answered_or_refused(at in 0_usize..700, byte in any::<u8>()) {
+    fn a_review_with_a_broken_byte_gets_a_valid_response(at in 0_usize..700, byte in any::<u8>()) {
         let mut body = review(V2, json!([v1("a"), v2("b")])).into_bytes();
         let at = at % body.len();
         body[at] = byte;
@@ -680,7 +678,7 @@ fn a_conversion_with_an_annotation_round_trips() {
 }
 
 #[test]
-fn lost_fields_are_found_and_shown_alone() {
+fn only_lost_fields_are_reported() {
     let converter = seeded(|v2| {
         let mut v1 = v2_to_v1(v2);
         v1.metadata.annotations = v1.metadata.annotations.map(|mut annotations| {
@@ -700,7 +698,7 @@ fn lost_fields_are_found_and_shown_alone() {
 }
 
 #[test]
-fn a_number_that_becomes_a_text_is_found() {
+fn a_number_converted_to_text_is_reported() {
     let text = |mut object: Value| {
         if let Some(replicas) = object["spec"]["replicas"].as_i64() {
             object["spec"]["replicas"] = json!(replicas.to_string());
@@ -730,7 +728,7 @@ fn round_trips_find_valid_objects_that_do_not_convert() {
 }
 
 #[test]
-fn strategies_of_ones_own_may_be_typed() {
+fn custom_strategies_may_be_typed() {
     let object: CronTabV1 = serde_json::from_value(v1("a")).unwrap();
     let objects = (Just(object), "[a-z]{1,9}").prop_map(|(mut object, image)| {
         object.spec.image = image;

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use snafu::Snafu;
 
-/// Annotation that holds the time zone in v1.
 const TIME_ZONE: &str = "stable.example.com/time-zone";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -36,7 +36,6 @@ fn pod() -> Value {
         "spec": {"containers": [{"name": "app", "image": "app:1", "fromTheFuture": 1}]}})
 }
 
-/// A request as sent by the API server, with `changes` to its fields.
 pub(crate) fn review(changes: Value) -> Value {
     let mut request = json!({
         "uid": "u-1",
@@ -52,7 +51,6 @@ pub(crate) fn review(changes: Value) -> Value {
     common::review(request)
 }
 
-/// Response of `webhook` to the request with `changes`.
 pub(crate) async fn ask(webhook: Webhook, changes: Value) -> Value {
     let (status, _, mut answer) =
         post(&Router::new().webhook("/", webhook), "/?timeout=2s", &review(changes)).await;
@@ -75,7 +73,7 @@ struct ManagerOption {
 }
 
 #[tokio::test]
-async fn every_argument_is_what_the_request_says() {
+async fn every_argument_matches_the_request() {
     #[expect(clippy::too_many_arguments, reason = "as many as a handler may have")]
     async fn handle(
         request: AdmissionRequest,
@@ -114,7 +112,7 @@ async fn every_argument_is_what_the_request_says() {
 }
 
 #[tokio::test]
-async fn a_view_decodes_what_it_has_and_borrows_it() {
+async fn a_view_decodes_only_its_fields_and_borrows_them() {
     #[derive(Deserialize)]
     struct View<'a> {
         #[serde(borrow)]
@@ -347,7 +345,7 @@ async fn an_invalid_response_of_a_failure_function_denies() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_never_ready_is_late() {
+async fn a_service_that_is_never_ready_times_out() {
     #[derive(Clone)]
     struct Never;
     impl Service<AdmissionRequest> for Never {
@@ -463,7 +461,7 @@ async fn undecodable_objects_are_not_quoted() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_failure_wherever_it_happens() {
+async fn a_panic_anywhere_is_a_failure() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -503,7 +501,7 @@ async fn a_failing_guard_blocks_patches() {
 }
 
 #[tokio::test]
-async fn an_answer_may_come_as_an_error() {
+async fn a_response_may_be_returned_as_an_error() {
     async fn handle() -> Result<AdmissionResponse, BoxError> {
         Err(AdmissionResponse::deny(409, "Conflict", "not now"))?;
         Ok(AdmissionResponse::allow())
@@ -513,7 +511,7 @@ async fn an_answer_may_come_as_an_error() {
 }
 
 #[tokio::test]
-async fn two_webhooks_at_one_path_answer_nothing() {
+async fn two_webhooks_at_one_path_fail_every_request() {
     let router = Router::new()
         .webhook("a", validating(allow))
         .webhook("/a", Webhook::validating("b.example.com", allow))
@@ -525,7 +523,7 @@ async fn two_webhooks_at_one_path_answer_nothing() {
 }
 
 #[test]
-fn a_label_is_required_or_added_in_less_than_30_lines() {
+fn the_label_examples_have_less_than_30_lines() {
     for (name, text) in [
         ("required_label", include_str!("../../examples/required_label.rs")),
         ("add_label", include_str!("../../examples/add_label.rs")),

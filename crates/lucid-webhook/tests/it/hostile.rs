@@ -80,7 +80,6 @@ struct Asked {
     _uid: IgnoredAny,
 }
 
-/// Asserts that the API server accepts `answer` to `body`.
 async fn assert_acceptable(path: &'static str, body: Vec<u8>, (status, answer): (u16, Bytes)) {
     let shown = format!("{path}: {}: {status} {answer:?}", String::from_utf8_lossy(&body));
     let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -111,7 +110,6 @@ fn is_answered(answer: &[u8]) -> bool {
         && answer["response"]["allowed"].is_boolean()
 }
 
-/// Applies the API server's validation.
 async fn assert_admitted(path: &str, uid: &str, object: &Value, answer: Bytes, shown: &str) {
     let mut object = if object.is_object() { object.clone() } else { json!({}) };
     object["apiVersion"] = json!("v1");
@@ -212,7 +210,6 @@ fn with_bytes_replaced() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     })
 }
 
-/// Replaces one value of the review with any other.
 fn with_a_value_replaced() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -257,28 +254,28 @@ fn cut_and_joined() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes(path in path(), body in vec(any::<u8>(), 0..2048)) {
+    fn arbitrary_bytes_get_a_valid_response(path in path(), body in vec(any::<u8>(), 0..2048)) {
         check(path, body);
     }
 
     #[test]
-    fn a_review_with_bytes_replaced((path, body) in with_bytes_replaced()) {
+    fn reviews_with_replaced_bytes_get_a_valid_response((path, body) in with_bytes_replaced()) {
         check(path, body);
     }
 
     #[test]
-    fn a_review_with_a_value_replaced((path, body) in with_a_value_replaced()) {
+    fn reviews_with_a_replaced_value_get_a_valid_response((path, body) in with_a_value_replaced()) {
         check(path, body);
     }
 
     #[test]
-    fn a_review_cut_and_joined((path, body) in cut_and_joined()) {
+    fn spliced_reviews_get_a_valid_response((path, body) in cut_and_joined()) {
         check(path, body);
     }
 }
 
 #[tokio::test]
-async fn hundreds_of_them_over_tls() {
+async fn hostile_requests_over_tls_get_valid_responses() {
     let server = TestServer::start(router()).await;
     let client = server.client();
     let mut runner = TestRunner::deterministic();
@@ -302,7 +299,7 @@ async fn hundreds_of_them_over_tls() {
 }
 
 #[tokio::test]
-async fn the_reviews_themselves_are_fine() {
+async fn unmodified_reviews_succeed() {
     for path in PATHS {
         let (status, answer) = post(path, review_at(path).into()).await;
         assert_eq!(status, 200, "{path}");

@@ -22,7 +22,6 @@ fn create() -> Value {
     }))
 }
 
-/// One webhook per behavior.
 fn router() -> Router {
     let allow = async |request: AdmissionRequest| {
         let object = request.object.map_or(0, |object| object.as_bytes().len());
@@ -186,7 +185,6 @@ async fn a_valid_review_always_gets_200_and_its_uid() {
     }
 }
 
-/// Returns `true` if everything in `part` is in `whole`.
 fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {
@@ -234,7 +232,7 @@ async fn shutdown_completes_requests_in_flight_and_closes_connections() {
 }
 
 #[tokio::test]
-async fn metrics_tell_outcomes_apart() {
+async fn metrics_distinguish_outcomes() {
     let mut registry = Registry::default();
     let server = TestServer::start(router().with_metrics(&mut registry)).await;
     let client = server.client();
@@ -259,7 +257,7 @@ async fn metrics_tell_outcomes_apart() {
 }
 
 #[tokio::test]
-async fn a_body_may_be_as_long_as_the_limit_and_not_a_byte_longer() {
+async fn the_body_limit_is_exact() {
     const MIB: usize = 1024 * 1024;
     let server = TestServer::start(router().convert("/convert", things())).await;
     let conversion = json!({
@@ -327,7 +325,7 @@ async fn calls_in_flight_are_counted_while_they_last() {
 }
 
 #[tokio::test]
-async fn no_request_creates_a_series() {
+async fn requests_do_not_create_series() {
     let mut registry = Registry::default();
     let router = router().with_metrics(&mut registry);
     let series = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();

@@ -60,7 +60,7 @@ fn a_request_survives_conversion_to_kube_and_back() {
 }
 
 #[tokio::test]
-async fn handlers_of_kube_are_handlers() {
+async fn handlers_for_kube_types_are_accepted() {
     fn mutate(request: &admission::AdmissionRequest<DynamicObject>) -> admission::AdmissionResponse {
         let mut response = admission::AdmissionResponse::from(request);
         if request.user_info.username.as_deref() == Some("guest") {

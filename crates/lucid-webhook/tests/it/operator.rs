@@ -62,7 +62,6 @@ async fn cluster() -> Cluster {
     cluster
 }
 
-/// Defines CronTabs without a conversion, as a manifest does.
 async fn define(client: &Client) {
     let mut definition = cron_tab::definition();
     definition.spec.conversion = None;
@@ -96,9 +95,7 @@ async fn conversion(client: &Client) -> Option<Value> {
     Some(conversion)
 }
 
-/// Two replicas of an operator.
 struct Replicas {
-    /// Address of the webhooks of the first replica.
     address: SocketAddr,
     readiness: [Readiness; 2],
     stop: Vec<oneshot::Sender<()>>,
@@ -128,7 +125,6 @@ impl Replicas {
         Self { address, readiness, stop, tasks }
     }
 
-    /// The status and the body of `path`, for a client that trusts the bundle of `webhook`.
     async fn get(&self, webhook: &Value, path: &str) -> (u16, String) {
         let config: WebhookClientConfig = serde_json::from_value(webhook["clientConfig"].clone()).unwrap();
         let root = reqwest::Certificate::from_pem(&config.ca_bundle.unwrap().0).unwrap();
@@ -247,7 +243,7 @@ async fn operators_restore_what_is_deleted_or_changed() {
     secrets.delete("widgets-ca", &delete).await.unwrap();
     eventually("the Secret", async || secrets.get_opt("widgets-ca").await.unwrap()).await;
 
-    // Operators that end leave the registration to the others.
+    // Operators that end leave the registration to the other replicas.
     let Replicas { stop, tasks, .. } = replicas;
     drop(stop);
     for task in tasks {
@@ -260,7 +256,6 @@ async fn operators_restore_what_is_deleted_or_changed() {
     assert!(validating.get_opt(NAME).await.unwrap().is_none());
 }
 
-/// Certificates in files, whose bundle is managed externally.
 struct External {
     folder: TempDir,
     _stop: oneshot::Sender<()>,

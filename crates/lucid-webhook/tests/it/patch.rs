@@ -62,7 +62,7 @@ fn inserting_or_removing_a_container_is_one_operation() {
 }
 
 #[test]
-fn differences_of_plain_values() {
+fn plain_values_are_patched_one_by_one() {
     let replace = |path: &str, value: Value| json!([{"op": "replace", "path": path, "value": value}]);
     let removal = json!([{"op": "remove", "path": "/args/0"}]);
     for (before, after, expected) in [
@@ -141,7 +141,7 @@ fn patches_that_the_api_server_rejects_do_not_apply() {
         error,
         "operation 2 of the patch copies too much: in all copies, the API server accepts 3145728 bytes"
     );
-    // A failing operation whose rollback fails, too.
+    // A failing operation whose rollback fails as well.
     let hopeless = json!([
         {"op": "add", "path": "/a/c", "value": 1},
         {"op": "move", "from": "/a", "path": "/nowhere/at/all"},
@@ -201,7 +201,7 @@ fn pod() -> Value {
 }
 
 #[test]
-fn a_changed_pod_becomes_just_that_change() {
+fn a_patch_of_a_pod_contains_only_the_change() {
     let containers =
         |pod: &mut Pod, edit: fn(&mut Vec<Container>)| edit(&mut pod.spec.as_mut().unwrap().containers);
     type Edit = fn(&mut Vec<Container>);
@@ -253,7 +253,7 @@ fn a_changed_pod_becomes_just_that_change() {
 }
 
 #[test]
-fn a_label_is_added_whatever_was_there() {
+fn a_label_is_added_to_any_metadata() {
     for (labels, expected) in [
         (None, json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}])),
         (Some(Value::Null), json!([{"op": "replace", "path": "/metadata/labels", "value": {"a": "b"}}])),
@@ -312,7 +312,7 @@ fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(de:
 }
 
 #[test]
-fn a_set_that_changes_the_order_of_a_list_changes_only_its_element() {
+fn a_set_that_reorders_a_list_changes_only_its_element() {
     let raw = json!({"metadata": {"name": "a", "finalizers": ["c", "a", "b"]}, "spec": 1});
     let changed = change::<EagerView>(&raw, |view| {
         view.metadata.finalizers.remove("a");
@@ -331,7 +331,7 @@ fn decoding_errors_of_the_original_have_a_path() {
 }
 
 #[test]
-fn allowed_paths_are_read_strictly() {
+fn allowed_paths_are_parsed_strictly() {
     for (path, expected) in [
         ("", Some("is empty")),
         ("metadata", Some("not a JSON pointer")),
@@ -353,7 +353,7 @@ fn allowed_paths_are_read_strictly() {
 }
 
 #[test]
-fn a_patch_changes_only_what_is_allowed() {
+fn a_patch_changes_only_allowed_fields() {
     let allowed = [
         "/metadata/labels",
         "/metadata/annotations/me~1seen",
@@ -444,7 +444,7 @@ fn a_patch_changes_only_what_is_allowed() {
 }
 
 #[test]
-fn an_allowed_position_is_the_one_before_and_after() {
+fn an_allowed_index_applies_before_and_after_the_patch() {
     let first = AllowedPaths::parse(["/l/0"]).unwrap();
     let before = json!({"l": [{"name": "a"}, {"name": "b"}]});
     for (after, allowed) in [

@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 
 use crate::patch::patched;
 
-/// JSON with common parts, unusual keys and extreme numbers.
 fn any_json() -> impl Strategy<Value = Value> {
     let number = prop_oneof![
         Just(json!(0)),
@@ -50,7 +49,6 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Replaces values at a few locations.
 fn edited(value: &Value, edits: &[(usize, Value)]) -> Value {
     edits.iter().fold(value.clone(), |mut value, (choice, edit)| {
         let mut place = &mut value;
@@ -125,7 +123,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_type_that_knows_everything_changes_everything((before, after) in any_change()) {
+    fn a_type_with_all_fields_changes_all_fields((before, after) in any_change()) {
         let patch = JsonPatch::of_change(&RawObject::from_value(&before), &after).unwrap();
         prop_assert_eq!(&patched(&before, &patch), &after);
         prop_assert_eq!(patch.is_empty(), before == after);
@@ -135,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn a_change_arrives_once_and_nothing_unknown_is_made_up((raw, changed) in any_change()) {
+    fn a_change_applies_once_and_adds_no_unknown_fields((raw, changed) in any_change()) {
         let changed = Known(known(&changed));
         let patch = JsonPatch::of_change(&RawObject::from_value(&raw), &changed).unwrap();
         let target = patched(&raw, &patch);
@@ -149,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn elements_keep_what_is_unknown_wherever_they_go(
+    fn moved_elements_keep_unknown_fields(
         order in Just(vec!["a", "b", "c", "d", "e"]).prop_shuffle(),
         left in 0..6_usize,
         new in prop::collection::vec(0..6_usize, 0..3),
@@ -176,7 +174,7 @@ proptest! {
     }
 
     #[test]
-    fn only_what_is_allowed_differs_after_a_patch((before, after) in any_change(), path in "/(a|b|more|\\*)(/(a|b|name|\\*))?") {
+    fn only_allowed_fields_differ_after_a_patch((before, after) in any_change(), path in "/(a|b|more|\\*)(/(a|b|name|\\*))?") {
         let before = json!({"a": before, "b": 1});
         let after = json!({"a": after, "b": 1});
         let allowed = AllowedPaths::parse([&path]).unwrap();

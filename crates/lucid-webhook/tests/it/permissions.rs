@@ -14,7 +14,6 @@ use tokio::sync::watch;
 use crate::common::{patch, post};
 use crate::handlers::{ask, mutating, review, validating};
 
-/// A client of a cluster that grants nothing.
 pub(crate) fn denying() -> Client {
     let service = tower::service_fn(async |_: Request<Body>| {
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
@@ -24,7 +23,6 @@ pub(crate) fn denying() -> Client {
     Client::new(service, "default")
 }
 
-/// Permissions that do not change.
 pub(crate) fn fixed(permissions: Value) -> watch::Receiver<Permissions> {
     watch::channel(serde_json::from_value(permissions).unwrap()).1
 }
@@ -89,7 +87,7 @@ async fn permissions_override_code_and_earlier_permissions() {
 }
 
 #[tokio::test]
-async fn a_guard_that_is_late_blocks_patches() {
+async fn a_guard_that_times_out_blocks_patches() {
     let late =
         tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>());
     let action = |_: &AdmissionRequest, _: &Failure| {
@@ -124,7 +122,7 @@ async fn live_permissions_apply_from_the_next_request() {
 }
 
 #[tokio::test]
-async fn responses_reach_the_function() {
+async fn on_response_receives_every_response() {
     async fn handle(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
         match &*request.name {
             "fails" => Err("the disk is full".into()),
@@ -184,7 +182,7 @@ async fn responses_reach_the_function() {
 }
 
 #[tokio::test]
-async fn text_that_is_no_patch_is_never_permitted() {
+async fn text_that_is_not_a_patch_is_never_permitted() {
     const TEXT: &str = r#"[{"op": "ADD", "path": "/spec/hostNetwork", "value": true}]"#;
     let webhook = mutating(async || AdmissionResponse::patch(JsonPatch::from_text_unchecked(TEXT)))
         .with_permissions(fixed(json!({"allowedPaths": ["/metadata/labels"]})));

@@ -32,7 +32,6 @@ fn label() -> WebhookRegistration {
     WebhookRegistration::new(WebhookKind::Mutating, "label.example.com", "/label").with_rule(pods())
 }
 
-/// A registration with all settings.
 fn full() -> WebhookRegistration {
     WebhookRegistration::new(WebhookKind::Mutating, "full.example.com", "/full/")
         .with_rule(Rule::of::<Deployment>([Operation::Delete]).subresource("scale").namespaced())
@@ -206,7 +205,7 @@ async fn applied_registrations_equal_stored_ones() {
         stored.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some(MANAGER)).unwrap();
     assert!(!serde_json::to_string(&owned.fields_v1).unwrap().contains("f:caBundle"));
 
-    // Changes of others to our fields are reverted; a webhook that is no longer registered is removed.
+    // Changes to our fields by other managers are reverted; a webhook that is no longer registered is removed.
     let damage = Patch::Merge(json!({"metadata": {"labels": {"app": "mine", "other": "x"}}}));
     api.patch("example", &PatchParams::default(), &damage).await.unwrap();
     let stored = apply(client, &mutating(&configurations, &[full()]), MANAGER).await.unwrap();

@@ -18,14 +18,12 @@ use crate::wire::{self, Authority, Http1, Http2};
 /// Much longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Writes another certificate of the authority to the folder.
 fn renew(authority: &Authority, folder: &Path) -> CertificateDer<'static> {
     let identity = authority.issue(ExtendedKeyUsagePurpose::ServerAuth, "server", &["localhost"]);
     identity.write(folder);
     identity.chain[0].clone()
 }
 
-/// Returns the certificate presented to a new connection.
 async fn shown(echo: &Echo, authority: &Authority) -> CertificateDer<'static> {
     let stream = wire::connect(echo.address, authority.client_config("")).await.unwrap();
     stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()

@@ -30,7 +30,6 @@ pub(crate) async fn echo(request: Request<RequestBody>) -> Result<Response<Full<
     Ok(Response::new(Full::new(text.into())))
 }
 
-/// A server that echoes.
 pub(crate) struct Echo {
     pub(crate) address: SocketAddr,
     shutdown: Option<oneshot::Sender<()>>,
@@ -68,7 +67,7 @@ async fn an_address_in_use_is_an_error_before_anything_is_served() {
 }
 
 #[tokio::test]
-async fn requests_are_answered_and_connections_kept_alive() {
+async fn requests_succeed_and_connections_are_kept_alive() {
     let (echo, authority) = start().await;
     // Sent bytes, the responses, and `true` if another request may follow.
     let cases: &[(&str, &[&str], bool)] = &[
@@ -150,7 +149,7 @@ async fn expect_100_continue_is_answered() {
 }
 
 #[tokio::test]
-async fn the_protocol_is_the_one_that_alpn_chose() {
+async fn alpn_selects_the_protocol() {
     let (echo, authority) = start().await;
     for alpn in ["", "http/1.1"] {
         let mut client = Http1::connect_as(echo.address, authority.client_config(alpn)).await.unwrap();
@@ -163,7 +162,7 @@ async fn the_protocol_is_the_one_that_alpn_chose() {
 }
 
 #[tokio::test]
-async fn an_h2_head_that_is_too_long_costs_its_own_request_only() {
+async fn an_oversized_h2_head_fails_only_its_own_request() {
     let (echo, authority) = start().await;
     let mut client = Http2::connect(echo.address, &authority).await.unwrap();
     let long = Http2::request("/").header("x-long", "a".repeat(20_000)).body(()).unwrap();
@@ -210,7 +209,7 @@ fn in_pieces(
 }
 
 #[tokio::test]
-async fn a_layer_may_change_the_body_of_an_answer() {
+async fn a_layer_may_change_the_body_of_a_response() {
     let authority = Authority::new();
     let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = server.local_addr();
@@ -232,7 +231,7 @@ async fn a_layer_may_change_the_body_of_an_answer() {
 }
 
 #[tokio::test]
-async fn h2_requests_are_answered_side_by_side() {
+async fn h2_requests_are_handled_concurrently() {
     let (echo, authority) = start().await;
     let client = Http2::connect(echo.address, &authority).await.unwrap();
     let begin = tokio::time::Instant::now();
@@ -264,7 +263,7 @@ async fn a_new_tls_configuration_applies_to_new_connections() {
 }
 
 #[tokio::test]
-async fn handshakes_that_fail_leave_the_server_as_it_was() {
+async fn failed_handshakes_do_not_affect_the_server() {
     use tokio::io::AsyncWriteExt;
     let (echo, authority) = start().await;
     let stranger = Arc::new(Authority::new().client_config("http/1.1"));

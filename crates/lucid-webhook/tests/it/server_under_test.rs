@@ -43,7 +43,6 @@ impl TestServer {
         format!("https://localhost:{}{path}", self.address.port())
     }
 
-    /// Starts the shutdown; see [`Self::ended`].
     pub(crate) fn begin_shutdown(&mut self) {
         self.shutdown.take().unwrap().send(()).unwrap();
     }

@@ -58,7 +58,7 @@ async fn a_service_gets_every_method_and_limited_bodies() {
 }
 
 #[tokio::test]
-async fn conflicting_services_do_not_answer() {
+async fn conflicting_services_fail_every_request() {
     let router = router().service("/allow", service_fn(tell)).service("/tell", service_fn(tell));
     for path in ["/allow", "/tell"] {
         let request = Request::get(path).body(Full::<Bytes>::default()).unwrap();

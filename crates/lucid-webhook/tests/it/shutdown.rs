@@ -123,7 +123,7 @@ async fn idle_connections_do_not_delay_shutdown() {
 }
 
 #[tokio::test]
-async fn the_wait_for_requests_in_flight_has_an_end() {
+async fn the_wait_for_requests_in_flight_is_bounded() {
     let authority = Authority::new();
     let mut echo = Echo::start(authority.server_config(), |server| {
         server.with_lame_duck(Duration::ZERO).with_drain(millis(500))

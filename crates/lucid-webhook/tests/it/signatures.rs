@@ -14,7 +14,6 @@ fn library() -> PathBuf {
     libraries.filter(named).max_by_key(|path| path.metadata().unwrap().modified().unwrap()).unwrap()
 }
 
-/// Returns the compiler's messages for `handler`, the source of a function `handle`.
 fn compile(handler: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("handler.rs");
@@ -38,7 +37,7 @@ fn compile(handler: &str) -> String {
 }
 
 #[test]
-fn a_right_handler_compiles() {
+fn a_correct_handler_compiles() {
     let handlers = [
         "async fn handle(user: UserInfo, operation: Operation) -> AdmissionResponse { AdmissionResponse::allow() }",
         "async fn handle() -> Result<AdmissionResponse, BoxError> { Ok(AdmissionResponse::allow()) }",
@@ -70,7 +69,7 @@ fn wrong_handlers_get_helpful_errors() {
 }
 
 #[test]
-fn a_defaulting_handler_has_an_object_of_its_type() {
+fn a_defaulting_handler_must_take_an_object_of_its_type() {
     let webhook = "fn other() -> Webhook { Webhook::defaulting::<()>(\"b.example.com\", [], handle) }";
     for (arguments, says) in [
         ("_: UserInfo", "Object<()>) -> _`"),

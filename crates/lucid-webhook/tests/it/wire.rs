@@ -24,21 +24,18 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// A CA.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) der: CertificateDer<'static>,
     pub(crate) pem: String,
 }
 
-/// A certificate and its key.
 pub(crate) struct Identity {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    /// Writes `tls.crt` and `tls.key`.
     pub(crate) fn write(&self, folder: &Path) {
         for (name, label, der) in
             [("tls.crt", "CERTIFICATE", &*self.chain[0]), ("tls.key", "PRIVATE KEY", self.key.secret_der())]
@@ -81,7 +78,6 @@ impl Authority {
         self.issue(ExtendedKeyUsagePurpose::ClientAuth, common_name, dns_names)
     }
 
-    /// Resolves to a certificate for `localhost`.
     pub(crate) fn localhost(&self) -> Arc<dyn ResolvesServerCert> {
         self.resolver("localhost")
     }
@@ -92,7 +88,6 @@ impl Authority {
         Arc::new(SingleCertAndKey::from(certified))
     }
 
-    /// Configuration of a server at `localhost`.
     pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
         self.server_config_for("localhost")
     }
@@ -108,7 +103,6 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// Configuration of a client that trusts this CA.
     pub(crate) fn client_config(&self, alpn: &str) -> ClientConfig {
         self.client_config_of(alpn, rustls::ALL_VERSIONS, None)
     }
@@ -147,7 +141,6 @@ pub(crate) async fn connect(
     TlsConnector::from(config.into()).connect(name, stream).await
 }
 
-/// A raw HTTP/1.1 connection.
 pub(crate) struct Http1 {
     pub(crate) stream: TlsStream<TcpStream>,
     received: Vec<u8>,
@@ -156,7 +149,6 @@ pub(crate) struct Http1 {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Status line and headers, in lower case.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
@@ -201,7 +193,6 @@ impl Http1 {
         }
     }
 
-    /// Reads the next response, whose body has a length.
     pub(crate) async fn answer(&mut self) -> io::Result<Answer> {
         self.answer_to("GET").await
     }
@@ -233,7 +224,6 @@ impl Http1 {
     }
 }
 
-/// An HTTP/2 connection.
 #[derive(Clone)]
 pub(crate) struct Http2 {
     sender: h2::client::SendRequest<Bytes>,
@@ -273,7 +263,6 @@ impl Http2 {
         Ok((head.status.as_u16(), body))
     }
 
-    /// Sends a request and returns head and body of the response.
     pub(crate) async fn exchange(
         &mut self,
         request: http::Request<()>,
@@ -305,7 +294,6 @@ impl Http2 {
         self.send(Self::request(path).body(()).unwrap(), body).await
     }
 
-    /// Returns `true` if the server closes the connection within `time`.
     pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.ended.wait_for(|ended| *ended)).await.is_ok()
     }

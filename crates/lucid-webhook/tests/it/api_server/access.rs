@@ -67,7 +67,6 @@ async fn register(scene: &Scene, router: Router) {
     }
 }
 
-/// Grants the service account `name` the `verb` on ConfigMaps of the scene's namespace.
 async fn grant(scene: &Scene, name: &str, verb: &str) {
     let namespace = scene.namespace;
     let role = json!({
@@ -102,14 +101,10 @@ async fn mark(Object(mut object): Object<ConfigMap>) -> Changed<ConfigMap> {
     Changed::new(object)
 }
 
-/// Outcome of creating a ConfigMap named like the webhook.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
-    /// The handler was called, and marked the object.
     Handled,
-    /// The object is stored unchanged, with these warnings.
     Alone(&'static [&'static str]),
-    /// The webhook denies the request.
     Refused(u16, &'static str),
 }
 use Outcome::{Alone, Handled, Refused};
@@ -118,7 +113,6 @@ struct Case {
     name: &'static str,
     /// In YAML.
     permissions: &'static str,
-    /// Annotations of the object.
     annotations: Value,
     outcome: Outcome,
 }
@@ -127,7 +121,6 @@ fn case(name: &'static str, permissions: &'static str, outcome: Outcome) -> Case
     Case { name, permissions, annotations: json!(null), outcome }
 }
 
-/// Registers a webhook and creates an object for each case.
 async fn check(scene: &Scene, webhook: impl Fn(String) -> Webhook, cases: &[Case]) {
     let router = cases.iter().fold(Router::new(), |router, case| {
         let permissions: Permissions = serde_yaml::from_str(case.permissions).unwrap();
@@ -294,7 +287,7 @@ fn registration_and_guard_exclude_kube_system_by_default() {
 }
 
 #[test]
-fn a_handler_writes_only_as_its_side_effects_say() {
+fn a_handler_writes_only_if_its_side_effects_allow_it() {
     /// Writes a note named after the object, if the API server allows it, and reports the result.
     async fn note(
         request: AdmissionRequest,

@@ -10,7 +10,7 @@ use super::servers::serve;
 use super::{in_namespace, pod, registration};
 
 #[test]
-fn a_changed_object_is_what_is_stored() {
+fn the_changed_object_is_stored() {
     async fn change(Object(mut pod): Object<Pod>) -> Changed<Pod> {
         pod.metadata.labels.get_or_insert_default().insert("mutated".into(), "true".into());
         if let Some(spec) = &mut pod.spec {
@@ -39,7 +39,7 @@ fn a_changed_object_is_what_is_stored() {
 }
 
 #[test]
-fn a_refusal_reaches_the_client_with_code_reason_and_causes() {
+fn a_denial_reaches_the_client_with_code_reason_and_causes() {
     async fn refuse(Object(pod): Object<Pod>) -> Result<AdmissionResponse, FieldErrors> {
         Ok(match pod.metadata.name.as_deref() {
             Some("invalid") => return Err(invalid()),
@@ -93,7 +93,7 @@ fn a_refusal_reaches_the_client_with_code_reason_and_causes() {
 }
 
 #[test]
-fn warnings_arrive_whether_the_request_is_allowed_or_refused() {
+fn warnings_of_allowed_and_denied_requests_arrive() {
     async fn warn(Object(pod): Object<Pod>) -> AdmissionResponse {
         let answer = match pod.metadata.name.as_deref() {
             Some("refused") => AdmissionResponse::deny(403, "Forbidden", "no"),

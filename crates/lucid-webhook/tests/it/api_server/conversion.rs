@@ -35,7 +35,6 @@ struct CronTabs<'a> {
 }
 
 impl<'a> CronTabs<'a> {
-    /// Serves `converter` and defines the resource with it.
     async fn define(scene: &'a Scene, converter: Converter, group: &'static str) -> Self {
         let mut registry = Registry::default();
         let router = Router::new().convert("/convert", converter).with_metrics(&mut registry);
@@ -90,7 +89,6 @@ impl<'a> CronTabs<'a> {
         })
     }
 
-    /// Number of requests counted with this operation and outcome.
     fn counted(&self, operation: &str, outcome: &str) -> u64 {
         let text = exposed(&self.registry);
         let webhook = format!("CronTab.{}", self.group);
@@ -367,7 +365,7 @@ fn a_field_has_one_owner_across_versions() {
 #[test]
 fn two_managers_apply_objects_of_derived_types() {
     in_namespace("derived", async |scene| {
-        // A type that fills in a default keeps what nobody applies any more.
+        // A type that fills in a default keeps values that no manager applies any longer.
         for (converter, size) in [(widget::builder(), 1), (widget::strict(), 5)] {
             apply_widgets(scene, converter.build(&widget::definition()).unwrap(), size).await;
         }

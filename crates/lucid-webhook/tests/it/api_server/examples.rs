@@ -22,16 +22,13 @@ const DEFINITION: &str = include_str!("../../../examples/crontab-crd.yaml");
 /// Addresses of the examples in the tutorial, in order of start.
 const ADDRESSES: [&str; 4] = ["127.0.0.1:8443", "127.0.0.1:8444", "127.0.0.1:8445", "127.0.0.1:8446"];
 
-/// Timeout for the first output of an example.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A running example.
 struct Example {
     process: Child,
     address: String,
 }
 
 impl Example {
-    /// Starts an example by its command line in the tutorial, on any free port.
     fn start(command: &str, folder: &Path) -> Self {
         let mut words = command.split_whitespace().skip_while(|word| *word != "--example").skip(1);
         let (name, _address) = (words.next().unwrap(), words.next().unwrap());
@@ -62,7 +59,6 @@ impl Drop for Example {
     }
 }
 
-/// Lines of a process's output.
 fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = channel();
     // Read to the end even without a receiver; otherwise the process would block.
@@ -95,13 +91,11 @@ fn program(name: &str) -> PathBuf {
     program
 }
 
-/// Replaces the addresses in the tutorial with those of the examples.
 fn addressed(text: &str, examples: &[Example]) -> String {
     let addresses = ADDRESSES.iter().zip(examples);
     addresses.fold(text.to_owned(), |text, (address, example)| text.replace(address, &example.address))
 }
 
-/// Runs each command of a session, and compares its output with the tutorial.
 async fn check_session(scene: &Scene, shell: &Shell, session: &str) {
     for (command, expected) in commands(session) {
         let (_, output) = tokio::task::block_in_place(|| shell.run(&command)).unwrap();
@@ -126,7 +120,7 @@ async fn in_effect(scene: &Scene) {
 }
 
 #[test]
-fn the_tutorial_works_as_it_is_written() {
+fn the_tutorial_works_as_written() {
     let tutorial = Page::read(TUTORIAL).unwrap();
     if !tutorial.can_run() {
         return;

@@ -18,12 +18,10 @@ use super::servers::{refusing, serve, serve_raw, serve_untrusted};
 use super::{Scene, answer, in_namespace, pod, registration, unchecked};
 use crate::common::assert_counted;
 
-/// Result for the user.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     /// Denied by the webhook; start of the message after the API server's prefix.
     Refused(u16, &'static str),
-    /// Allowed by the webhook, with its warnings.
     Allowed(&'static [&'static str]),
     /// The API server got no response. Under `Fail` it denies with a message that contains this text; under `Ignore` it
     /// allows the request and records the failure in the audit log.
@@ -34,14 +32,12 @@ enum Outcome {
 use Outcome::{Allowed, ByPolicy, Refused, RefusedByApiServer};
 
 struct Case<'a> {
-    /// Path of the webhook, without the slash.
     name: &'a str,
     server: &'a str,
     timeout_seconds: u8,
     outcome: Outcome,
 }
 
-/// Registers each case under both policies, and creates a pod for each.
 async fn check(scene: &Scene, kind: WebhookKind, cases: &[Case<'_>]) {
     let policies = ["Fail", "Ignore"];
     let both = || cases.iter().flat_map(|case| policies.map(|policy| (case, policy)));
@@ -190,7 +186,6 @@ fn the_failure_policy_applies_without_a_response() {
 
 #[test]
 fn an_inapplicable_patch_is_denied_with_the_cause() {
-    /// The same patch, unchecked.
     fn raw(_: &str, review: &Value) -> Option<(u16, String)> {
         unchecked(review, &json!([{"op": "remove", "path": "/metadata/annotations/absent"}]))
     }
@@ -211,8 +206,7 @@ fn an_inapplicable_patch_is_denied_with_the_cause() {
 }
 
 #[test]
-fn a_patched_object_is_decoded_as_the_kit_says() {
-    /// Returns the patch for the name of the pod.
+fn the_test_kit_decodes_patched_objects_like_the_api_server() {
     fn patch(pod: &str) -> Value {
         match pod {
             "no-kind" => json!([{"op": "remove", "path": "/kind"}]),
@@ -252,7 +246,7 @@ fn a_patched_object_is_decoded_as_the_kit_says() {
 }
 
 #[test]
-fn a_call_that_was_shed_is_made_again() {
+fn a_shed_call_is_retried() {
     async fn slow() -> AdmissionResponse {
         sleep(Duration::from_millis(500)).await;
         AdmissionResponse::allow()

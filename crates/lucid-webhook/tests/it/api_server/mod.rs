@@ -31,7 +31,6 @@ use servers::{CA_BUNDLE, serve};
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 static CLUSTER: tokio::sync::Mutex<Weak<Cluster>> = tokio::sync::Mutex::const_new(Weak::new());
 
-/// Runs a test that owns `namespace`.
 fn in_namespace(namespace: &'static str, test: impl AsyncFnOnce(&Scene)) {
     RUNTIME.block_on(async {
         let cluster = {
@@ -49,17 +48,14 @@ fn in_namespace(namespace: &'static str, test: impl AsyncFnOnce(&Scene)) {
     });
 }
 
-/// A namespace of the shared cluster.
 struct Scene {
     cluster: Arc<Cluster>,
     namespace: &'static str,
 }
 
-/// Response of the API server.
 #[derive(Debug)]
 struct Answer {
     code: u16,
-    /// The object, or a `Status`.
     body: Value,
     warnings: Vec<String>,
 }
@@ -110,7 +106,6 @@ impl Scene {
         format!("/api/v1/namespaces/{}/{resource}", self.namespace)
     }
 
-    /// Creates an object; `resource` is for example `pods` or `pods?dryRun=All`.
     async fn create(&self, resource: &str, object: &Value) -> Answer {
         self.send(Method::POST, &self.path(resource), "application/json", object).await
     }
@@ -128,7 +123,6 @@ impl Scene {
         self.send(Method::PATCH, &self.path(resource), content_type, patch).await
     }
 
-    /// Serves and registers one webhook, whose entry has these `fields`.
     async fn register_one(&self, kind: WebhookKind, webhook: Webhook, fields: Value) {
         let server = serve(Router::new().webhook("/", webhook)).await;
         self.register(kind, [registration(&server, "/", fields)]).await;
@@ -168,7 +162,6 @@ impl Scene {
         .await;
     }
 
-    /// Audit annotations of requests about a pod with this verb.
     fn audited(&self, verb: &str, pod: &str) -> serde_json::Map<String, Value> {
         let events = self.cluster.audit_events().unwrap();
         let mut events = events.into_iter().filter(|event| {
@@ -205,7 +198,6 @@ fn rule(operation: &str, resource: &str) -> Value {
     json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]})
 }
 
-/// A review with this response, as text.
 fn answer(response: Value) -> String {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}).to_string()
 }
@@ -232,7 +224,6 @@ fn unquoted(header: &[u8]) -> String {
     quoted.strip_suffix('"').unwrap().replace("\\\"", "\"").replace("\\\\", "\\")
 }
 
-/// Requests received by a handler.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<AdmissionRequest>>>);
 
@@ -245,7 +236,6 @@ impl Seen {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the single request since the last call.
     #[track_caller]
     fn take_one(&self) -> AdmissionRequest {
         let mut seen = self.lock();

@@ -24,7 +24,6 @@ fn refusal(message: impl Into<String>) -> AdmissionResponse {
     AdmissionResponse::deny(403, "Forbidden", message)
 }
 
-/// Registers one validating webhook, and returns the prefix of its denials.
 async fn register(scene: &Scene, webhook: impl FnOnce(&'static str) -> Webhook, fields: Value) -> String {
     const NAME: &str = "webhook.example.com";
     let mut fields = fields;
@@ -34,7 +33,7 @@ async fn register(scene: &Scene, webhook: impl FnOnce(&'static str) -> Webhook, 
 }
 
 #[test]
-fn a_dry_run_is_seen_as_such_and_stores_nothing() {
+fn a_dry_run_is_marked_and_stores_nothing() {
     async fn label(request: AdmissionRequest, State(seen): State<Seen>) -> Result<JsonPatch, BoxError> {
         let labels = json!({"dry-run": request.dry_run.to_string()});
         seen.add(request);
@@ -61,7 +60,7 @@ fn a_dry_run_is_seen_as_such_and_stores_nothing() {
 }
 
 #[test]
-fn a_creation_is_described_as_the_client_asked_for_it() {
+fn a_create_request_describes_what_the_client_sent() {
     in_namespace("creation", async |scene| {
         let seen = Seen::default();
         let webhook = |name| Webhook::validating(name, allow.with_state(seen.clone()));
@@ -224,7 +223,6 @@ fn exec_is_denied_before_the_connection() {
     });
 }
 
-/// Records the request, and the names of the containers in it.
 async fn note_containers(
     request: AdmissionRequest,
     object: RawObject,

@@ -18,7 +18,6 @@ use super::{Answer, Scene, in_namespace, pod};
 
 const OTHER: &str = "registrations-other";
 
-/// Calls while both configurations are in effect.
 const READY: [&str; 6] = [
     "a.example.com",
     "b.example.com",
@@ -28,7 +27,6 @@ const READY: [&str; 6] = [
     "v-all.example.com",
 ];
 
-/// Names of the called webhooks.
 #[derive(Clone, Default)]
 struct Called(Arc<Mutex<Vec<&'static str>>>);
 
@@ -72,7 +70,6 @@ impl Called {
         Webhook::mutating(name, handler).with_registration(registration)
     }
 
-    /// Denies objects with the label `deny`.
     fn validating(
         &self,
         name: &'static str,
@@ -169,7 +166,6 @@ async fn register(scene: &Scene, router: &Router) {
     }
 }
 
-/// Result and calls of a request.
 type Seen = (Result<Value, String>, Vec<&'static str>);
 
 fn real(answer: &Answer, called: &Called) -> Seen {

@@ -23,7 +23,6 @@ use crate::wire::Authority;
 
 static AUTHORITY: LazyLock<Authority> = LazyLock::new(Authority::new);
 
-/// CA bundle for the API server.
 pub(super) static CA_BUNDLE: LazyLock<String> = LazyLock::new(|| STANDARD.encode(&AUTHORITY.pem));
 
 /// Configuration without ALPN: the API server then uses HTTP/1.1, as for Services.
@@ -42,7 +41,6 @@ pub(super) async fn serve(router: Router) -> String {
     serve_as(&AUTHORITY, router).await
 }
 
-/// Serves with a certificate that the API server does not trust.
 pub(super) async fn serve_untrusted(router: Router) -> String {
     serve_as(&Authority::new(), router).await
 }
