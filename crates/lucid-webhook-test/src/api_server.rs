@@ -27,8 +27,8 @@ use crate::{Review, new_uid};
 /// A simulated kube-apiserver that calls the webhooks of a router.
 ///
 /// It honors their registrations: mutating webhooks are called before validating ones and in their order, if a rule and
-/// both selectors match, and again if `reinvocationPolicy: IfNeeded` requires it. [`ReviewOutcome::not_called`] states why a
-/// webhook was not called. Objects are not converted for `matchPolicy: Equivalent`
+/// both selectors match, and again if `reinvocationPolicy: IfNeeded` requires it. [`ReviewOutcome::not_called`] states
+/// why a webhook was not called. Objects are not converted for `matchPolicy: Equivalent`
 /// ([`Mismatch::Equivalent`](crate::Mismatch::Equivalent)).
 ///
 /// ```
@@ -65,8 +65,8 @@ use crate::{Review, new_uid};
 /// ```
 ///
 /// [`for_service`](Self::for_service) and [`for_url`](Self::for_url) call a server over the network: HTTP/1.1 over TLS,
-/// trusting the caBundle alone, with verification of the subjectAltName of the certificate, and up to 25 idle connections
-/// per webhook kept for 90 s. A POST is not retried when a connection breaks.
+/// trusting the caBundle alone, with verification of the subjectAltName of the certificate, and up to 25 idle
+/// connections per webhook kept for 90 s. A POST is not retried when a connection breaks.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
     target: Target,
@@ -181,8 +181,8 @@ impl ApiServer {
 
     /// Adds a namespace with these labels, or replaces it. The API server adds `kubernetes.io/metadata.name`.
     ///
-    /// Objects that state no namespace are in the one added last, as with `kubectl --namespace`; if none was added, they
-    /// are cluster-scoped.
+    /// Objects that state no namespace are in the one added last, as with `kubectl --namespace`; if none was added,
+    /// they are cluster-scoped.
     #[must_use]
     pub fn namespace<K: Into<String>, V: Into<String>>(
         mut self,
@@ -324,7 +324,6 @@ impl ApiServer {
     }
 }
 
-/// Label of every Namespace that holds its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// The webhooks of a router as the API server stores them: the mutating ones, then the validating ones.
@@ -355,7 +354,6 @@ fn registered(router: &Router, target: &Target) -> Result<Vec<RegisteredWebhook>
     Ok(mutating.chain(validating).collect())
 }
 
-/// Collects the body of a response.
 async fn collect<B>(response: Response<B>) -> Result<Response<Bytes>, BoxError>
 where
     B: Body<Data = Bytes>,

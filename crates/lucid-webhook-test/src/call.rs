@@ -18,26 +18,21 @@ const MAX_RETRIES: u32 = 10;
 /// Maximum number of bytes of a response in an error.
 const SHOWN_OF_ERRORS: usize = 2048;
 
-/// A webhook server.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     InProcess(Transport),
     Https(Https),
 }
 
-/// Endpoint of one webhook, with its own connection pool.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     transport: Transport,
-    /// Scheme, host and port.
     origin: String,
     path: String,
 }
 
-/// Result of a call.
 #[derive(Debug)]
 pub(super) struct Called {
-    /// The JSON of the response, or the cause of the failure.
     pub(super) response: Result<Value, String>,
     pub(super) attempts: u32,
 }
@@ -104,7 +99,6 @@ fn retry_after(response: &Response<Bytes>) -> Option<Duration> {
     Some(Duration::from_secs(seconds.try_into().unwrap_or(0)))
 }
 
-/// Parses the JSON of a response, or reports why it is invalid.
 fn read(response: &Response<Bytes>) -> Result<Value, String> {
     let (headers, body) = (response.headers(), response.body());
     let media_type = media_type(headers)?;
@@ -148,7 +142,6 @@ fn media_type(headers: &HeaderMap) -> Result<Option<String>, String> {
     }
 }
 
-/// Message for a response that is neither a success nor retried.
 fn unexpected(status: StatusCode, media_type: Option<&str>, body: &Bytes) -> String {
     if let Some(message) = status_message(body) {
         return message;

@@ -70,7 +70,6 @@ pub(super) fn expect_type(review: &Value, api_version: &str, kind: &str) -> Resu
     Err(format!("no kind {actual_kind:?} is registered for version {actual_version:?}"))
 }
 
-/// Returns an error if the `apiVersion` or `kind` found is absent or wrong.
 pub(super) fn wrong_type(
     found_version: &str,
     found_kind: &str,

@@ -25,7 +25,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_CONNECTIONS: usize = 25;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Sends one request to a webhook.
 pub(super) type Transport = BoxCloneSyncService<Request<Full<Bytes>>, Response<Bytes>, BoxError>;
 
 /// A webhook cannot be called over TLS: the URL, the name, a certificate or the key is invalid.
@@ -47,15 +46,11 @@ fn invalid_tls(error: &rustls::Error) -> SetupError {
     invalid(format!("failed to set TLS up: {error}")).build()
 }
 
-/// Certificate chain and key of a client.
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// A webhook server and the CAs trusted for it.
 #[derive(Clone, Debug)]
 pub(super) struct Https {
-    /// Scheme, host and port, as in the requests.
     origin: String,
-    /// Host and port to connect to.
     address: String,
     server_name: ServerName<'static>,
     roots: RootCertStore,

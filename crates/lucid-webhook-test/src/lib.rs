@@ -16,8 +16,8 @@
 //!
 //! - Messages of Go's libraries, such as JSON and connection errors, are those of Rust.
 //! - There are no schemas. Defaults are not set. A patched object has to be an object of the same `apiVersion` and
-//!   `kind` with `metadata` that is an object, but is not decoded further; [`ReviewOutcome::expect_object`] decodes it into a
-//!   type.
+//!   `kind` with `metadata` that is an object, but is not decoded further; [`ReviewOutcome::expect_object`] decodes it
+//!   into a type.
 //! - CEL is not evaluated: matchConditions are assumed to be true, and [`Call::assumed_conditions`] lists them.
 //! - Webhooks are those of one program. Webhooks of others, and other admission plugins, do not change objects in
 //!   between.
@@ -53,7 +53,6 @@ pub use https::SetupError;
 pub use outcome::{Call, Dropped, Mismatch, NotCalled, RejectedBy, ReviewOutcome, ReviewRejection};
 pub use review::Review;
 
-/// Returns a uid in the form of a UUID, unique in this process.
 fn new_uid() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     format!("00000000-0000-4000-8000-{:012x}", NEXT.fetch_add(1, Ordering::Relaxed))

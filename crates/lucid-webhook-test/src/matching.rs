@@ -13,7 +13,7 @@ use crate::outcome::Mismatch;
 
 pub(super) type Labels = BTreeMap<String, String>;
 
-/// The parts of a request that decide about a call.
+/// The parts of a request that determine if a webhook is called.
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
     pub(super) operation: Operation,
@@ -27,11 +27,9 @@ pub(super) struct Subject<'a> {
     pub(super) old_object: Option<&'a Value>,
 }
 
-/// Requests that a webhook receives.
 #[derive(Clone, Debug)]
 pub(super) struct Scope {
     pub(super) rules: Vec<RuleWithOperations>,
-    /// `matchPolicy: Exact`.
     pub(super) exact: bool,
     pub(super) namespace_selector: LabelSelector,
     pub(super) object_selector: LabelSelector,
@@ -113,7 +111,6 @@ impl Scope {
         Ok(failed.map(|problem| (Mismatch::ObjectSelector, problem)))
     }
 
-    /// Returns a rule that matches the request in another version of the resource.
     fn equivalent(&self, subject: &Subject<'_>) -> Option<&RuleWithOperations> {
         let [requested, _] = subject.resources;
         let versions = |rule: &&RuleWithOperations| {

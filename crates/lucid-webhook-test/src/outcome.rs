@@ -59,8 +59,8 @@ pub struct NotCalled {
 pub enum Mismatch {
     /// `rules`: operation, resource, version or scope.
     Rules,
-    /// `rules` match another version of the resource only. The API server would convert the object and call the webhook;
-    /// [`ApiServer`](crate::ApiServer) does not convert.
+    /// `rules` match another version of the resource only. The API server would convert the object and call the
+    /// webhook; [`ApiServer`](crate::ApiServer) does not convert.
     Equivalent,
     /// `namespaceSelector`.
     NamespaceSelector,
@@ -119,7 +119,6 @@ impl fmt::Display for ReviewRejection {
 }
 
 impl ReviewOutcome {
-    /// The outcome before the first call.
     pub(super) const fn of(object: Value) -> Self {
         Self {
             result: Ok(object),
@@ -146,7 +145,6 @@ impl ReviewOutcome {
         self.calls.iter().find_map(|call| call.failed_open.as_deref())
     }
 
-    /// Formats the reasons why webhooks were not called.
     fn reasons(&self) -> String {
         let reasons = self.not_called.iter().map(|reason| format!("; {reason}"));
         if self.not_called.is_empty() { "; none is registered".to_owned() } else { reasons.collect() }

@@ -18,7 +18,6 @@ pub(super) struct Operation {
     is_unescaped: bool,
 }
 
-/// Decodes a patch. The contents of operations are validated when they are applied.
 pub(super) fn decode(patch: &[u8]) -> Result<Vec<Operation>, String> {
     let operations: Option<Vec<Option<BTreeMap<String, &RawValue>>>> =
         serde_json::from_slice(patch).map_err(|error| error.to_string())?;

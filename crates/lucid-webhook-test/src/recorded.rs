@@ -15,7 +15,6 @@ const CONTROL: &str = "it contains a control character";
 /// Warnings of one response to the user (`endpoints/filters/warning.go`).
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
-    /// Distinct warnings, in order.
     seen: Vec<String>,
     written: usize,
     cutting: bool,
@@ -90,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn warnings_up_to_the_total_are_whole() {
+    fn warnings_up_to_the_total_are_not_truncated() {
         let recorded = record([format!("a{}", "é".repeat(4000)), "b".repeat(95), String::new()]);
         assert_eq!(recorded.headers.len(), 2);
         assert_eq!(recorded.dropped, []);
     }
 
     #[test]
-    fn beyond_the_total_all_are_cut_and_later_ones_dropped() {
+    fn warnings_beyond_the_total_are_truncated_or_dropped() {
         let recorded = record((0..30).map(|i| format!("{i:03}{}", "é".repeat(297))));
         assert_eq!(recorded.headers.len(), 16, "16 times 256 are 4096");
         assert!(recorded.headers.iter().all(|warning| warning.chars().count() == 256));

@@ -292,13 +292,11 @@ impl Review {
         })
     }
 
-    /// Replaces the object.
     pub(super) fn with_object(mut self, object: Value) -> Self {
         self.object = self.object.map(|_| object);
         self
     }
 
-    /// Uid of the next call.
     pub(super) fn call_uid(&self) -> String {
         self.uid.clone().unwrap_or_else(new_uid)
     }
@@ -308,7 +306,7 @@ impl Review {
         Bytes::from(review.to_string())
     }
 
-    /// The object with the namespace of the request, as it is sent.
+    /// The object as sent, with the namespace of the request.
     pub(super) fn sent_object(&self) -> Option<Value> {
         self.with_namespace(self.object.as_ref())
     }

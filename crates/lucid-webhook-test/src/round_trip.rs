@@ -14,7 +14,7 @@
 //! }
 //!
 //! // #[test]
-//! fn a_server_side_apply_may_convert_what_is_left_of_an_object() -> Result<(), RoundTripError> {
+//! fn a_server_side_apply_may_convert_partial_objects() -> Result<(), RoundTripError> {
 //!     round_trip::partial(&converter(), &definition())
 //! }
 //! ```
@@ -111,11 +111,11 @@ pub fn crd(converter: &Converter, definition: &CustomResourceDefinition) -> Resu
     Ok(())
 }
 
-/// Tests that objects with missing fields, including required fields and the metadata, are converted between the hub and
-/// every served or stored version of the definition. The round trip need not preserve them.
+/// Tests that objects with missing fields, including required fields and the metadata, are converted between the hub
+/// and every served or stored version of the definition. The round trip need not preserve them.
 ///
-/// The API server sends such objects to conversion webhooks: a server-side apply converts the rest of an object after the
-/// fields of a manager are removed (kubernetes/kubernetes#117356). Atomic maps and lists (`x-kubernetes-map-type`,
+/// The API server sends such objects to conversion webhooks: a server-side apply converts the rest of an object after
+/// the fields of a manager are removed (kubernetes/kubernetes#117356). Atomic maps and lists (`x-kubernetes-map-type`,
 /// `x-kubernetes-list-type`; the default for lists) are either complete or absent.
 ///
 /// If this fails, so does a server-side apply to an object previously applied in another version. Types whose fields

@@ -20,11 +20,9 @@ pub(super) struct RegisteredWebhook {
     pub(super) kind: WebhookKind,
     pub(super) name: String,
     pub(super) scope: Scope,
-    /// `reinvocationPolicy: IfNeeded`.
     pub(super) is_reinvoked: bool,
     endpoint: Endpoint,
     timeout: Duration,
-    /// `failurePolicy: Ignore`.
     fails_open: bool,
     match_conditions: Vec<String>,
 }
@@ -164,7 +162,7 @@ fn internal_error(by: RejectedBy, error: &str) -> ReviewRejection {
     }
 }
 
-/// Generates the name of an object with `generateName`, as the API server does between mutating and validating webhooks.
+/// The API server generates names between mutating and validating webhooks.
 pub(super) fn generate_name(object: &mut Value, random: &str) {
     let text = |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default();
     let prefix = text("/metadata/generateName");

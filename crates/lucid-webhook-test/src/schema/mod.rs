@@ -19,7 +19,6 @@ pub struct SchemaError {
     problem: String,
 }
 
-/// A problem of the schema at `path`.
 fn invalid(path: &str, problem: impl Display) -> SchemaSnafu<String> {
     SchemaSnafu { problem: format!("{path}: {problem}") }
 }
@@ -30,9 +29,9 @@ type Values = Result<BoxedStrategy<Value>, SchemaError>;
 /// annotations.
 ///
 /// Fields with a default are always present, as after defaulting by the API server. Maps are never empty, since many
-/// types do not distinguish empty from absent. One branch of `anyOf` is chosen, as of `oneOf`. Not supported are CEL rules
-/// (`x-kubernetes-validations`), `not`, `multipleOf`, and bounds of the number of fields: add a [`Strategy::prop_filter`]
-/// or [`Strategy::prop_map`] if they matter.
+/// types do not distinguish empty from absent. One branch of `anyOf` is chosen, as of `oneOf`. Not supported are CEL
+/// rules (`x-kubernetes-validations`), `not`, `multipleOf`, and bounds of the number of fields: add a
+/// [`Strategy::prop_filter`] or [`Strategy::prop_map`] if they matter.
 ///
 /// # Errors
 ///
@@ -92,7 +91,6 @@ fn require_nothing(schema: &mut Value) {
     schema["items"]["required"] = keys;
 }
 
-/// Generates values that a structural schema accepts.
 fn values(path: &str, schema: &Value) -> Values {
     let null = (schema["nullable"] == true).then(|| Ok((1, Just(Value::Null).boxed())));
     let values = alternatives(schema).into_iter().map(|schema| Ok((9, typed(path, &schema)?)));
@@ -129,7 +127,6 @@ fn required(schema: &Value) -> impl Iterator<Item = &str> {
     schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Adds the requirements of `branch` to `schema`.
 fn merge(schema: &mut Value, branch: &Value) {
     for (keyword, narrower) in branch.as_object().into_iter().flatten() {
         match (keyword.as_str(), &mut schema[keyword], narrower) {

@@ -8,7 +8,6 @@ fn drawn(strategy: &BoxedStrategy<Value>, count: usize) -> Vec<Value> {
     (0..count).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
 }
 
-/// Asserts that all values satisfy `all`, and that each of `some` occurs.
 fn all_and_some(schema: Value, all: impl Fn(&Value) -> bool, some: &[&dyn Fn(&Value) -> bool]) {
     let values = drawn(&values("", &schema).unwrap(), 400);
     for value in &values {
@@ -20,7 +19,7 @@ fn all_and_some(schema: Value, all: impl Fn(&Value) -> bool, some: &[&dyn Fn(&Va
 }
 
 #[test]
-fn scalars_keep_their_bounds_and_use_them() {
+fn scalars_cover_the_range_of_their_bounds() {
     let int = |value: &Value| value.as_i64().unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     all_and_some(
@@ -101,7 +100,7 @@ fn patterns_of_the_api_are_matched() {
 }
 
 #[test]
-fn objects_and_lists_have_what_they_must_and_may() {
+fn objects_and_lists_have_required_and_optional_parts() {
     let schema = json!({
         "type": "object",
         "required": ["must"],
@@ -150,7 +149,7 @@ fn objects_and_lists_have_what_they_must_and_may() {
 }
 
 #[test]
-fn branches_narrow_what_is_around_them() {
+fn branches_narrow_the_enclosing_schema() {
     let field = json!({"type": "boolean"});
     let tagged = json!({
         "type": "object",
@@ -180,7 +179,7 @@ fn contradictions_are_reported() {
 }
 
 #[test]
-fn parts_of_an_object_are_what_one_manager_can_own() {
+fn partial_objects_are_what_one_manager_can_own() {
     let text = json!({"type": "string", "anyOf": [{"pattern": "^a$"}, {"pattern": "^b$"}]});
     let pair = |more: Value| {
         let mut pair = json!({

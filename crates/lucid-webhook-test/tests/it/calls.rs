@@ -84,7 +84,7 @@ async fn assert_call_fails(case: &str, api_server: &ApiServer, kind: WebhookKind
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_a_rule_is_a_failed_call() {
+async fn an_invalid_response_is_a_failed_call() {
     let invalid = "received invalid webhook response: ";
     let change = patch(&json!([{"op": "add", "path": "/x", "value": 1}]));
     let both = [WebhookKind::Mutating, WebhookKind::Validating].as_slice();
@@ -131,7 +131,7 @@ async fn an_answer_that_breaks_a_rule_is_a_failed_call() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_review_is_a_failed_call() {
+async fn a_response_that_is_not_a_review_is_a_failed_call() {
     const JSON: &str = "application/json";
     let of_type = |api_version: &str, kind: &str| {
         json!({"apiVersion": api_version, "kind": kind, "response": {"uid": "u", "allowed": true}})
@@ -267,7 +267,7 @@ async fn a_patch_changes_the_object_and_an_empty_list_does_not() {
 }
 
 #[tokio::test]
-async fn a_denial_reads_as_kubectl_shows_it() {
+async fn denials_are_formatted_as_in_kubectl() {
     let denied = "admission webhook \"team.example.com\" denied the request";
     let cases = [
         (json!(null), 400, "", format!("{denied} without explanation")),
@@ -314,7 +314,6 @@ async fn silently_dropped_parts_are_reported() {
     assert_eq!(outcome.dropped[0].part, "status.message");
 }
 
-/// A service that sheds `times` calls.
 fn shedding(status: u16, retry_after: &'static str, times: u32) -> (ApiServer, Arc<Mutex<u32>>) {
     let calls = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&calls);
@@ -382,7 +381,7 @@ async fn attempts_end_with_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_call_looks_like_one_of_the_api_server() {
+async fn calls_match_those_of_the_api_server() {
     let seen = Arc::new(Mutex::new(None));
     let sink = Arc::clone(&seen);
     let api_server = api_server(move |head, _| {
@@ -405,7 +404,6 @@ async fn a_call_looks_like_one_of_the_api_server() {
     assert_eq!(header("content-type"), "application/json");
 }
 
-/// Adds a member on each call.
 async fn careless(request: AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
     let object: Value = request.object.ok_or("no object")?.decode()?;
     let path = if object["spec"].is_null() { "/spec" } else { "/spec/more" };
@@ -414,7 +412,7 @@ async fn careless(request: AdmissionRequest) -> Result<AdmissionResponse, BoxErr
 }
 
 #[tokio::test]
-async fn idempotence_is_asserted_of_a_webhook_that_has_it() {
+async fn assert_idempotent_accepts_an_idempotent_webhook() {
     let label = async || {
         let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
         JsonPatch::from_operations(&patch)
@@ -428,7 +426,7 @@ async fn idempotence_is_asserted_of_a_webhook_that_has_it() {
 
 #[tokio::test]
 #[should_panic(expected = "the webhooks change the object again: [{\"op\":\"add\",\"path\":\"/spec/more\"")]
-async fn idempotence_is_not_asserted_of_one_that_lacks_it() {
+async fn assert_idempotent_rejects_other_webhooks() {
     let router = Router::new().webhook("/", Webhook::mutating("a.example.com", careless));
     let webhook = ApiServer::in_process(router).mutating(NAME, "/");
     drop(webhook.assert_idempotent(&Review::create(&pod())).await);
@@ -436,14 +434,14 @@ async fn idempotence_is_not_asserted_of_one_that_lacks_it() {
 
 #[tokio::test]
 #[should_panic(expected = "the request was admitted because a failure is ignored")]
-async fn a_request_that_a_failure_admitted_is_not_what_a_test_expects() {
+async fn expect_admitted_panics_if_a_failure_admitted_the_request() {
     let api_server = api_server(|_, _| response(500, &[], ""));
     let webhook = registered(&api_server, WebhookKind::Validating, FailurePolicy::Ignore);
     drop(webhook.review(&Review::create(&pod())).await.expect_admitted());
 }
 
 #[test]
-fn a_registration_that_the_api_server_would_reject_cannot_be_built() {
+fn registrations_that_the_api_server_rejects_cannot_be_built() {
     let api_server = ApiServer::in_process(Router::new());
     for name in ["team", "example.com", "Team.example.com", "team..example.com"] {
         let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| api_server.mutating(name, "/")));
@@ -452,7 +450,7 @@ fn a_registration_that_the_api_server_would_reject_cannot_be_built() {
 }
 
 #[tokio::test]
-async fn the_router_passes() {
+async fn responses_of_the_router_are_accepted() {
     let router = ["/deny", "/fail", "/warn", "/hang"].into_iter().fold(Router::new(), |router, path| {
         let handler = move |_: AdmissionRequest| async move {
             match path {

@@ -85,7 +85,7 @@ async fn only_other_versions_are_converted_and_metadata_is_kept() {
 }
 
 #[tokio::test]
-async fn no_call_without_a_need() {
+async fn objects_in_the_requested_version_are_not_sent() {
     let refusing = service_fn(async |_: Request<Full<Bytes>>| {
         Err::<Response<Full<Bytes>>, _>(std::io::Error::other("called"))
     });
@@ -101,7 +101,7 @@ async fn no_call_without_a_need() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_a_rule_fails_the_whole_list() {
+async fn an_invalid_response_fails_the_whole_list() {
     let at_0 = "returned invalid converted object at index 0: ";
     let metadata_at_0 = "returned invalid metadata in object at index 0: ";
     let cases: Vec<(Change, String)> = vec![

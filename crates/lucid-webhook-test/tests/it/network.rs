@@ -36,7 +36,6 @@ impl Ca {
         self.0.pem().into_bytes()
     }
 
-    /// Issues a certificate and key in PEM.
     fn issue(&self, name: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -76,7 +75,6 @@ fn tls((certificate, key): &(String, String), clients: Option<&Ca>) -> Arc<rustl
     Arc::new(builder.with_single_cert(chain, key).unwrap())
 }
 
-/// Serves this crate's server behind a relay that counts connections.
 async fn serve(tls: Arc<rustls::ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
     let router = Router::new()
         .webhook(
@@ -153,7 +151,7 @@ async fn connections_are_kept_and_each_webhook_has_its_own() {
 }
 
 #[tokio::test]
-async fn a_url_is_called_by_its_name() {
+async fn a_url_is_called_with_its_host_as_server_name() {
     let ca = Ca::new();
     let (address, _) = serve(tls(&ca.issue("localhost", ExtendedKeyUsagePurpose::ServerAuth), None)).await;
     let url = format!("https://localhost:{}", address.port());
@@ -191,7 +189,7 @@ async fn only_the_ca_bundle_and_subject_alt_names_are_trusted() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_shown_where_one_is_set() {
+async fn a_configured_client_certificate_is_presented() {
     let (ca, clients) = (Ca::new(), Ca::new());
     let server = tls(&ca.issue(SERVICE, ExtendedKeyUsagePurpose::ServerAuth), Some(&clients));
     let (address, _) = serve(server).await;
@@ -207,7 +205,7 @@ async fn a_client_certificate_is_shown_where_one_is_set() {
 }
 
 #[tokio::test]
-async fn the_deadline_includes_dialling() {
+async fn the_deadline_includes_connecting() {
     let ca = Ca::new();
     // Accepts and never responds.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -16,7 +16,6 @@ fn pods() -> Rule {
     Rule::of::<Pod>([Operation::Create])
 }
 
-/// An API server with two namespaces and a webhook that denies.
 fn denying(change: impl FnOnce(WebhookRegistration) -> WebhookRegistration) -> ApiServer {
     let webhook = Webhook::validating(NAME, async || AdmissionResponse::deny(403, "Forbidden", "no"));
     ApiServer::registered(&Router::new().webhook("/", webhook.with_registration(change)))
@@ -45,7 +44,7 @@ async fn requests_that_no_rule_matches_are_not_sent() {
 }
 
 #[tokio::test]
-async fn scopes_tell_namespaces_from_namespaced_objects() {
+async fn scopes_distinguish_namespaces_from_namespaced_objects() {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}});
     let rule = || Rule::of::<Namespace>([Operation::Create]);
     let cluster = denying(|registration| registration.with_rule(rule().cluster_scoped()));
@@ -74,7 +73,7 @@ async fn selectors_are_evaluated() {
 }
 
 #[tokio::test]
-async fn no_object_without_metadata_is_selected() {
+async fn objects_without_metadata_are_not_selected() {
     let exec = json!({"apiVersion": "v1", "kind": "PodExecOptions", "command": ["sh"]});
     let exec = Review::connect(&exec).namespace("shop").name("web");
     let rule = || Rule::of::<Pod>([Operation::Connect]).subresource("*");
@@ -106,7 +105,7 @@ async fn a_webhook_of_another_version_is_reported() {
 }
 
 #[tokio::test]
-async fn a_namespace_has_to_exist() {
+async fn namespaces_of_requests_must_exist() {
     let api_server = denying(|registration| registration.with_rule(pods()));
     let rejection = api_server.create(&pod("unknown", json!({}))).await.expect_rejected();
     assert_eq!((rejection.code, rejection.message.as_str()), (404, "namespaces \"unknown\" not found"));
@@ -134,7 +133,7 @@ async fn an_uncalled_webhook_is_not_what_a_test_expects() {
     drop(api_server.delete(&pod("shop", json!({}))).await.expect_admitted());
 }
 
-/// Appends its letter to the label `seen`, up to once.
+/// Appends its letter to the label `seen`, at most once.
 fn appending(name: &'static str, letter: char, again: bool) -> Webhook {
     let handler = move |request: AdmissionRequest| async move {
         let pod: Pod = request.object.ok_or("no object")?.decode()?;

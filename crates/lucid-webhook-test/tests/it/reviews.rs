@@ -128,7 +128,7 @@ fn cluster_scoped_objects_and_namespaces_have_their_namespace() {
 }
 
 #[test]
-fn a_dry_run_is_one_in_its_options_too() {
+fn the_options_of_a_dry_run_have_dry_run_set() {
     let request = request(&Review::create(&pod("a")).dry_run());
     assert_eq!(request["dryRun"], true);
     assert_eq!(request["options"]["dryRun"], json!(["All"]));
@@ -172,12 +172,12 @@ fn request_uid(review: &Review) -> Value {
 
 #[test]
 #[should_panic(expected = "the object has no kind")]
-fn an_object_without_a_kind_is_none() {
+fn an_object_without_a_kind_is_rejected() {
     drop(Review::create(&json!({"apiVersion": "v1", "metadata": {}})));
 }
 
 #[test]
-fn the_resource_of_a_kind_is_the_one_that_serves_it() {
+fn a_kind_maps_to_the_resource_that_serves_it() {
     use k8s_openapi::api::{
         admissionregistration, apps, autoscaling, batch, certificates, coordination, core, discovery,
         flowcontrol, networking, node, policy, rbac, scheduling, storage,
