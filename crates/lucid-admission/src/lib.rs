@@ -8,17 +8,17 @@
 //! ```no_run
 //! use std::sync::Arc;
 //!
-//! use lucid_admission::{ClusterConfiguration, PodInjector, Registrations, ChainSettings, PodValidator};
+//! use lucid_admission::{ChainSettings, ClusterConfiguration, PodInjector, PodValidator, Registrations};
 //! use lucid_webhook::{Readiness, Router};
 //!
 //! # async fn webhooks(client: kube::Client, readiness: &Readiness) -> Router {
 //! let cluster = ClusterConfiguration::new(ChainSettings::default()).with_publishing();
-//! cluster.start(client, "lucid-system", readiness.condition("configuration"));
+//! cluster.start(client.clone(), "lucid-system", readiness.condition("configuration"));
 //! let recorder = Arc::new(lucid_audit::Recorder::new(1000));
 //! let registrations = Registrations::new("lucid-system");
 //! let injector = PodInjector::new(registrations.clone(), cluster.clone(), Arc::clone(&recorder));
 //! let validator = PodValidator::new(registrations, cluster, recorder);
-//! validator.serve(injector.serve(Router::new()))
+//! validator.mount(injector.mount(Router::new(), client.clone()), client)
 //! # }
 //! ```
 //!

@@ -50,7 +50,7 @@ use crate::{
 /// certificates.with_targets([
 ///     ObjectTarget::mutating_webhooks(client.clone(), MANAGER, "my-operator"),
 ///     ObjectTarget::crd_conversion(client.clone(), MANAGER, "widgets.example.com"),
-///     ObjectTarget::config_map(client, MANAGER, "my-ca"),
+///     ObjectTarget::config_map(client, MANAGER, "my-namespace", "my-ca"),
 /// ])
 /// # }
 /// ```
