@@ -5,12 +5,12 @@
 //!
 //! 1. The object is selected ([`Selector`]). `kube-system` is excluded unless it is named.
 //! 2. In strict mode: the object consents. Its annotation `canMutate` or `canValidate` (or
-//!   `lucid.computing/can-mutate`, `lucid.computing/can-validate`) lists the webhook. The annotations of a pod are
-//!   those of its controller's template. Strict mode makes webhooks opt-in: do not use it for policies that owners of
-//!   objects might want to avoid.
+//!    `lucid.computing/can-mutate`, `lucid.computing/can-validate`) lists the webhook. The annotations of a pod are
+//!    those of its controller's template. Strict mode makes webhooks opt-in: do not use it for policies that owners of
+//!    objects might want to avoid.
 //! 3. The service account that the webhook acts for has the RBAC permission (SubjectAccessReview). A mutating webhook
-//! needs one of the verbs `update` and `mutate` on the request's resource and subresource, a validating one `get` or
-//! `validate`.
+//!    needs one of the verbs `update` and `mutate` on the request's resource and subresource, a validating one `get` or
+//!    `validate`.
 //!
 //! [`Permissions`] configure them:
 //!
