@@ -19,7 +19,7 @@ pub enum Turns {
     #[default]
     All,
     /// The last one, which begins with the last message of the assistant. A denial of an earlier text that is in the
-    /// [cache](Policy::cache) is ignored; its masks are applied. An earlier text that is not in the cache is judged.
+    /// [cache](JudgePolicy::cache) is ignored; its masks are applied. An earlier text that is not in the cache is judged.
     Last,
 }
 

@@ -35,7 +35,7 @@
 //! therefore bounded, cache entries are keyed by digest alone, and no digest can make the Verifier appear to be down.
 //!
 //! The Verifier may be slow, unavailable, broken or impersonated. Each request has a deadline, and a response counts
-//! only if it names the requested digest. Every failure becomes [`Verdict::Unknown`]; the caller's policy decides how
+//! only if it names the requested digest. Every failure becomes [`NotaryVerdict::Unknown`]; the caller's policy decides how
 //! to treat it.
 
 #[cfg(feature = "client")]
