@@ -42,7 +42,7 @@ fn install() -> Result<String, Error> {
     let connections = proof::prove(&redirect).context(ProofSnafu { tool })?;
     let lacking = match is_complete {
         true => "",
-        false => "; older connections are not reset, since this kernel matches no TCP flags",
+        false => "; older connections are not reset, because this kernel cannot match TCP flags",
     };
     let ports: Vec<_> = redirect.first_ports().map(|port| port.to_string()).collect();
     let (s, ports) = (if ports.len() == 1 { "" } else { "s" }, ports.join(", "));

@@ -95,7 +95,7 @@ fn tcp_flag_rules_are_omitted_only_if_the_kernel_rejects_them() {
     for _ in 0..2 {
         let said = gvisor.install(&network.pod);
         assert!(
-            said.ends_with("; older connections are not reset, since this kernel matches no TCP flags\n"),
+            said.ends_with("; older connections are not reset, because this kernel cannot match TCP flags\n"),
             "{said}"
         );
     }

@@ -93,7 +93,7 @@ impl AllowedPath {
 /// let image = JsonPatch::from_operations(&json!([{"op": "add", "path": "/spec/containers/0/image", "value": "x"}]))?;
 /// assert_eq!(
 ///     allowed.check(&pod, &image).unwrap_err().to_string(),
-///     "the patch changes \"/spec/containers/0/image\"; allowed are /metadata/labels, /spec/containers/*/env",
+///     "the patch changes \"/spec/containers/0/image\"; expected only changes of /metadata/labels, /spec/containers/*/env",
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -158,8 +158,10 @@ impl AllowedPaths {
     pub(crate) fn check_change(&self, before: &Value, after: &Value) -> Result<(), PatchError> {
         let mut walk = Walk { at: PointerBuf::new() };
         walk.value(Some(before), Some(after), &Location::root(self)).map_err(|path| {
-            PatchSnafu { problem: format!("the patch changes {:?}; allowed are {self}", path.to_string()) }
-                .build()
+            PatchSnafu {
+                problem: format!("the patch changes {:?}; expected only changes of {self}", path.to_string()),
+            }
+            .build()
         })
     }
 }

@@ -154,7 +154,7 @@ async fn on_response_receives_every_response() {
     const FORBIDDEN: &str = r#"{"serviceAccountName": "a/b", "forbidden": "deny"}"#;
     const PATHS: &str = r#"{"allowedPaths": ["/spec"]}"#;
     let full = Some("the webhook failed: the disk is full");
-    let refused = "the webhook failed: the patch is refused: the patch changes \"/metadata/labels/a\"; allowed are /spec";
+    let refused = "the webhook failed: the patch is refused: the patch changes \"/metadata/labels/a\"; expected only changes of /spec";
     for (permissions, name, allowed, warning) in [
         ("{}", "patched", true, Some("handled")),
         (PATHS, "patched too far", false, Some(refused)),

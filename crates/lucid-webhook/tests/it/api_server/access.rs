@@ -25,8 +25,8 @@ use super::{Answer, Scene, in_namespace, rule};
 use crate::common::{apply, exposed};
 
 const JSON: &str = "application/json";
-const OUTSIDE: &str = "the webhook failed: the patch is refused: the patch changes \"/metadata/labels/marked\"; allowed are \
-                       /data";
+const OUTSIDE: &str = "the webhook failed: the patch is refused: the patch changes \"/metadata/labels/marked\"; \
+                       expected only changes of /data";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces";
 
 fn labels(labels: Value) -> LabelSelector {
