@@ -192,7 +192,8 @@ impl Auditor {
         }
         let is_grpc_of_json = forward::is_grpc(parts) && content_type(&parts.headers).contains("json");
         if self.settings.mode == AuditMode::Enforce && is_grpc_of_json {
-            let message = "found gRPC of JSON, which cannot be judged and is text";
+            let message =
+                "expected gRPC with protobuf messages, found JSON, which is text that cannot be judged";
             return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, message.to_owned()));
         }
         if !self.settings.refuses_unjudged() {

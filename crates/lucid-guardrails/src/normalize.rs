@@ -63,7 +63,8 @@ impl Normalized {
                 let run = run.len() - run.trim_start_matches(|c| is_space(c) || is_ignorable(c)).len();
                 if !folded.text.ends_with(' ') {
                     folded.segment(at, (run > 1).then_some(at + run));
-                    let is_wide = run > len || is_control_space(c);
+                    let mut spaces = text[at..at + run].chars().filter(|c| is_space(*c));
+                    let is_wide = is_control_space(c) || spaces.nth(1).is_some();
                     folded.text.push(if is_wide { wide_space } else { ' ' });
                 }
                 at += run;
@@ -290,7 +291,9 @@ fn fold_code(c: char, folded: &mut String) {
     }
     let start = folded.len();
     fold(c, folded);
-    if !folded[start..].is_ascii() {
+    let part = &folded[start..];
+    // Symbols such as `№` contain letters, which would join the number beside them.
+    if !part.is_ascii() || !is_variant && part.contains(|c: char| c.is_ascii_alphanumeric()) {
         folded.truncate(start);
         folded.push(c);
     }

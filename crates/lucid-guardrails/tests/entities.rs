@@ -201,6 +201,7 @@ fn numbers_are_found_in_any_spelling() {
         ("IP_ADDRESS", "8.8\u{200b}.8.8"),
         ("EMAIL_ADDRESS", "john＠example\u{200b}.com"),
         ("PHONE_NUMBER", "+４４ ２０ ７９４６ ０９５８"),
+        ("PHONE_NUMBER", "+44 \u{200b}20 7946 0958"),
     ] {
         let (before, after) = ("number: ", ", thanks");
         let text = format!("{before}{number}{after}");
@@ -229,7 +230,14 @@ fn dates_versions_and_tables_are_not_card_numbers() {
     ] {
         assert_eq!(spans(&pii, text), [], "{text:?}");
     }
-    for text in ["card: 4111\n1111\n1111\n1111\n2222", "4111 1111 1111 1111²", "1.1.1.1"] {
+    for text in [
+        "card: 4111\n1111\n1111\n1111\n2222",
+        "4111 1111 1111 1111²",
+        "№4111 1111 1111 1111",
+        "4111111111111111™",
+        "(415)  555-2671",
+        "1.1.1.1",
+    ] {
         assert_eq!(spans(&pii, text).len(), 1, "{text:?}");
     }
 }

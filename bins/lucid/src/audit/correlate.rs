@@ -114,13 +114,13 @@ pub(super) async fn correlate(args: &CorrelateArgs, output: &mut impl Write) -> 
         }
         if ended {
             let count: u64 = correlator.drifts().map(|(_, count)| count).sum();
-            let tally = json!(correlator.tally());
-            if !args.follow && count == 0 && tally["anchors"] == 0 {
+            let tally = correlator.tally();
+            if !args.follow && count == 0 && tally.anchors() == 0 {
                 return Err(format!(
                     "nothing could be compared: none of the {} events in {} has an anchor; is it the API server's audit \
                      log, of the time and the cluster of the log, and does its policy keep events of pods at level \
                      Metadata or above?",
-                    tally["events"],
+                    tally.events(),
                     path.display()
                 )
                 .into());

@@ -2,19 +2,27 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Kind of difference between a log and the API server's audit log. Serialized and formatted in kebab-case; docs/audit-log.md says
-/// what each means.
+/// Kind of difference between a log and the API server's audit log. Serialized and formatted in kebab-case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum DriftClass {
+    /// Sequence numbers are missing from the log.
     Gap,
+    /// A record appears twice in the log, or two requests have the same anchor.
     Duplicate,
+    /// The log has forked: two anchors for one sequence number, or a checkpoint whose root does not match the records.
     Fork,
+    /// The log has fewer records than before.
     Shrink,
+    /// The API server recorded a decision that no log contains.
     Missing,
+    /// A log contains a decision of a request that the API server did not record.
     Orphan,
+    /// A record differs from the one that was anchored or read before, or breaks the chain.
     Rewritten,
+    /// Records have remained unsealed for too long.
     UnsealedTail,
+    /// The log's checkpoint is missing, unreadable or not signed by a trusted key.
     KeyChange,
 }
 

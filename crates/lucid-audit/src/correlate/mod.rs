@@ -63,6 +63,20 @@ pub struct Tally {
     compressed: u64,
 }
 
+impl Tally {
+    /// Returns the number of events read.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Returns the number of anchors found in events. Without any, nothing was compared.
+    #[must_use]
+    pub fn anchors(&self) -> u64 {
+        self.anchors
+    }
+}
+
 /// Formats the main counters on one line, and each other counter on a separate line unless it is 0.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -23,7 +23,6 @@ pub(super) enum OpenProblem {
     File { source: FileError },
     #[snafu(display("another process writes the log in {}: each process needs its own directory", directory.display()))]
     Locked { directory: PathBuf },
-    /// The checkpoint is not signed by the configured key, or the log has records that were never sealed.
     #[snafu(display("{message}"))]
     Unadopted { message: String },
     #[snafu(whatever, display("{message}"))]
@@ -36,7 +35,7 @@ pub(super) enum OpenProblem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenErrorKind {
-    /// Another process has the log open.
+    /// Another process has the log open: a retry may succeed.
     Locked,
     /// The disk is full or failing: a retry may succeed.
     Transient,
@@ -44,7 +43,8 @@ pub enum OpenErrorKind {
     Damaged,
     /// The configuration conflicts with the log.
     Conflict,
-    /// [`Options::with_adoption`](super::Options::with_adoption) permits this operation.
+    /// The checkpoint is not signed by the configured key, or the log has records that were never sealed.
+    /// [`Options::with_adoption`](super::Options::with_adoption) continues such a log.
     Unadopted,
 }
 

@@ -2,30 +2,49 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Kind of fault in a log. Serialized and formatted in kebab-case; docs/audit-log.md says
-/// what each means.
+/// Kind of fault in a log. Serialized and formatted in kebab-case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FaultClass {
+    /// The checkpoint cannot be parsed.
     Checkpoint,
+    /// The signature does not match the checkpoint, or no key is known to verify it.
     Signature,
+    /// The checkpoint is signed by another key, or the log's `vkey` is invalid or not trusted.
     KeyChange,
+    /// The checkpoint belongs to another log.
     Origin,
+    /// Too few required witnesses have cosigned, or the cosigned checkpoint is malformed.
     Witness,
+    /// A required checkpoint is missing.
     Unsealed,
+    /// The records have another root than a checkpoint of the same size, or cannot be compared with one.
     Fork,
+    /// A line is not a record: not JSON, not beginning with `seq` and `prev`, too long, or torn.
     Framing,
+    /// Records are missing between others.
     Gap,
+    /// A record appears twice.
     Duplicate,
+    /// A line between the records is not one that was sealed.
     Inserted,
+    /// Records are out of order.
     Reordered,
+    /// A record differs from the sealed one, or from the one that the next record refers to.
     Rewritten,
+    /// `prev` is not the hash of the previous record.
     Chain,
+    /// There are fewer records than before, or the checkpoint covers fewer.
     Shrink,
+    /// The name of a segment is not the number of its first record, a segment is empty, or a file is not a segment.
     Segment,
+    /// A tile is missing or does not have the hashes of the tree.
     Tile,
+    /// An entry bundle is missing or does not have the records.
     Bundle,
+    /// Records follow the last checkpoint although all must be sealed.
     UnsealedTail,
+    /// Bytes follow the last newline although the writer has ended.
     Torn,
 }
 

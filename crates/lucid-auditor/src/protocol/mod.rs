@@ -229,7 +229,7 @@ pub(crate) trait Sent: fmt::Debug + Send {
     fn end(&self, refusal: &Refusal<'_>) -> Vec<Event>;
 }
 
-/// A protocol without an early end.
+/// Early end that does not depend on what was sent; none if there are no events.
 #[derive(Debug)]
 struct End(fn(&Refusal<'_>) -> Vec<Event>);
 

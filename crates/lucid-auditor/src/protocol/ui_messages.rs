@@ -34,14 +34,31 @@ pub(super) static PARTS: Protocol = Protocol {
     ..Protocol::UNKNOWN
 };
 
+const PARTS_WITHOUT_DELTA: [&str; 13] = [
+    "text-start",
+    "text-end",
+    "reasoning-start",
+    "reasoning-end",
+    "tool-input-start",
+    "tool-input-available",
+    "tool-input-error",
+    "tool-output-available",
+    "tool-output-error",
+    "tool-output-denied",
+    "tool-approval-request",
+    "source-url",
+    "source-document",
+];
+
 fn is_part(document: &Document<'_>) -> bool {
     match document.member_value(0, "type").as_deref() {
         Some("start" | "start-step" | "finish-step" | "finish" | "abort" | "message-metadata") => true,
         Some("error") => document.member(0, "errorText").is_some(),
-        Some(kind) => {
-            let kinds = ["text-", "reasoning-", "tool-", "source-", "data-"];
-            kinds.iter().any(|known| kind.starts_with(known))
-        }
+        // Other protocols have deltas of these kinds with other members.
+        Some("text-delta" | "reasoning-delta") => document.member(0, "delta").is_some(),
+        Some("tool-input-delta") => document.member(0, "inputTextDelta").is_some(),
+        Some(kind) if kind.starts_with("data-") => document.member(0, "data").is_some(),
+        Some(kind) => PARTS_WITHOUT_DELTA.contains(&kind),
         None => false,
     }
 }

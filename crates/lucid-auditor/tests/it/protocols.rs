@@ -194,9 +194,26 @@ pub(crate) fn joined(content: &str, sample: &Value) -> String {
     events(content).iter().filter_map(|event| event.pointer(&pointer)?.as_str().map(str::to_owned)).collect()
 }
 
+/// Streams without a description: their texts are joined by the name of the member.
+const UNKNOWN_STREAMS: [(&str, &str, Event, &[&str]); 3] = [
+    // Cohere v2.
+    (
+        "/v2/chat",
+        "text/event-stream",
+        |text| {
+            let calls = json!({"function": {"arguments": text}});
+            json!({"type": "tool-call-delta", "index": 0, "delta": {"message": {"tool_calls": calls}}})
+        },
+        &[],
+    ),
+    // AI SDK 4, and the full stream of 5.
+    ("/answer", "text/event-stream", |text| json!({"type": "text-delta", "textDelta": text}), &[]),
+    ("/answer", "text/event-stream", |text| json!({"type": "text-delta", "id": "0", "text": text}), &[]),
+];
+
 #[tokio::test]
 async fn streamed_texts_are_masked_wherever_they_are_cut() {
-    for (path, content_type, event, _) in STREAMS {
+    for (path, content_type, event, _) in STREAMS.into_iter().chain(UNKNOWN_STREAMS) {
         for size in [1, 5, 16, 100] {
             let text = format!("your card {CARD} and 12345, thanks");
             let pieces = text.as_bytes().chunks(size).map(|piece| str::from_utf8(piece).unwrap());

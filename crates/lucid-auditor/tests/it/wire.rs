@@ -368,7 +368,7 @@ async fn http2_without_tls_is_judged_too() {
         ("refuse", "text/plain", "the secret word", 403, "is refused"),
         ("refuse", "application/grpc", "hello", 415, "found gRPC"),
         ("pass", "application/grpc+proto", "hello", 200, "HTTP/2.0"),
-        ("pass", "application/grpc+JSON", r#"{"prompt":"hello"}"#, 415, "found gRPC of JSON"),
+        ("pass", "application/grpc+JSON", r#"{"prompt":"hello"}"#, 415, "expected gRPC with protobuf"),
     ] {
         let first = auditor(model, &[("LUCID_UNJUDGED", unjudged)]).await;
         let request = hyper::Request::post(format!("http://{first}/")).header("content-type", content_type);

@@ -90,9 +90,7 @@ fn check_init(entry: &Map<String, Value>) -> Result<(), String> {
     let is_init = entry.get("name").and_then(Value::as_str).is_some_and(super::is_init);
     let expected = ["name", "description", "resources"];
     match entry.keys().find(|key| is_init && !expected.contains(&key.as_str())) {
-        Some(key) => {
-            Err(format!("`{key}` of {INIT_CONTAINER}: expected only {}; found `{key}`", expected.join(", ")))
-        }
+        Some(key) => Err(format!("{INIT_CONTAINER}: expected only {}; found `{key}`", expected.join(", "))),
         None => Ok(()),
     }
 }

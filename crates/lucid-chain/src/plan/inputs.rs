@@ -9,7 +9,8 @@ use crate::{
 
 /// Inputs of planning besides the pod.
 ///
-/// Exhaustive on purpose. To set only a few fields, use `..Inputs::new(configuration)`.
+/// Exhaustive, so that a caller with all of a cluster's inputs cannot miss a new one. Others use
+/// `..Inputs::new(configuration)`.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
     /// Configuration of the operator.

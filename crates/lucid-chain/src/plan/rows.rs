@@ -7,6 +7,10 @@ use crate::{keys, mode::OtherPorts, trigger::Trigger};
 
 impl Plan {
     /// Returns name, value and source of each setting.
+    ///
+    /// The names are `injection`, `chain`, `model port`, `audit mode`, `direction`, `sidecar mode`, `intercept`,
+    /// `outbound port`, `upstream`, `allowed hosts`, those of environment variables, `variables of` and `files of` an
+    /// auditor, `open ports`, `init container`, `hardened` and `pull secrets`. Settings without a value are left out.
     pub fn settings(&self) -> Vec<[String; 3]> {
         let mut rows = Vec::new();
         let mut row = |name: &str, value: String, source: String| rows.push([name.to_owned(), value, source]);

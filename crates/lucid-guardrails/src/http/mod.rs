@@ -26,7 +26,22 @@ use crate::action::Action;
 /// Maximum length of a response in bytes.
 const RESPONSE_LIMIT: usize = 1024 * 1024;
 
-/// Options of [`Http`].
+/// Options of [`Http`]. Only `url` is required.
+///
+/// ```yaml
+/// http:
+///   url: https://detector.example:8000   # without a path, that of the protocol
+///   api: fms                             # default: plain
+///   parameters: {detector_params: {}}    # further members of each request
+///   headers: {detector-id: toxicity}
+///   headerFiles: {x-key: /run/key}       # read for each request; https or a loopback address only
+///   tokenFile: /run/token                # a bearer token, like headerFiles
+///   caFile: /etc/ca.pem                  # in place of the system's roots; read once
+///   threshold: 0.5                       # lower scores are ignored; Presidio and FMS only
+///   action: deny                         # default: deny for FMS, otherwise mask
+///   timeout: 2s                          # with retries; less than the judge's, which the circuit breaker does not see
+///   retries: 2                           # of failed connections and of 502, 503 and 504
+/// ```
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HttpOptions {

@@ -49,7 +49,7 @@ fn groups(text: &[u8], start: usize, max: usize) -> Groups {
                 Some(b'(' | b')') if parentheses < 2 => {
                     (parentheses, next, formatted) = (parentheses + 1, next + 1, true);
                 }
-                Some(b'\n') => break,
+                Some(b'\n') if parentheses == 0 => break,
                 _ => match separator(text, next) {
                     Some(kind) if kind != b':' && separators < 2 && (found.len > 0 || parentheses > 0) => {
                         (separators, next) = (separators + 1, next + 1);

@@ -32,8 +32,9 @@ impl AccessReview for SubjectAccessReviews {
         Box::pin(async move {
             let review = SubjectAccessReview { spec: access.clone(), ..SubjectAccessReview::default() };
             let reviewed = self.api.create(&PostParams::default(), &review).await?;
-            let status =
-                reviewed.status.ok_or("the API server answered a SubjectAccessReview without a status")?;
+            let status = reviewed
+                .status
+                .ok_or("the API server responded to a SubjectAccessReview without a status")?;
             // Not a failed review: RBAC reports bindings to missing roles here, and still decides.
             if let Some(error) = status.evaluation_error.filter(|_| !status.allowed) {
                 tracing::debug!(

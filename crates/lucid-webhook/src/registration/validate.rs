@@ -104,10 +104,7 @@ fn rule(
     let is_group = group.is_empty() || group == "*" || is_dns_subdomain(group);
     ensure!(
         is_group,
-        invalid(
-            webhook,
-            format!("API group {group:?}: expected an empty one, a DNS name in lower case or *")
-        )
+        invalid(webhook, format!("API group {group:?}: expected \"\", \"*\" or a DNS name in lower case"))
     );
     let incomplete = |field| format!("a rule has no {field}, or an empty one");
     for (field, values) in [("versions", versions), ("resources", resources)] {

@@ -160,7 +160,7 @@ async fn replacing_the_ca_closes_connections_after_requests_in_flight() {
     let mut http2 = Http2::connect(echo.address, &server_ca).await.unwrap();
     assert!(!idle.post("/", "").await.unwrap().closes());
     assert_eq!(http2.post("/", "").await.unwrap().0, 200);
-    busy.send("GET /millis/700 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    busy.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\na").await.unwrap();
     let in_flight = tokio::spawn({
         let mut http2 = http2.clone();
         async move { http2.post("/millis/700", "").await }
@@ -170,6 +170,7 @@ async fn replacing_the_ca_closes_connections_after_requests_in_flight() {
     assert!(!idle.post("/", "").await.unwrap().closes(), "nothing has changed");
     clients.replace(Authority::new().pem.as_bytes()).unwrap();
     assert!(idle.post("/", "").await.unwrap().closes());
+    busy.send("b").await.unwrap();
     assert!(busy.answer().await.unwrap().closes());
     assert_eq!(in_flight.await.unwrap().unwrap().0, 200);
     assert!(http2.ends_within(Duration::from_secs(1)).await);
