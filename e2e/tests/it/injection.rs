@@ -139,9 +139,13 @@ async fn the_chain_of_the_namespace_follows_its_config_map() {
     config_map(&cluster, "shop", "lucid-auditor-chain", "auditors.yaml", good).await;
     let warned = |response: &lucid_e2e::Answer| {
         let warning = response.warnings.join("\n");
-        ["shop/lucid-auditor-chain", "auditor lucid-topics-auditor: image", "lucid.computing/auditor-images"]
-            .iter()
-            .all(|part| warning.contains(part))
+        [
+            "shop/lucid-auditor-chain",
+            "auditor lucid-topics-auditor: a namespace cannot set image",
+            "lucid.computing/auditor-images",
+        ]
+        .iter()
+        .all(|part| warning.contains(part))
     };
     let response = until(&cluster, "shop", |name| secured(&format!("unlisted-{name}")), warned).await;
     assert_eq!(chain(&response.stored().unwrap()), expected(INJECTION_TOXICITY));
