@@ -132,7 +132,7 @@ async fn invalid_selectors_fail_with_the_name_of_their_variable() {
             for text in ["", " ", "a in ()", "a=ä", "team=a,,b=c", "tier>1"] {
                 let ran = run_with(program, &["run"], &[(variable, text)]);
                 assert_eq!(ran.status, Some(2), "{variable}={text:?}: {ran:?}");
-                let is_named = ran.stderr.contains(variable) && ran.stderr.contains("accepted");
+                let is_named = ran.stderr.contains(variable) && ran.stderr.contains("expected");
                 assert!(is_named, "{variable}={text:?}: {ran:?}");
             }
         }
