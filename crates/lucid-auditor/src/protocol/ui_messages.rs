@@ -34,7 +34,14 @@ pub(super) static PARTS: Protocol = Protocol {
     ..Protocol::UNKNOWN
 };
 
-const PARTS_WITHOUT_DELTA: [&str; 13] = [
+/// Kinds of parts that are recognized by their name alone.
+const KINDS: [&str; 19] = [
+    "start",
+    "start-step",
+    "finish-step",
+    "finish",
+    "abort",
+    "message-metadata",
     "text-start",
     "text-end",
     "reasoning-start",
@@ -52,13 +59,12 @@ const PARTS_WITHOUT_DELTA: [&str; 13] = [
 
 fn is_part(document: &Document<'_>) -> bool {
     match document.member_value(0, "type").as_deref() {
-        Some("start" | "start-step" | "finish-step" | "finish" | "abort" | "message-metadata") => true,
         Some("error") => document.member(0, "errorText").is_some(),
         // Other protocols have deltas of these kinds with other members.
         Some("text-delta" | "reasoning-delta") => document.member(0, "delta").is_some(),
         Some("tool-input-delta") => document.member(0, "inputTextDelta").is_some(),
         Some(kind) if kind.starts_with("data-") => document.member(0, "data").is_some(),
-        Some(kind) => PARTS_WITHOUT_DELTA.contains(&kind),
+        Some(kind) => KINDS.contains(&kind),
         None => false,
     }
 }

@@ -99,7 +99,7 @@ fn auditor_shapes(catalogue: &Catalogue) -> Vec<String> {
     auditors.chain([egress.unwrap_or_else(|| "{}".to_owned())]).collect()
 }
 
-/// What a plan has in a cluster without configuration.
+/// Values of a plan in a cluster without configuration.
 pub(super) struct Builtin {
     pub(super) first_uid: String,
     pub(super) outbound_port: String,

@@ -48,6 +48,7 @@ pub(crate) struct Backstop {
 impl Backstop {
     /// Returns the policy and its binding.
     pub(crate) fn documents(&self) -> Result<Vec<Value>> {
+        let builtin = Builtin::new()?;
         let rules = RULES.replace("repository(c.image)", REPOSITORY).replace("claims(c)", CLAIMS);
         let rules = rules
             .replace(
@@ -55,13 +56,12 @@ impl Backstop {
                 &PLANNED.replace("SELF", "a.self").replace("SHAPE", "variables.shapes[entry.shape[0]]"),
             )
             .replace("planned(c)", &PLANNED.replace("SELF", "c").replace("SHAPE", "variables.initShape"));
-        let rules =
-            rules.replace("identity(e)", IDENTITY).replace("OUTBOUND", &Builtin::new()?.outbound_port);
+        let rules = rules.replace("identity(e)", IDENTITY).replace("OUTBOUND", &builtin.outbound_port);
         let rules = rules.replace("source(e)", SOURCE);
         let rules = rules.replace("NO_TOKEN", keys::NO_TOKEN_VOLUME).replace("FILES", keys::FILES_VOLUME);
         let documents = serde_yaml::Deserializer::from_str(&rules).map(Value::deserialize);
         let mut documents = documents.collect::<Result<Vec<_>, _>>()?;
-        let variables = self.variables()?;
+        let variables = self.variables(&builtin)?;
         for document in &mut documents {
             if document["kind"] != "ValidatingAdmissionPolicy" {
                 continue;
@@ -111,7 +111,7 @@ impl Backstop {
         Ok(differences)
     }
 
-    fn variables(&self) -> Result<Vec<(&'static str, String)>> {
+    fn variables(&self, builtin: &Builtin) -> Result<Vec<(&'static str, String)>> {
         let configuration = self.settings.configuration(self.catalogue.clone()).usage()?;
         let overrides = &configuration.overrides;
         let overrides = settings([
@@ -136,10 +136,7 @@ impl Backstop {
                 self.break_glass.as_ref().is_some_and(|it| it.break_glass_access_review).to_string(),
             ),
             ("skipped", self.skipped()),
-            (
-                "first",
-                FIRST.replace("RANGE", keys::SCC_UID_RANGE).replace("FIRST_UID", &Builtin::new()?.first_uid),
-            ),
+            ("first", FIRST.replace("RANGE", keys::SCC_UID_RANGE).replace("FIRST_UID", &builtin.first_uid)),
             ("most", MAX_CHAIN.to_string()),
             ("places", json!((0..MAX_CHAIN).collect::<Vec<_>>()).to_string()),
             ("own", json!(OWN).to_string()),
