@@ -155,12 +155,11 @@ async fn renewal(issuer: &str, mounted: bool, injector: &str) {
     operator.ready().await.unwrap();
     assert_injected(&cluster, "web", GUARDRAILS).await;
 
-    let before = served(&cluster, &operator).await;
-    assert!(before.is_some());
+    // A renewal may be in progress.
+    let before = eventually("a trusted certificate is served", async || served(&cluster, &operator).await).await;
     let traffic = Traffic::of_secured_pods(&cluster);
     eventually("the renewed certificate is served", async || {
-        let now = served(&cluster, &operator).await;
-        now.is_some() && now != before
+        served(&cluster, &operator).await.is_some_and(|now| now != before)
     })
     .await;
     traffic.end().await;
@@ -232,10 +231,15 @@ async fn bundle_is_of(injector: &str, cluster: &Cluster) {
     });
     let managers: Vec<_> = of_bundle.filter_map(|entry| entry.manager.as_deref()).collect();
     assert_eq!(managers, [injector]);
-    let ca =
-        secrets(cluster).get("lucid-operator-tls").await.unwrap().data.unwrap().remove("ca.crt").unwrap().0;
-    for webhook in mutating_webhooks(cluster, "lucid-operator").await {
-        let bundle = String::from_utf8(webhook.client_config.ca_bundle.unwrap().0).unwrap();
-        assert!(bundle.contains(String::from_utf8_lossy(&ca).trim()), "{bundle}");
-    }
+    // The injector follows a renewal of the Secret.
+    eventually("each bundle contains the CA of the Secret", async || {
+        let mut data = secrets(cluster).get("lucid-operator-tls").await.unwrap().data.unwrap();
+        let ca = String::from_utf8(data.remove("ca.crt").unwrap().0).unwrap();
+        let webhooks = mutating_webhooks(cluster, "lucid-operator").await;
+        webhooks.into_iter().all(|webhook| {
+            let bundle = webhook.client_config.ca_bundle.unwrap().0;
+            String::from_utf8(bundle).unwrap().contains(ca.trim())
+        })
+    })
+    .await;
 }
