@@ -6,10 +6,11 @@ use kube::core::SelectorExt;
 use kube::{Api, Client};
 use lucid_admission::{ClusterConfiguration, MUTATE_NAME, NamespaceView, VALIDATE_NAME};
 use lucid_chain::keys;
+use lucid_keeper::State;
 use serde_json::{Value, json};
 
 use super::namespaces::Namespace;
-use super::pods::{ChainState, evaluate};
+use super::pods::evaluate;
 use super::registration::RegisteredWebhook;
 use super::report::{Check, Status, Unread};
 
@@ -55,12 +56,12 @@ async fn attempt(
         Ok(created) => {
             let (chain, reason) = match cluster {
                 Some(cluster) => match cluster.namespace(name).await {
-                    Ok(view) => state(&created, name, &view, registered),
-                    Err(error) => (ChainState::Unknown, error.to_string()),
+                    Ok(view) => state(&created, name, &view, registered).unzip(),
+                    Err(error) => (Some(State::Unknown), Some(error.to_string())),
                 },
-                None => (ChainState::Unknown, "the expected chain is unknown".to_owned()),
+                None => (Some(State::Unknown), Some("the expected chain is unknown".to_owned())),
             };
-            accepted(name, chain, &reason, registered, &created)
+            accepted(name, chain, &reason.unwrap_or_default(), registered, &created)
         }
         Err(kube::Error::Api(status)) => refused(name, &status),
         Err(error) => Check::unknown(
@@ -75,17 +76,17 @@ fn state(
     namespace: &str,
     view: &NamespaceView,
     registered: &RegisteredWebhook,
-) -> (ChainState, String) {
+) -> Option<(State, String)> {
     let json = serde_json::to_string(created);
-    match json.and_then(|json| Ok((serde_json::from_str(&json)?, json))) {
-        Ok((meta, json)) => evaluate(&json, &meta, namespace, view, Some(registered), None),
-        Err(error) => (ChainState::Unknown, error.to_string()),
+    match json.and_then(|json| serde_json::from_str(&json)) {
+        Ok(pod) => evaluate(&pod, namespace, view, Some(registered), None),
+        Err(error) => Some((State::Unknown, error.to_string())),
     }
 }
 
 fn accepted(
     namespace: &str,
-    chain: ChainState,
+    chain: Option<State>,
     reason: &str,
     registered: &RegisteredWebhook,
     created: &Pod,
@@ -95,13 +96,13 @@ fn accepted(
         spec.map_or(0, |spec| spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len));
     let ignored = if registered.ignores_failures() { "; failurePolicy is Ignore" } else { "" };
     let (status, found, action) = match chain {
-        ChainState::Fine => (Status::Ok, "gets the expected chain (dry run)".to_owned(), ""),
-        ChainState::WithoutChain => (
+        Some(State::Audited) => (Status::Ok, "gets the expected chain (dry run)".to_owned(), ""),
+        Some(State::Missing) => (
             Status::Failed,
             format!("gets no chain (dry run): the webhook is not called{ignored}"),
             "see the checks endpoints and certificate, and the log of lucid-operator",
         ),
-        ChainState::AssumedPort | ChainState::Stale | ChainState::Wrong => (
+        Some(State::AssumedPort | State::Stale | State::Altered) => (
             Status::Failed,
             format!("gets an unexpected chain (dry run): {reason}"),
             "compare the operator's options with those assumed here; see the check operator",
@@ -109,10 +110,8 @@ fn accepted(
         _ if containers > 1 => {
             (Status::Ok, "gets auditors (dry run); the expected ones are unknown".to_owned(), "")
         }
-        ChainState::Unknown | ChainState::Skipped | ChainState::RequestIgnored => {
-            (Status::Unknown, format!("has a chain that could not be evaluated: {reason}"), "")
-        }
-        ChainState::NotConcerned => (
+        Some(_) => (Status::Unknown, format!("has a chain that could not be evaluated: {reason}"), ""),
+        None => (
             Status::Failed,
             "loses the label that requests a chain (dry run)".to_owned(),
             "see the check overlap for other webhooks that change pods",

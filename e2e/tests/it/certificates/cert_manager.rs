@@ -156,7 +156,8 @@ async fn renewal(issuer: &str, mounted: bool, injector: &str) {
     assert_injected(&cluster, "web", GUARDRAILS).await;
 
     // A renewal may be in progress.
-    let before = eventually("a trusted certificate is served", async || served(&cluster, &operator).await).await;
+    let before =
+        eventually("a trusted certificate is served", async || served(&cluster, &operator).await).await;
     let traffic = Traffic::of_secured_pods(&cluster);
     eventually("the renewed certificate is served", async || {
         served(&cluster, &operator).await.is_some_and(|now| now != before)

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::evaluate::ChainState;
-use super::pod::owner;
+use lucid_keeper::{State, Workload};
+
 use crate::check::report::{Check, PodGroup, Status};
 
 /// Maximum number of distinct groups; further pods are counted together.
 const LIMIT: usize = 5_000;
 
 /// Result, namespace, owner, reason and action.
-type Key = (ChainState, String, String, String, String);
+type Key = (State, String, String, String, String);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
@@ -25,23 +25,20 @@ impl Groups {
         &mut self,
         namespace: &str,
         metadata: &ObjectMeta,
-        state: ChainState,
+        state: State,
         reason: String,
         action: Option<String>,
     ) {
         match state {
-            ChainState::NotConcerned => return,
-            ChainState::Fine => {
+            State::Audited | State::NotReady => {
                 self.fine += 1;
                 return;
             }
             _ => {}
         }
-        let owner = owner(metadata);
+        let owner = Workload::of(metadata).map_or_else(String::new, |owner| owner.to_string());
         let action = action.unwrap_or_else(|| match state {
-            ChainState::WithoutChain | ChainState::AssumedPort | ChainState::Stale | ChainState::Wrong => {
-                restart(namespace, &owner)
-            }
+            State::Missing | State::AssumedPort | State::Stale | State::Altered => restart(namespace, &owner),
             _ => String::new(),
         });
         let name = metadata.name.as_deref().unwrap_or_default();
@@ -68,17 +65,17 @@ impl Groups {
     }
 
     pub(super) fn checks(self) -> Vec<Check> {
-        use ChainState::{AssumedPort, RequestIgnored, Skipped, Stale, Unknown, WithoutChain, Wrong};
+        use State::{Altered, AssumedPort, Ignored, Missing, Skipped, Stale, Unknown};
 
         let fine = format!("all pods that request a chain have one; {} have the current chain", self.fine);
-        let mut groups: BTreeMap<ChainState, Vec<PodGroup>> = BTreeMap::new();
+        let mut groups: BTreeMap<State, Vec<PodGroup>> = BTreeMap::new();
         for ((state, namespace, owner, reason, action), (pods, example)) in self.groups {
             let group = PodGroup { namespace, owner, pods, example, reason, action };
             groups.entry(state).or_default().push(group);
         }
         let mut checks = Vec::new();
         for (state, name, status, text) in [
-            (WithoutChain, "pods-without-chain", Status::Failed, "pods that request a chain and have none"),
+            (Missing, "pods-without-chain", Status::Failed, "pods that request a chain and have none"),
             (
                 AssumedPort,
                 "assumed-ports",
@@ -86,14 +83,9 @@ impl Groups {
                 "pods whose model may listen on an unguarded port",
             ),
             (Stale, "stale-chains", Status::Failed, "pods with an outdated chain"),
-            (Wrong, "wrong-chains", Status::Failed, "pods with a chain that is incomplete or replaced"),
+            (Altered, "wrong-chains", Status::Failed, "pods with a chain that is incomplete or replaced"),
             (Skipped, "skipped-pods", Status::Ok, "pods that opt out and are allowed to"),
-            (
-                RequestIgnored,
-                "pods-not-asking",
-                Status::Warning,
-                "pods whose request for a chain has no effect",
-            ),
+            (Ignored, "pods-not-asking", Status::Warning, "pods whose request for a chain has no effect"),
             (Unknown, "pods-unknown", Status::Unknown, "pods that could not be evaluated"),
         ] {
             if let Some(pods) = groups.remove(&state) {
@@ -102,9 +94,9 @@ impl Groups {
                 continue;
             }
             let none = match state {
-                WithoutChain => &fine,
+                Missing => &fine,
                 Stale => "no pod has an outdated chain",
-                Wrong => "no chain is incomplete or replaced",
+                Altered => "no chain is incomplete or replaced",
                 Skipped => "no pod opts out",
                 // Reported only with pods.
                 _ => continue,
@@ -142,7 +134,7 @@ mod tests {
             let metadata = json!({"name": pod, "ownerReferences": [
                 {"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "uid": "1", "controller": true}]});
             let metadata = serde_json::from_value(metadata).unwrap();
-            groups.add("shop", &metadata, ChainState::Stale, "image differs".to_owned(), None);
+            groups.add("shop", &metadata, State::Stale, "image differs".to_owned(), None);
         };
         for pod in 0..10_000 {
             add("web".to_owned(), &format!("web-{pod}"));

@@ -5,43 +5,26 @@
 
 mod evaluate;
 mod groups;
-mod pod;
 
 use std::io::{IsTerminal, Write};
 
 use kube::api::ListParams;
-use kube::core::Request;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use lucid_admission::{ClusterConfiguration, NamespaceView, Scope};
 use lucid_chain::keys;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use lucid_keeper::{State, StoredPod};
 
 use super::namespaces::Namespace;
 use super::registration::RegisteredWebhook;
 use super::report::{Check, Unread};
 
-pub(super) use evaluate::{ChainState, evaluate};
-pub(super) use pod::PodMeta;
+pub(super) use evaluate::evaluate;
 
 use groups::Groups;
 
 const PAGE: u32 = 500;
 /// Number of attempts at a list whose continue token expires (410 Gone).
 const ATTEMPTS: usize = 3;
-
-#[derive(Deserialize)]
-struct Page<'a> {
-    metadata: PageMeta,
-    #[serde(borrow)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize)]
-struct PageMeta {
-    #[serde(rename = "continue")]
-    next: Option<String>,
-}
 
 pub(super) struct Survey<'a> {
     pub(super) client: &'a Client,
@@ -96,20 +79,18 @@ impl Survey<'_> {
         groups: &mut Groups,
         progress: &mut Progress,
     ) -> kube::Result<()> {
-        let request = Request::new(format!("/api/v1/namespaces/{}/pods", namespace.name));
+        let pods: Api<StoredPod> = Api::namespaced(self.client.clone(), &namespace.name);
         let mut params = ListParams::default().limit(PAGE);
         loop {
-            let list = request.list(&params).map_err(kube::Error::BuildRequest)?;
-            let text = self.client.request_text(list).await?;
-            let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
-            for json in page.items.into_iter().flatten() {
-                let Ok(meta) = serde_json::from_str::<PodMeta>(json.get()) else { continue };
-                let name = &namespace.name;
-                let (state, reason) = evaluate(json.get(), &meta, name, view, self.webhook, namespace.since);
-                groups.add(name, &meta.metadata, state, reason, None);
+            let page = pods.list(&params).await?;
+            for pod in page.items {
+                let found = evaluate(&pod, &namespace.name, view, self.webhook, namespace.since);
+                if let Some((state, reason)) = found {
+                    groups.add(&namespace.name, pod.meta(), state, reason, None);
+                }
                 progress.count();
             }
-            match page.metadata.next.filter(|token| !token.is_empty()) {
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => return Ok(()),
             }
@@ -128,7 +109,7 @@ impl Survey<'_> {
                 let is_checked = namespaces.iter().any(|it| it.name == name && it.is_audited());
                 if !is_checked && found.metadata.deletion_timestamp.is_none() {
                     let (reason, action) = self.why_not(&name);
-                    groups.add(&name, &found.metadata, ChainState::WithoutChain, reason, Some(action));
+                    groups.add(&name, &found.metadata, State::Missing, reason, Some(action));
                 }
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {

@@ -1,0 +1,275 @@
+//! Comparison of a pod with the chain that it would get now, by the webhook's planner.
+
+use jiff::Timestamp;
+use lucid_admission::NamespaceView;
+use lucid_chain::{ContainerView, Decision, Inputs, Plan, PodView, Warning, keys, plan};
+use lucid_notary::{Digest, ImageReference};
+use serde_json::{Value, json};
+
+use crate::pod::StoredPod;
+use crate::state::State;
+
+/// What a pod is without regard to verdicts and time: it changes with the pod and the configuration only.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    pub(crate) state: State,
+    pub(crate) reason: String,
+    /// Digests of the auditors.
+    pub(crate) digests: Vec<Digest>,
+    /// Images that its containers have in place of those planned, if nothing else differs.
+    pub(crate) images: Vec<ImageChange>,
+    pub(crate) readiness: Readiness,
+}
+
+/// An auditor's image that can be changed in the running pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ImageChange {
+    pub(crate) container: String,
+    pub(crate) is_init: bool,
+    pub(crate) image: String,
+}
+
+/// Readiness of the planned auditors.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Readiness {
+    /// Each of them is ready and runs the image of the pod's spec.
+    pub(crate) is_ready: bool,
+    /// The first that is not, and since when. `None` while the kubelet has not reported on the pod.
+    pub(crate) unready: Option<(Timestamp, String)>,
+}
+
+impl Comparison {
+    /// Plans `pod` of `namespace` as the webhook does, and compares. Returns `None` if the pod requests no chain or is
+    /// not live.
+    #[must_use]
+    pub fn new(pod: &StoredPod, namespace: &str, view: &NamespaceView) -> Option<Self> {
+        if !pod.is_live() {
+            return None;
+        }
+        let of = |state, reason: String| Self {
+            state,
+            reason,
+            digests: Vec::new(),
+            images: Vec::new(),
+            readiness: Readiness::default(),
+        };
+        let spec = match PodView::from_json(pod.json()) {
+            Ok(spec) => spec,
+            Err(error) => return Some(of(State::Unknown, error.to_string())),
+        };
+        let outcome = plan(&spec, &Inputs { namespace: Some(namespace), ..view.inputs() });
+        let has_auditors = all(&spec).any(|found| found.env(keys::AUDITOR_ID_ENV).is_some());
+        let plan = match outcome.decision {
+            Decision::NotRequested => {
+                let misread = outcome.warnings.iter().find(|warning| {
+                    matches!(warning, Warning::InvalidSecuredLabel { .. } | Warning::TriggerMissing)
+                });
+                return misread.map(|warning| of(State::Ignored, warning.to_string()));
+            }
+            Decision::Skipped { reason } => return Some(of(State::Skipped, reason.to_string())),
+            // Only the operator knows the last valid configuration, which it keeps using.
+            _ if !view.problems.is_empty() => return Some(of(State::Unknown, view.problems.join("; "))),
+            Decision::Impossible { reason } => return Some(of(State::Missing, reason.to_string())),
+            Decision::Planned(plan) => plan,
+        };
+        if !has_auditors && !all(&spec).any(|found| is_planned(&plan, found)) {
+            return Some(of(State::Missing, why_missing(pod).to_owned()));
+        }
+        let (state, reason) = compare(&plan, &spec, pod);
+        let readiness = Readiness::of(&plan, &spec, pod);
+        let images =
+            if state == State::Stale { image_changes(&plan, pod, namespace, view) } else { Vec::new() };
+        Some(Self { digests: digests(&spec, pod), images, readiness, ..of(state, reason) })
+    }
+
+    /// State and reason without regard to verdicts and time.
+    #[must_use]
+    pub fn into_parts(self) -> (State, String) {
+        (self.state, self.reason)
+    }
+
+    /// Returns `true` if the pod has the planned chain.
+    pub(crate) const fn is_current(&self) -> bool {
+        matches!(self.state, State::Audited | State::AssumedPort)
+    }
+}
+
+fn all<'p, 'a>(pod: &'p PodView<'a>) -> impl Iterator<Item = &'p ContainerView<'a>> {
+    pod.containers().iter().chain(pod.init_containers())
+}
+
+fn is_planned(plan: &Plan, found: &ContainerView<'_>) -> bool {
+    plan.containers.iter().any(|planned| planned.name == found.name())
+}
+
+/// Returns a certain reason for a missing chain, or an empty text.
+fn why_missing(pod: &StoredPod) -> &'static str {
+    if pod.annotation("kubernetes.io/config.mirror").is_some() {
+        return "a static pod: the kubelet runs it regardless of webhooks";
+    }
+    ""
+}
+
+/// Digests of the auditors: those of their images, or else those that the kubelet reports.
+fn digests(spec: &PodView<'_>, pod: &StoredPod) -> Vec<Digest> {
+    let auditors = all(spec).filter(|found| found.env(keys::AUDITOR_ID_ENV).is_some());
+    let of_image = |image: &str| image.rsplit_once('@')?.1.parse().ok();
+    let digests = auditors.filter_map(|found| {
+        found.image().and_then(of_image).or_else(|| of_image(&pod.status.container(found.name())?.image_id))
+    });
+    digests.collect()
+}
+
+impl Readiness {
+    fn of(plan: &Plan, spec: &PodView<'_>, pod: &StoredPod) -> Self {
+        let mut unready = None;
+        for planned in &plan.containers {
+            let Some(status) = pod.status.container(&planned.name) else { return Self::default() };
+            let image = all(spec).find(|found| found.name() == planned.name).and_then(ContainerView::image);
+            let runs = image.is_none_or(|image| is_of(status, image));
+            if unready.is_none() && !(status.ready && runs) {
+                let why = status.state.waiting.as_ref().map_or("it is not ready", |waiting| &waiting.reason);
+                unready = Some(format!("{}: {why}", planned.name));
+            }
+        }
+        let Some(unready) = unready else { return Self { is_ready: true, unready: None } };
+        let since = pod.status.condition("ContainersReady").filter(|condition| condition.status != "True");
+        let since = since.and_then(|condition| condition.last_transition_time).or(pod.created());
+        Self { is_ready: false, unready: since.map(|since| (since, unready)) }
+    }
+}
+
+/// Returns `true` if a container runs the image of its spec. After a change of the image, the kubelet reports the former
+/// one until the container is restarted.
+fn is_of(status: &crate::pod::ContainerStatus, image: &str) -> bool {
+    match image.rsplit_once('@') {
+        Some((_, digest)) if status.image_id.contains('@') => status.image_id.ends_with(digest),
+        _ => {
+            let same = |reported: &ImageReference| {
+                image.parse().is_ok_and(|image: ImageReference| image == *reported)
+            };
+            status.image.is_empty() || status.image.parse().is_ok_and(|reported| same(&reported))
+        }
+    }
+}
+
+/// Returns the images to change if the pod would then be as planned.
+fn image_changes(plan: &Plan, pod: &StoredPod, namespace: &str, view: &NamespaceView) -> Vec<ImageChange> {
+    let list = if plan.is_native() { "initContainers" } else { "containers" };
+    let Ok(mut changed) = serde_json::from_str::<Value>(pod.json()) else { return Vec::new() };
+    let mut images = Vec::new();
+    for planned in &plan.containers {
+        let image = planned.auditor.image();
+        let containers = changed["spec"][list].as_array_mut();
+        let container = containers.into_iter().flatten().find(|found| found["name"] == planned.name.as_str());
+        let Some(container) = container.filter(|found| found["image"] != image) else { continue };
+        container["image"] = json!(image);
+        images.push(ImageChange {
+            container: planned.name.clone(),
+            is_init: plan.is_native(),
+            image: image.to_owned(),
+        });
+    }
+    let is_current = || {
+        let changed: StoredPod = serde_json::from_str(&changed.to_string()).ok()?;
+        let outcome = PodView::from_json(changed.json()).ok().map(|spec| {
+            let inputs = Inputs { namespace: Some(namespace), ..view.inputs() };
+            match lucid_chain::plan(&spec, &inputs).decision {
+                Decision::Planned(plan) => compare(&plan, &spec, &changed).0,
+                _ => State::Unknown,
+            }
+        });
+        outcome.filter(|state| matches!(state, State::Audited | State::AssumedPort))
+    };
+    if images.is_empty() || is_current().is_none() { Vec::new() } else { images }
+}
+
+/// Injection as recorded in the status annotation. The annotation can be forged, so it only refines the reason.
+struct Injected {
+    chain: Vec<String>,
+    images: Vec<String>,
+}
+
+impl Injected {
+    fn of(pod: &StoredPod) -> Option<Self> {
+        let status: Value = serde_json::from_str(pod.annotation(keys::STATUS)?).ok()?;
+        let texts = |key: &str| {
+            let items = status[key].as_array()?.iter();
+            Some(items.filter_map(|item| item.as_str().map(str::to_owned)).collect::<Vec<_>>())
+        };
+        Some(Self { chain: texts("chain")?, images: texts("images")? })
+    }
+
+    fn image(&self, container: &str) -> Option<&str> {
+        let place = self.chain.iter().position(|name| name == container)?;
+        self.images.get(place).map(String::as_str)
+    }
+}
+
+fn compare(plan: &Plan, spec: &PodView<'_>, pod: &StoredPod) -> (State, String) {
+    let injected = Injected::of(pod);
+    let was_injected = |name: &str| injected.as_ref().is_some_and(|it| it.chain.iter().any(|it| it == name));
+    let (mut stale, mut wrong) = (Vec::new(), Vec::new());
+    let patch = plan.chain_patch(spec);
+    for warning in &patch.warnings {
+        match warning {
+            Warning::ContainerReplaced { name, difference } => {
+                let found = all(spec).find(|found| found.name() == name);
+                let planned = plan.containers.iter().find(|planned| planned.name == *name);
+                let image = found.and_then(ContainerView::image).unwrap_or_default();
+                let recorded = injected.as_ref().and_then(|it| it.image(name));
+                // Images change most often with a catalogue, and only the first difference is reported.
+                let what = match planned.filter(|planned| planned.auditor.image() != image) {
+                    Some(planned) => format!("image of {name} is {image}, now {}", planned.auditor.image()),
+                    None => format!("{difference} of {name} differs"),
+                };
+                let is_auditor =
+                    found.and_then(|found| found.env(keys::AUDITOR_ID_ENV)).as_deref() == Some(name.as_str());
+                if planned.is_some() && !is_auditor {
+                    wrong.push(format!("container {name} is not one of Lucid's"));
+                } else if recorded.is_some_and(|recorded| recorded != image) {
+                    wrong.push(format!("{what}; injected was {}", recorded.unwrap_or_default()));
+                } else {
+                    stale.push(what);
+                }
+            }
+            Warning::ContainerReplanned { name, difference } => {
+                stale.push(format!("{difference} of {name} differs"))
+            }
+            Warning::ContainerMoved { name } => {
+                wrong.push(format!("init container {name} is in the wrong position"))
+            }
+            _ => {}
+        }
+    }
+    let init = plan.init.as_ref().map(|init| init.name.as_str());
+    for name in plan.containers.iter().map(|planned| planned.name.as_str()).chain(init) {
+        let list =
+            if plan.is_native() || Some(name) == init { spec.init_containers() } else { spec.containers() };
+        if list.iter().all(|found| found.name() != name) {
+            if all(spec).any(|found| found.name() == name) {
+                let kind = if plan.is_native() { "native" } else { "containers" };
+                stale.push(format!("{name} is now a different kind of container ({kind})"));
+            } else if was_injected(name) {
+                wrong.push(format!("{name} is missing"));
+            } else {
+                stale.push(format!("{name} is missing, a new part of the chain"));
+            }
+        }
+    }
+    stale.extend(plan.leftovers.iter().map(|name| format!("{name} is no longer part of the chain")));
+    if stale.is_empty() && wrong.is_empty() {
+        let operations = patch.operations();
+        let concerns = |path: &&str| !path.starts_with("/metadata");
+        let operation = operations.iter().map(|operation| operation.path().as_str()).find(concerns);
+        stale.extend(operation.map(|path| format!("{path} differs")));
+    }
+    match (wrong.is_empty(), stale.is_empty()) {
+        (false, _) => (State::Altered, wrong.join("; ")),
+        (true, false) => (State::Stale, stale.join("; ")),
+        (true, true) => match plan.assumed_port() {
+            Some(warning) => (State::AssumedPort, warning.to_string()),
+            None => (State::Audited, String::new()),
+        },
+    }
+}

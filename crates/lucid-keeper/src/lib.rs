@@ -1,0 +1,14 @@
+//! Keeps the auditor chains of running pods as planned.
+//!
+//! Admission sees a pod once. [`Keeper`] watches the pods afterwards: [`Comparison`] compares a pod with the chain that
+//! it would get now, and [`state`] adds what changes without the pod, the verdicts on its auditors' digests and time.
+
+mod compare;
+mod pod;
+mod state;
+mod workload;
+
+pub use compare::Comparison;
+pub use pod::StoredPod;
+pub use state::{State, Verdicts, state};
+pub use workload::Workload;
