@@ -58,6 +58,8 @@ because the validator plans the chains again. Takes root, name and values (the p
   {{- if eq $.name "lucid-operator" -}}
     {{- include "lucid.set" (list $env "LUCID_FAILURE_POLICY" .mutating.failurePolicy) -}}
     {{- if not (include "lucid.operator.validates" $.root) -}}{{- $_ := set $env "LUCID_VALIDATE" "false" -}}{{- end -}}
+    {{- if not $values.keeper.enabled -}}{{- $_ := set $env "LUCID_KEEPER" "false" -}}{{- end -}}
+    {{- include "lucid.set" (list $env "LUCID_KEEPER_ACTIONS" $values.keeper.actions) -}}
   {{- end -}}
 {{- end -}}
 

@@ -44,11 +44,11 @@ mod validator;
 pub use audit::{Audit, VKEY as VKEY_PATH};
 pub use break_glass::BreakGlassReview;
 pub use cluster::{
-    ChainSettings, ClusterConfiguration, GENERATIONS_CONFIG_MAP, NamespaceView, NotSynced, POLICY_CONFIG_MAP,
-    WEBHOOKS_CONFIG_MAP, auditor, parse_exemptions,
+    ChainSettings, ClusterConfiguration, GENERATIONS_CONFIG_MAP, KeeperAction, KeeperSettings, NamespaceView,
+    NotSynced, POLICY_CONFIG_MAP, WEBHOOKS_CONFIG_MAP, auditor, parse_exemptions,
 };
 pub use error::{InjectError, RequestError, ValidateError};
-pub use events::Events;
+pub use events::{Events, Owners};
 pub use injection_metrics::InjectionMetrics;
 pub use injector::{PodInjector, pod_of, respond};
 pub use names::{MUTATE_NAME, MUTATE_PATH, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};

@@ -6,6 +6,10 @@
 /// Namespace label: with the value [`TRUE`], the webhooks handle the pods of the namespace.
 pub const ENABLED_LABEL: &str = "lucid.computing/enabled";
 
+/// Namespace label: what a keeper does with running pods whose chain is not the planned one: `report`, `update`, `evict`
+/// or `rollout`.
+pub const KEEPER: &str = "lucid.computing/keeper";
+
 /// Pod label: with the value [`TRUE`], the pod gets an auditor chain.
 pub const SECURED_LABEL: &str = "lucid.io/secured";
 

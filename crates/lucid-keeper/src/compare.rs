@@ -16,17 +16,22 @@ pub struct Comparison {
     pub(crate) reason: String,
     /// Digests of the auditors.
     pub(crate) digests: Vec<Digest>,
-    /// Images that its containers have in place of those planned, if nothing else differs.
-    pub(crate) images: Vec<ImageChange>,
+    /// Change that makes the running pod as planned, if only images differ.
+    pub(crate) update: Option<Box<Update>>,
+    /// Images of the planned auditors.
+    pub(crate) planned: Vec<String>,
     pub(crate) readiness: Readiness,
 }
 
-/// An auditor's image that can be changed in the running pod.
+/// Change of the auditors' images in a running pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ImageChange {
-    pub(crate) container: String,
-    pub(crate) is_init: bool,
-    pub(crate) image: String,
+pub(crate) struct Update {
+    /// `initContainers` or `containers`.
+    pub(crate) list: &'static str,
+    /// Images by container.
+    pub(crate) images: Vec<(String, String)>,
+    /// The status annotation that belongs to them.
+    pub(crate) status: Option<String>,
 }
 
 /// Readiness of the planned auditors.
@@ -50,7 +55,8 @@ impl Comparison {
             state,
             reason,
             digests: Vec::new(),
-            images: Vec::new(),
+            update: None,
+            planned: Vec::new(),
             readiness: Readiness::default(),
         };
         let spec = match PodView::from_json(pod.json()) {
@@ -67,19 +73,18 @@ impl Comparison {
                 return misread.map(|warning| of(State::Ignored, warning.to_string()));
             }
             Decision::Skipped { reason } => return Some(of(State::Skipped, reason.to_string())),
-            // Only the operator knows the last valid configuration, which it keeps using.
-            _ if !view.problems.is_empty() => return Some(of(State::Unknown, view.problems.join("; "))),
             Decision::Impossible { reason } => return Some(of(State::Missing, reason.to_string())),
             Decision::Planned(plan) => plan,
         };
+        let planned = plan.containers.iter().map(|planned| planned.auditor.image().to_owned()).collect();
         if !has_auditors && !all(&spec).any(|found| is_planned(&plan, found)) {
-            return Some(of(State::Missing, why_missing(pod).to_owned()));
+            return Some(Self { planned, ..of(State::Missing, why_missing(pod).to_owned()) });
         }
         let (state, reason) = compare(&plan, &spec, pod);
         let readiness = Readiness::of(&plan, &spec, pod);
-        let images =
-            if state == State::Stale { image_changes(&plan, pod, namespace, view) } else { Vec::new() };
-        Some(Self { digests: digests(&spec, pod), images, readiness, ..of(state, reason) })
+        let update =
+            if state == State::Stale { Update::new(&plan, pod, namespace, view).map(Box::new) } else { None };
+        Some(Self { digests: digests(&spec, pod), update, planned, readiness, ..of(state, reason) })
     }
 
     /// State and reason without regard to verdicts and time.
@@ -90,7 +95,7 @@ impl Comparison {
 
     /// Returns `true` if the pod has the planned chain.
     pub(crate) const fn is_current(&self) -> bool {
-        matches!(self.state, State::Audited | State::AssumedPort)
+        self.state.is_current()
     }
 }
 
@@ -153,35 +158,39 @@ fn is_of(status: &crate::pod::ContainerStatus, image: &str) -> bool {
     }
 }
 
-/// Returns the images to change if the pod would then be as planned.
-fn image_changes(plan: &Plan, pod: &StoredPod, namespace: &str, view: &NamespaceView) -> Vec<ImageChange> {
-    let list = if plan.is_native() { "initContainers" } else { "containers" };
-    let Ok(mut changed) = serde_json::from_str::<Value>(pod.json()) else { return Vec::new() };
-    let mut images = Vec::new();
-    for planned in &plan.containers {
-        let image = planned.auditor.image();
-        let containers = changed["spec"][list].as_array_mut();
-        let container = containers.into_iter().flatten().find(|found| found["name"] == planned.name.as_str());
-        let Some(container) = container.filter(|found| found["image"] != image) else { continue };
-        container["image"] = json!(image);
-        images.push(ImageChange {
-            container: planned.name.clone(),
-            is_init: plan.is_native(),
-            image: image.to_owned(),
-        });
-    }
-    let is_current = || {
-        let changed: StoredPod = serde_json::from_str(&changed.to_string()).ok()?;
-        let outcome = PodView::from_json(changed.json()).ok().map(|spec| {
-            let inputs = Inputs { namespace: Some(namespace), ..view.inputs() };
-            match lucid_chain::plan(&spec, &inputs).decision {
-                Decision::Planned(plan) => compare(&plan, &spec, &changed).0,
-                _ => State::Unknown,
+impl Update {
+    /// Returns the update of images after which the pod is as planned; `None` if more differs.
+    fn new(plan: &Plan, pod: &StoredPod, namespace: &str, view: &NamespaceView) -> Option<Self> {
+        let list = if plan.is_native() { "initContainers" } else { "containers" };
+        let mut updated: Value = serde_json::from_str(pod.json()).ok()?;
+        let mut images = Vec::new();
+        for planned in &plan.containers {
+            let image = planned.auditor.image();
+            let mut containers = updated["spec"][list].as_array_mut()?.iter_mut();
+            let container = containers.find(|found| found["name"] == planned.name.as_str())?;
+            if container["image"] != image {
+                container["image"] = json!(image);
+                images.push((planned.name.clone(), image.to_owned()));
             }
-        });
-        outcome.filter(|state| matches!(state, State::Audited | State::AssumedPort))
-    };
-    if images.is_empty() || is_current().is_none() { Vec::new() } else { images }
+        }
+        let updated: StoredPod = serde_json::from_value(updated).ok()?;
+        let spec = PodView::from_json(updated.json()).ok()?;
+        let inputs = Inputs { namespace: Some(namespace), ..view.inputs() };
+        let Decision::Planned(plan) = lucid_chain::plan(&spec, &inputs).decision else { return None };
+        let (state, _) = compare(&plan, &spec, &updated);
+        if images.is_empty() || !state.is_current() {
+            return None;
+        }
+        Some(Self { list, images, status: status(&plan, &spec) })
+    }
+}
+
+/// Returns the status annotation that injection would write.
+fn status(plan: &Plan, spec: &PodView<'_>) -> Option<String> {
+    let patch = serde_json::from_str::<Vec<Value>>(&plan.patch(spec).text).ok()?;
+    let path = format!("/metadata/annotations/{}", keys::STATUS.replace('/', "~1"));
+    let operation = patch.into_iter().find(|operation| operation["path"] == path.as_str())?;
+    operation["value"].as_str().map(str::to_owned)
 }
 
 /// Injection as recorded in the status annotation. The annotation can be forged, so it only refines the reason.

@@ -70,6 +70,11 @@ impl State {
         }
     }
 
+    /// Returns `true` for a chain as planned now.
+    pub(crate) const fn is_current(self) -> bool {
+        matches!(self, Self::Audited | Self::AssumedPort)
+    }
+
     /// Returns `true` if somebody has to act: neither [`Audited`](Self::Audited) nor [`Skipped`](Self::Skipped).
     #[must_use]
     pub const fn is_problem(self) -> bool {

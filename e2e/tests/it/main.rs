@@ -22,6 +22,7 @@ mod failures;
 mod injection;
 mod installation;
 mod invalid_configuration;
+mod keeper;
 mod kubectl;
 mod lifecycle;
 mod manifests;

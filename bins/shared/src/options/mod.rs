@@ -7,7 +7,7 @@ mod validation;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use lucid_admission::{Registrations, Selectors};
+use lucid_admission::{KeeperAction, Registrations, Selectors};
 use lucid_webhook::registration::{FailurePolicy, parse_selector};
 
 use crate::serving::rbac::Needs;
@@ -37,6 +37,17 @@ pub struct OperatorArgs {
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[arg(help_heading = "Registration")]
     pub validate: bool,
+
+    /// Watch the chains of running pods, on one replica.
+    #[arg(long, env = "LUCID_KEEPER", value_name = "BOOL", default_value = "true")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(help_heading = "Running pods")]
+    pub keeper: bool,
+
+    /// Actions on running pods that namespaces may ask for, such as update,rollout. Each needs permissions.
+    #[arg(long, env = "LUCID_KEEPER_ACTIONS", value_name = "ACTIONS", value_delimiter = ',')]
+    #[arg(help_heading = "Running pods")]
+    pub keeper_actions: Vec<KeeperAction>,
 }
 
 impl OperatorArgs {
@@ -49,7 +60,8 @@ impl OperatorArgs {
     /// Returns the features in use, which determine the RBAC permissions.
     #[must_use]
     pub fn needs(&self) -> Needs<'_> {
-        Needs { program: OPERATOR, injects: true, validates: self.validate, ..self.common.needs() }
+        let keeper = self.keeper.then_some(self.keeper_actions.as_slice());
+        Needs { program: OPERATOR, injects: true, validates: self.validate, keeper, ..self.common.needs() }
     }
 }
 
@@ -106,7 +118,7 @@ impl ServeArgs {
     /// Returns the features in use of a separate validator, which determine the RBAC permissions.
     #[must_use]
     pub fn needs(&self) -> Needs<'_> {
-        Needs { program: VALIDATOR, serving: &self.serving, injects: false, validates: true }
+        Needs { program: VALIDATOR, serving: &self.serving, injects: false, validates: true, keeper: None }
     }
 }
 

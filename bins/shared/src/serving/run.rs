@@ -13,6 +13,7 @@ use lucid_admission::{
     BreakGlassReview, ClusterConfiguration, Events, InjectionMetrics, PodInjector, PodValidator,
     Registrations, ValidationMetrics, record_modes,
 };
+use lucid_keeper::Keeper;
 use lucid_notary::client::ClientMetrics as VerifierMetrics;
 use lucid_webhook::operator::Registration;
 use lucid_webhook::{AdminServer, Readiness, Router, Server, shutdown_signal};
@@ -22,11 +23,14 @@ use crate::Error;
 use crate::options::{OperatorArgs, ServeArgs, serve_and_close};
 use crate::serving::certificates::Serving;
 use crate::serving::rbac::{self, Needs};
+use crate::serving::replica;
 use crate::serving::watches::Watches;
 
 /// Maximum delay of the registration until the process is synced. The delay avoids calls of a replica that cannot answer.
 /// It is short, because only a registered webhook can report to users why it is not synced.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
+/// Time in which the keeper releases its Lease, for another replica to take over at once.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum size of a request body: twice the largest object that etcd stores by default (1.5 MiB), with every byte
 /// escaped to six as the API server does with `<`, `>` and `&`, plus a margin. A pod too large for the webhook could
 /// not be created, or not audited.
@@ -48,7 +52,7 @@ pub async fn run_validator(args: &ServeArgs) -> Result<(), Error> {
 }
 
 async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -> Result<(), Error> {
-    let Needs { program, serving, injects, .. } = needs;
+    let Needs { program, serving, injects, keeper, .. } = needs;
     let mut registry = Registry::with_prefix("lucid");
     let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
     let (recorder, opening) = args.decisions.recorder(&mut registry)?;
@@ -83,6 +87,16 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     cluster.register_metrics(&mut registry);
     tokio::spawn(record_modes(&cluster, Arc::clone(&recorder)));
     let cluster = if injects { cluster.with_publishing() } else { cluster };
+    let keeper = keeper.map(|actions| {
+        let keeper = Keeper::new(client.clone(), cluster.clone(), &serving.namespace, replica())
+            .with_actions(actions)
+            .with_recorder(Arc::clone(&recorder))
+            .with_metrics(&mut registry);
+        match &verifier {
+            Some(verifier) => keeper.with_verifier(verifier.clone()),
+            None => keeper,
+        }
+    });
     tokio::spawn(admin.serve(readiness.clone(), registry));
     let synced = cluster.start(client.clone(), &serving.namespace, readiness.condition("configuration"));
 
@@ -110,6 +124,7 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     }
 
     let registration = register(client.clone(), needs, &router, &certificates)?;
+    let keeper = keeper.map(|keeper| tokio::spawn(keeper.run(shutdown.clone())));
     let tls = certificates.tls.clone();
     let first_certificate = certificates.certificates.first_certificate();
     let keeping = tokio::spawn({
@@ -142,6 +157,10 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
             if !is_leaving {
                 server.serve(tls, router, leaving).await;
             }
+        }
+        if let Some(keeper) = keeper {
+            // It releases its Lease.
+            tokio::time::timeout(LEAVE_PATIENCE, keeper).await.ok();
         }
         tracing::info!("stopped");
         let Some(end) = ended else { return Ok(()) };

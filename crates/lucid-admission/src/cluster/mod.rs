@@ -15,6 +15,7 @@ mod catalogue;
 mod collector;
 mod document;
 mod generations;
+mod keeper;
 mod namespaces;
 mod permissions;
 mod policy;
@@ -38,6 +39,7 @@ use state::State;
 pub(crate) use auditor::AuditorStatus;
 pub(crate) use auditors::{Acceptance, AuditorObject};
 pub use generations::CONFIG_MAP as GENERATIONS_CONFIG_MAP;
+pub use keeper::{KeeperAction, KeeperSettings};
 pub use permissions::CONFIG_MAP as WEBHOOKS_CONFIG_MAP;
 pub(crate) use policy::ModeInForce;
 pub use policy::{CONFIG_MAP as POLICY_CONFIG_MAP, parse_exemptions};
@@ -118,6 +120,8 @@ pub struct NamespaceView {
     pub enabled: bool,
     /// Settings in the labels and annotations of the namespace.
     pub settings: Arc<NamespaceSettings>,
+    /// What a keeper does with running pods whose chain is not the planned one.
+    pub keeper: KeeperAction,
     /// Problems of ConfigMaps and Auditor objects. Their last valid content stays in force.
     pub problems: Vec<String>,
 }

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lucid_chain::{Configuration, NamespaceChain, NamespaceSettings, keys};
 
+use crate::cluster::keeper::KeeperAction;
+
 pub(crate) type Data = BTreeMap<String, String>;
 
 #[derive(Debug)]
@@ -37,12 +39,19 @@ impl<T> ByNamespace<T> {
         self.0.iter().flatten().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Applies a change. `make` creates an object from its content and the previous object of the same namespace.
+    /// Applies a change. `make` creates an object from its content and the previous object of the same namespace, which
+    /// it returns if nothing changed. Returns `false` if nothing changed at all.
     pub(crate) fn apply<C>(
         &mut self,
         change: Change<(String, C)>,
         make: impl Fn(C, Option<Arc<T>>) -> Arc<T>,
-    ) {
+    ) -> bool {
+        let mut is_changed = false;
+        let mut make = |content, before: Option<Arc<T>>| {
+            let object = make(content, before.clone());
+            is_changed |= !before.is_some_and(|before| Arc::ptr_eq(&before, &object));
+            object
+        };
         match change {
             Change::All(listed) => {
                 let mut before = self.0.take().unwrap_or_default();
@@ -51,21 +60,27 @@ impl<T> ByNamespace<T> {
                     (namespace, object)
                 });
                 self.0 = Some(all.collect());
+                is_changed || !before.is_empty()
             }
             Change::Set((namespace, content)) => {
                 // The initial list contains earlier objects.
-                let Some(all) = &mut self.0 else { return };
+                let Some(all) = &mut self.0 else { return false };
                 let before = all.remove(&namespace);
                 all.insert(namespace, make(content, before));
+                is_changed
             }
-            Change::Removed((namespace, _)) => drop(self.0.as_mut().and_then(|all| all.remove(&namespace))),
+            Change::Removed((namespace, _)) => {
+                self.0.as_mut().and_then(|all| all.remove(&namespace)).is_some()
+            }
         }
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Labels {
     pub(crate) is_enabled: bool,
+    /// An invalid value asks for nothing.
+    pub(crate) keeper: Option<KeeperAction>,
     pub(crate) settings: Arc<NamespaceSettings>,
 }
 
@@ -73,6 +88,7 @@ impl Labels {
     pub(crate) fn of(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Self {
         Self {
             is_enabled: labels.get(keys::ENABLED_LABEL).is_some_and(|value| value == keys::TRUE),
+            keeper: labels.get(keys::KEEPER).map(|value| value.parse().unwrap_or_default()),
             settings: Arc::new(NamespaceSettings::new(labels, annotations)),
         }
     }

@@ -3,12 +3,15 @@
 use lucid_policy::{Exemption, Mode, Policy, Strictness};
 use serde::Deserialize;
 
+use crate::cluster::keeper::KeeperSettings;
 use crate::cluster::namespaces::Data;
 
 /// Name of the ConfigMap with admission mode and exemptions, in Lucid's namespace.
 pub const CONFIG_MAP: &str = "lucid-policy";
 
 pub(crate) const MODE: &str = "mode";
+const KEEPER: &str = "keeper";
+const KEEPER_RATE: &str = "keeperRate";
 const EXEMPTIONS: &str = "exemptions.yaml";
 /// Key of the digests that need no Verifier, which is mounted as a file.
 const ALLOWLIST: &str = "allowlist";
@@ -18,6 +21,7 @@ const ALLOWLIST: &str = "allowlist";
 pub(crate) struct PolicyData {
     mode: Option<Mode>,
     exemptions: Vec<Exemption>,
+    pub(crate) keeper: KeeperSettings,
 }
 
 #[derive(Deserialize)]
@@ -45,10 +49,20 @@ impl PolicyData {
                     read.exemptions =
                         parse_exemptions(value).map_err(|error| format!("{EXEMPTIONS}: {error}"))?;
                 }
+                KEEPER => {
+                    let parsed = value.trim().parse();
+                    read.keeper.action = parsed.map_err(|error| format!("{KEEPER}: {error}"))?;
+                }
+                KEEPER_RATE => {
+                    let expected = |_| {
+                        format!("{KEEPER_RATE}: expected a number of actions per minute, found {value:?}")
+                    };
+                    read.keeper.rate = value.trim().parse().map_err(expected)?;
+                }
                 ALLOWLIST => {}
                 found => {
                     return Err(format!(
-                        "keys: expected {MODE}, {EXEMPTIONS} or {ALLOWLIST}, found {found:?}"
+                        "keys: expected {MODE}, {EXEMPTIONS}, {ALLOWLIST}, {KEEPER} or {KEEPER_RATE}, found {found:?}"
                     ));
                 }
             }
@@ -104,7 +118,13 @@ mod tests {
         for (key, value, says) in [
             ("mode", "enforced", r#"mode: expected audit or enforce, found "enforced""#),
             ("mode", "", r#"mode: expected audit or enforce, found """#),
-            ("Mode", "audit", r#"expected mode, exemptions.yaml or allowlist, found "Mode""#),
+            (
+                "Mode",
+                "audit",
+                r#"expected mode, exemptions.yaml, allowlist, keeper or keeperRate, found "Mode""#,
+            ),
+            ("keeper", "restart", r#"keeper: expected report, update, evict or rollout, found "restart""#),
+            ("keeperRate", "-1", r#"keeperRate: expected a number of actions per minute, found "-1""#),
             ("exemptions.yaml", "exemptions: [{name: all}]", "exemptions.yaml: "),
         ] {
             let problem = mode(&[(key, value)]).unwrap_err();

@@ -14,7 +14,7 @@ use crate::cluster::generations::{self, Generations};
 use crate::cluster::namespaces::{ByNamespace, Chain, Change, Data, Labels};
 use crate::cluster::permissions::{self, WebhookPermissions, Webhooks};
 use crate::cluster::policy::{self, ModeInForce, PolicyData};
-use crate::cluster::{ChainSettings, ClusterConfiguration, NamespaceView, NotSynced};
+use crate::cluster::{ChainSettings, ClusterConfiguration, KeeperSettings, NamespaceView, NotSynced};
 
 /// Shared state of [`ClusterConfiguration`]. Only the watches write to it.
 pub(super) struct State {
@@ -38,6 +38,8 @@ pub(super) struct Known {
     policy: Document<PolicyData>,
     default_policy: Policy,
     policy_in_force: Arc<Policy>,
+    /// Number of changes of catalogue, chains and labels.
+    changes: u64,
     /// `false` until this replica has tried to publish its settings, if it publishes them.
     pub(super) has_published: bool,
 }
@@ -55,6 +57,7 @@ impl State {
             policy: Document::new(policy::CONFIG_MAP),
             default_policy: Policy::default(),
             policy_in_force: Arc::default(),
+            changes: 0,
             has_published: true,
         };
         Self {
@@ -103,16 +106,16 @@ impl KnownNamespace {
 impl ClusterConfiguration {
     /// Returns the configuration for the pods of `namespace` without waiting for the namespace.
     pub(crate) fn view(&self, namespace: &str) -> Result<NamespaceView, NotSynced> {
-        let (known, policy, of_documents) = {
+        let (known, policy, keeper, of_documents) = {
             let known = self.state.known.borrow();
             let of_namespace = known.namespace(namespace)?;
             if !known.labels.is_listed() {
                 return Err(NotSynced::not_read("namespaces have not been listed".to_owned()));
             }
             known.webhooks.content().map_err(NotSynced::not_read)?;
-            known.policy.content().map_err(NotSynced::not_read)?;
+            let keeper = known.policy.content().map_err(NotSynced::not_read)?.keeper;
             let problems = known.webhooks.problem().into_iter().chain(known.policy.problem());
-            (of_namespace, Arc::clone(&known.policy_in_force), problems.cloned().collect::<Vec<_>>())
+            (of_namespace, Arc::clone(&known.policy_in_force), keeper, problems.cloned().collect::<Vec<_>>())
         };
         let (chain, problem) = known.read_chain(namespace);
         let KnownNamespace { in_force, labels, .. } = known;
@@ -132,6 +135,7 @@ impl ClusterConfiguration {
             namespace_chain: chain,
             enabled: labels.is_enabled,
             settings: Arc::clone(&labels.settings),
+            keeper: labels.keeper.unwrap_or(keeper.action),
             problems: in_force
                 .problems
                 .iter()
@@ -266,6 +270,19 @@ impl ClusterConfiguration {
         }
     }
 
+    /// Returns the keeper's settings in force; `None` before they have been read.
+    #[must_use]
+    pub fn keeper(&self) -> Option<KeeperSettings> {
+        self.state.known.borrow().policy.content().ok().map(|content| content.keeper)
+    }
+
+    /// Returns the number of changes of the catalogue and of the namespaces' chains and labels. Plans of pods change with
+    /// it only.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.state.known.borrow().changes
+    }
+
     /// Returns the policy in force.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
@@ -285,7 +302,14 @@ impl ClusterConfiguration {
             layers.compose();
             layers.in_force()
         };
-        self.state.known.send_modify(|known| known.in_force = in_force);
+        self.state.known.send_modify(|known| {
+            let is_same = match (&known.in_force, &in_force) {
+                (Ok(before), Ok(now)) => Arc::ptr_eq(&before.configuration, &now.configuration),
+                _ => false,
+            };
+            known.changes += u64::from(!is_same);
+            known.in_force = in_force;
+        });
     }
 
     pub(super) fn change_chains(&self, change: Change<(String, Data)>) {
@@ -293,7 +317,10 @@ impl ClusterConfiguration {
             Change::Set((namespace, _)) => Some(namespace.clone()),
             Change::All(_) | Change::Removed(_) => None,
         };
-        self.state.known.send_modify(|known| known.chains.apply(change, Chain::new));
+        self.state.known.send_modify(|known| {
+            let is_changed = known.chains.apply(change, Chain::new);
+            known.changes += u64::from(is_changed);
+        });
         // Parsed immediately, so that valid content is known as the last valid one.
         if let Some(namespace) = namespace {
             self.catch_up(&namespace);
@@ -301,7 +328,12 @@ impl ClusterConfiguration {
     }
 
     pub(super) fn change_labels(&self, change: Change<(String, Labels)>) {
-        self.state.known.send_modify(|known| known.labels.apply(change, |labels, _| Arc::new(labels)));
+        self.state.known.send_modify(|known| {
+            let is_changed = known.labels.apply(change, |labels, before| {
+                before.filter(|before| **before == labels).unwrap_or_else(|| Arc::new(labels))
+            });
+            known.changes += u64::from(is_changed);
+        });
     }
 
     pub(super) fn with_chains(&self) -> Vec<String> {

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use crate::injection_metrics::{EventOutcome, InjectionMetrics};
 use crate::notice::Notice;
-use owner::Owners;
+pub use owner::Owners;
 pub(crate) use owner::Subject;
 use publisher::{Occurrence, Publisher};
 

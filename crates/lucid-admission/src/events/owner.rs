@@ -76,15 +76,24 @@ fn controller_of(owners: Vec<OwnerReference>) -> Option<OwnerReference> {
     owners.into_iter().find(|owner| owner.controller == Some(true))
 }
 
-/// Finds the object that users look at: the Deployment of a ReplicaSet, the CronJob of a Job.
-pub(super) struct Owners {
+/// Finds the object that users look at: the Deployment of a ReplicaSet, the CronJob of a Job. Found ones are kept for an
+/// hour.
+pub struct Owners {
     client: Client,
     /// Keyed by the UID of a ReplicaSet or Job.
     controllers: Cache<String, Option<OwnerReference>>,
 }
 
+impl std::fmt::Debug for Owners {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Owners").finish_non_exhaustive()
+    }
+}
+
 impl Owners {
-    pub(super) fn new(client: Client) -> Self {
+    /// Creates a finder in the cluster of `client`.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
         const LIFE: Duration = Duration::from_hours(1);
         Self { client, controllers: Cache::builder().max_capacity(1_000).time_to_live(LIFE).build() }
     }
@@ -94,11 +103,15 @@ impl Owners {
         match subject.controller.clone() {
             // Mirror pods belong to a Node. Its events would not be in the namespace of the pod.
             Some(owner) if owner.kind != "Node" => {
-                let controller = self.controller(&subject.namespace, &owner).await;
-                subject.of_owner(controller.unwrap_or(owner))
+                subject.of_owner(self.topmost(&subject.namespace, owner).await)
             }
             _ => subject.pod(),
         }
+    }
+
+    /// Returns the controller of `owner` if it has one and is found, or else `owner`.
+    pub async fn topmost(&self, namespace: &str, owner: OwnerReference) -> OwnerReference {
+        self.controller(namespace, &owner).await.unwrap_or(owner)
     }
 
     async fn controller(&self, namespace: &str, owner: &OwnerReference) -> Option<OwnerReference> {

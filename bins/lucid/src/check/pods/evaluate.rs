@@ -21,6 +21,9 @@ pub(in super::super) fn evaluate(
 ) -> Option<(State, String)> {
     let comparison = Comparison::new(pod, namespace, view)?;
     Some(match state(&comparison, &Verdicts::default(), Timestamp::now()) {
+        found @ (State::Ignored | State::Skipped, _) => found,
+        // Only the operator knows the last valid configuration, which it keeps using.
+        _ if !view.problems.is_empty() => (State::Unknown, view.problems.join("; ")),
         (State::Missing, reason) if reason.is_empty() => (State::Missing, why_none(pod, webhook, enabled)),
         found => found,
     })

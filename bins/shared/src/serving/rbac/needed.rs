@@ -1,7 +1,7 @@
 //! Permissions that each program needs. Tests compare the manifests in deploy/ with this list.
 
 use lucid_admission::auditor::CRD_NAME;
-use lucid_admission::{GENERATIONS_CONFIG_MAP, POLICY_CONFIG_MAP, WEBHOOKS_CONFIG_MAP};
+use lucid_admission::{GENERATIONS_CONFIG_MAP, KeeperAction, POLICY_CONFIG_MAP, WEBHOOKS_CONFIG_MAP};
 use lucid_chain::keys;
 
 use super::Permission;
@@ -53,6 +53,8 @@ pub struct Needs<'a> {
     pub injects: bool,
     /// `true` if the program registers its validating webhooks. Otherwise it removes an earlier registration.
     pub validates: bool,
+    /// Actions on running pods; `None` if they are not watched.
+    pub keeper: Option<&'a [KeeperAction]>,
 }
 
 impl Needs<'_> {
@@ -63,6 +65,7 @@ impl Needs<'_> {
         needs.extend(self.of_registration());
         needs.extend(self.of_certificates());
         needs.extend(self.of_events());
+        needs.extend(self.of_keeper());
         // Always, because a service account in ConfigMap `lucid-webhooks` takes effect without a restart.
         let permission = Permission::new(&["create"], "authorization.k8s.io", "subjectaccessreviews");
         needs.push(Need::useful(
@@ -153,6 +156,44 @@ impl Needs<'_> {
                 Vec::new()
             }
         }
+    }
+
+    fn of_keeper(self) -> Vec<Need> {
+        const NOT_WATCHED: &str = "running pods are not watched";
+        const NOT_UPDATED: &str = "auditors of running pods are not updated";
+        const NOT_EVICTED: &str = "running pods are not evicted";
+        const NOT_RESTARTED: &str = "workloads are not restarted";
+        let Some(actions) = self.keeper else { return Vec::new() };
+        let lease = Permission::new(&["get", "create", "patch"], "coordination.k8s.io", "leases");
+        let mut needs = vec![
+            Need::useful(Permission::new(&WATCH, "", "pods"), NOT_WATCHED),
+            Need::useful(lease.named(lucid_keeper::LEASE).within(&self.serving.namespace), NOT_WATCHED),
+        ];
+        for (group, resource) in [("openreports.io", "reports"), ("wgpolicyk8s.io", "policyreports")] {
+            let permission = Permission::new(&["get", "create", "patch", "delete"], group, resource);
+            needs.push(Need::useful(permission, "reports on running pods are not written"));
+        }
+        let apps = |verbs, resource, loss| Need::useful(Permission::new(verbs, "apps", resource), loss);
+        for action in actions {
+            match action {
+                KeeperAction::Report => {}
+                KeeperAction::Update => {
+                    needs.push(Need::useful(Permission::new(&["patch"], "", "pods"), NOT_UPDATED));
+                }
+                KeeperAction::Evict => {
+                    needs.push(Need::useful(Permission::new(&["create"], "", "pods/eviction"), NOT_EVICTED));
+                    for resource in ["statefulsets", "daemonsets"] {
+                        needs.push(apps(&["get"], resource, NOT_EVICTED));
+                    }
+                }
+                KeeperAction::Rollout => {
+                    for resource in ["deployments", "statefulsets", "daemonsets"] {
+                        needs.push(apps(&["get", "patch"], resource, NOT_RESTARTED));
+                    }
+                }
+            }
+        }
+        needs
     }
 
     fn of_events(self) -> Vec<Need> {

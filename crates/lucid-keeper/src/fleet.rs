@@ -1,0 +1,138 @@
+//! The running pods that request a chain, with their states.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Resource, ResourceExt};
+use lucid_notary::Digest;
+
+use crate::compare::Comparison;
+use crate::pod::StoredPod;
+use crate::state::{State, Verdicts, state};
+use crate::workload::Workload;
+
+/// A running pod that requests a chain.
+#[derive(Clone, Debug)]
+pub(crate) struct RunningPod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    pub(crate) created: Option<Timestamp>,
+    pub(crate) workload: Option<Workload>,
+    pub(crate) controller: Option<OwnerReference>,
+    pub(crate) comparison: Comparison,
+    /// The pod's condition `Ready`.
+    pub(crate) is_ready: bool,
+    pub(crate) state: State,
+    pub(crate) reason: String,
+}
+
+impl RunningPod {
+    /// Returns a pod with the state that follows from its comparison.
+    pub(crate) fn new(pod: &StoredPod, comparison: Comparison, verdicts: &Verdicts, now: Timestamp) -> Self {
+        let (state, reason) = state(&comparison, verdicts, now);
+        let owners = pod.meta().owner_references.iter().flatten();
+        Self {
+            namespace: pod.namespace().unwrap_or_default(),
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+            resource_version: pod.resource_version().unwrap_or_default(),
+            created: pod.created(),
+            workload: Workload::of(pod.meta()),
+            controller: owners.filter(|owner| owner.controller == Some(true)).cloned().next(),
+            is_ready: pod.status.condition("Ready").is_some_and(|condition| condition.status == "True"),
+            comparison,
+            state,
+            reason,
+        }
+    }
+
+    /// Namespace and workload; a pod without a controller is its own.
+    pub(crate) fn workload_key(&self) -> (String, String) {
+        let own = || format!("pod/{}", self.name);
+        (self.namespace.clone(), self.workload.as_ref().map_or_else(own, ToString::to_string))
+    }
+
+    /// Returns `true` if the pod has the planned chain, which serves.
+    pub(crate) fn is_done(&self) -> bool {
+        self.comparison.is_current() && self.comparison.readiness.is_ready && self.is_ready
+    }
+}
+
+/// Change of a pod's state; `before` is `None` for a pod seen for the first time.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) pod: RunningPod,
+    pub(crate) before: Option<State>,
+}
+
+/// Pods by namespace and name.
+#[derive(Debug, Default)]
+pub(crate) struct Fleet {
+    pods: BTreeMap<(String, String), RunningPod>,
+    /// Pods of a list that is being read.
+    listed: BTreeMap<(String, String), RunningPod>,
+    changes: Vec<Change>,
+}
+
+impl Fleet {
+    /// Begins a list, which replaces all pods at its end.
+    pub(crate) fn begin_list(&mut self) {
+        self.listed.clear();
+    }
+
+    pub(crate) fn list(&mut self, pod: RunningPod) {
+        let key = (pod.namespace.clone(), pod.name.clone());
+        self.note(&key, &pod);
+        self.listed.insert(key, pod);
+    }
+
+    pub(crate) fn end_list(&mut self) {
+        self.pods = std::mem::take(&mut self.listed);
+    }
+
+    pub(crate) fn set(&mut self, pod: RunningPod) {
+        let key = (pod.namespace.clone(), pod.name.clone());
+        self.note(&key, &pod);
+        self.pods.insert(key, pod);
+    }
+
+    pub(crate) fn remove(&mut self, namespace: &str, name: &str) {
+        self.pods.remove(&(namespace.to_owned(), name.to_owned()));
+    }
+
+    fn note(&mut self, key: &(String, String), pod: &RunningPod) {
+        let before = self.pods.get(key).filter(|before| before.uid == pod.uid).map(|before| before.state);
+        if before != Some(pod.state) && (before.is_some() || pod.state.is_problem()) {
+            self.changes.push(Change { pod: pod.clone(), before });
+        }
+    }
+
+    /// Applies verdicts and time to all pods, and returns the changes since the last call.
+    pub(crate) fn settle(&mut self, verdicts: &Verdicts, now: Timestamp) -> Vec<Change> {
+        for pod in self.pods.values_mut() {
+            let (state, reason) = state(&pod.comparison, verdicts, now);
+            let before = std::mem::replace(&mut pod.state, state);
+            pod.reason = reason;
+            if before != state {
+                self.changes.push(Change { pod: pod.clone(), before: Some(before) });
+            }
+        }
+        std::mem::take(&mut self.changes)
+    }
+
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &RunningPod> {
+        self.pods.values()
+    }
+
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<&RunningPod> {
+        self.pods.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Digests of the auditors that run.
+    pub(crate) fn digests(&self) -> std::collections::BTreeSet<&Digest> {
+        self.pods.values().flat_map(|pod| &pod.comparison.digests).collect()
+    }
+}

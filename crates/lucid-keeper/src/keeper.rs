@@ -1,0 +1,408 @@
+//! The controller: one replica watches, reports and acts.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
+use std::fmt;
+use std::future::pending;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::events::Reporter;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+use kube_lease_manager::{LeaseCreateMode, LeaseManagerBuilder};
+use lucid_admission::{ClusterConfiguration, KeeperAction, Owners, Scope};
+use lucid_audit::Recorder;
+use lucid_notary::NotaryVerdict;
+use lucid_notary::client::Verifier;
+use lucid_text::with_causes;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use tokio::sync::mpsc::{self, Sender};
+use tokio::time::{Instant, MissedTickBehavior, sleep};
+
+use crate::act::{Done, perform};
+use crate::announce::{Announcement, Announcer};
+use crate::compare::Comparison;
+use crate::fleet::{Change, Fleet, RunningPod};
+use crate::metrics::Metrics;
+use crate::pod::StoredPod;
+use crate::state::{State, Verdicts};
+use crate::steps::{Next, Step, next_steps};
+
+/// Name of the Lease, in Lucid's namespace.
+pub const LEASE: &str = "lucid-keeper";
+/// Interval at which verdicts and time are applied to the states.
+const TICK: Duration = Duration::from_secs(2);
+/// Minimum interval between two lists of all pods: each change of the configuration causes one.
+const LIST_PACE: Duration = Duration::from_secs(10);
+/// Interval at which the verdict on each running digest is requested again.
+const RECHECK: Duration = Duration::from_secs(20);
+/// Maximum number of digests in one request to the Verifier, its timeout, and the pause after it.
+const BATCH: usize = 64;
+const BATCH_PATIENCE: Duration = Duration::from_secs(10);
+const BATCH_PAUSE: Duration = Duration::from_millis(500);
+/// Announcements that wait; the rest is dropped.
+const QUEUE: usize = 10_000;
+/// Time without attempts at a workload whose step had to wait.
+const BACKOFF: Duration = Duration::from_secs(30);
+/// Time within which the watch delivers the effect of a step.
+const EFFECT: Duration = Duration::from_secs(30);
+
+/// The running pods that request a chain, as the leader sees them. Clones share their content.
+#[derive(Clone, Debug, Default)]
+pub struct RunningPods(Arc<Mutex<Fleet>>);
+
+impl RunningPods {
+    fn lock(&self) -> MutexGuard<'_, Fleet> {
+        // The guarded value is consistent even if its writer panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of pods by namespace and state.
+    pub(crate) fn counts(&self) -> BTreeMap<(String, State), i64> {
+        let mut counts = BTreeMap::new();
+        for pod in self.lock().pods() {
+            *counts.entry((pod.namespace.clone(), pod.state)).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// Watches running pods on one of all replicas, reports changes of their states, and acts where namespaces ask for it.
+pub struct Keeper {
+    client: Client,
+    cluster: ClusterConfiguration,
+    namespace: String,
+    scope: Scope,
+    reporter: Reporter,
+    owners: Arc<Owners>,
+    recorder: Option<Arc<Recorder>>,
+    verifier: Option<Verifier>,
+    metrics: Metrics,
+    actions: Vec<KeeperAction>,
+    pods: RunningPods,
+    verdicts: Mutex<Verdicts>,
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper").finish_non_exhaustive()
+    }
+}
+
+impl Keeper {
+    /// Creates a keeper of the pods in the cluster of `client`, whose Lease is in `namespace`, in which Lucid runs.
+    /// `replica` names this process in the Lease and in events, such as the name of its pod; `None` for a random name.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        cluster: ClusterConfiguration,
+        namespace: &str,
+        replica: Option<String>,
+    ) -> Self {
+        Self {
+            owners: Arc::new(Owners::new(client.clone())),
+            client,
+            cluster,
+            namespace: namespace.to_owned(),
+            scope: Scope::new(namespace),
+            reporter: Reporter { controller: LEASE.to_owned(), instance: replica },
+            recorder: None,
+            verifier: None,
+            metrics: Metrics::default(),
+            actions: Vec::new(),
+            pods: RunningPods::default(),
+            verdicts: Mutex::default(),
+        }
+    }
+
+    /// Permits these actions. Without this, it only reports, whatever namespaces ask for.
+    #[must_use]
+    pub fn with_actions(self, actions: &[KeeperAction]) -> Self {
+        Self { actions: actions.to_vec(), ..self }
+    }
+
+    /// Asks `verifier` again about the digests of running auditors. Without it, no pod is `Revoked`.
+    #[must_use]
+    pub fn with_verifier(self, verifier: Verifier) -> Self {
+        Self { verifier: Some(verifier), ..self }
+    }
+
+    /// Records changes of states and actions as decisions of `keeper`.
+    #[must_use]
+    pub fn with_recorder(self, recorder: Arc<Recorder>) -> Self {
+        Self { recorder: Some(recorder), ..self }
+    }
+
+    /// Registers the metrics `running_pods` and `keeper_actions`.
+    #[must_use]
+    pub fn with_metrics(self, registry: &mut Registry) -> Self {
+        self.metrics.register(registry, &self.pods);
+        self
+    }
+
+    /// Runs until `shutdown`, on the replica that holds the Lease. Faults are retried.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            let Some(error) = self.serve(&mut shutdown).await else { return };
+            tracing::warn!(error, "the keeper's Lease cannot be read or written");
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = sleep(BACKOFF) => {}
+            }
+        }
+    }
+
+    /// Takes part in the election and keeps the pods while elected. Returns `None` at `shutdown`, and an error if the Lease
+    /// cannot be read or written.
+    async fn serve(&self, shutdown: &mut (impl Future<Output = ()> + Unpin)) -> Option<String> {
+        // By server-side apply, which a permission for this name allows.
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let lease = Patch::Apply(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}));
+        if let Err(error) = leases.patch(LEASE, &PatchParams::apply(LEASE), &lease).await {
+            return Some(with_causes(&error));
+        }
+        let builder = LeaseManagerBuilder::new(self.client.clone(), LEASE)
+            .with_namespace(&self.namespace)
+            .with_create_mode(LeaseCreateMode::UseExistent);
+        let builder = match &self.reporter.instance {
+            Some(instance) => builder.with_identity(instance),
+            None => builder,
+        };
+        let manager = match builder.build().await {
+            Ok(manager) => manager,
+            Err(error) => return Some(with_causes(&error)),
+        };
+        let mut leads = false;
+        let error = loop {
+            tokio::select! {
+                () = &mut *shutdown => {
+                    manager.release().await.ok();
+                    return None;
+                }
+                changed = manager.changed() => match changed {
+                    Ok(now) => leads = now,
+                    Err(error) => break error,
+                },
+                never = self.keep(), if leads => match never {},
+            }
+            tracing::info!(leads, "the keeper's Lease changed hands");
+            *self.pods.lock() = Fleet::default();
+        };
+        *self.pods.lock() = Fleet::default();
+        Some(with_causes(&error))
+    }
+
+    /// Everything that the leader does.
+    async fn keep(&self) -> Infallible {
+        let (announcements, queue) = mpsc::channel(QUEUE);
+        let announcer = Announcer {
+            client: self.client.clone(),
+            reporter: self.reporter.clone(),
+            owners: Arc::clone(&self.owners),
+            recorder: self.recorder.clone(),
+        };
+        let announcing = async {
+            announcer.run(queue).await;
+            pending::<Infallible>().await
+        };
+        let watching = self.watch(&announcements);
+        tokio::join!(watching, self.ask(), announcing, self.report(), self.act(&announcements)).0
+    }
+
+    /// Follows the pods. A change of the configuration lists them again: their specs, which are most of their size, are
+    /// not kept.
+    async fn watch(&self, announcements: &Sender<Announcement>) -> Infallible {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut events: Option<BoxStream<'_, watcher::Result<Event<StoredPod>>>> = None;
+        let (mut configured, mut listed) = (None, Instant::now());
+        let mut has_failed = false;
+        loop {
+            let event = async {
+                match &mut events {
+                    Some(events) => events.next().await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                event = event => match event {
+                    Some(Ok(event)) => {
+                        has_failed = false;
+                        self.apply(event).await;
+                    }
+                    Some(Err(error)) if !has_failed => {
+                        has_failed = true;
+                        tracing::warn!(error = with_causes(&error), "failed to watch pods");
+                    }
+                    Some(Err(_)) => {}
+                    // The watch is endless.
+                    None => events = None,
+                },
+                _ = ticks.tick() => {
+                    let changes = Some(self.cluster.changes()).filter(|_| self.cluster.keeper().is_some());
+                    let is_due = configured.is_none() || listed.elapsed() >= LIST_PACE;
+                    if changes.is_some() && changes != configured && is_due {
+                        (configured, listed) = (changes, Instant::now());
+                        let pods = Api::<StoredPod>::all(self.client.clone());
+                        let listing = watcher(pods, watcher::Config::default()).default_backoff();
+                        events = Some(listing.boxed());
+                    }
+                    self.settle(announcements);
+                }
+            }
+        }
+    }
+
+    async fn apply(&self, event: Event<StoredPod>) {
+        match event {
+            Event::Init => self.pods.lock().begin_list(),
+            Event::InitApply(pod) => {
+                if let Some(pod) = self.evaluate(&pod).await {
+                    self.pods.lock().list(pod);
+                }
+            }
+            Event::InitDone => self.pods.lock().end_list(),
+            Event::Apply(pod) => match self.evaluate(&pod).await {
+                Some(pod) => self.pods.lock().set(pod),
+                None => self.pods.lock().remove(&pod.namespace().unwrap_or_default(), &pod.name_any()),
+            },
+            Event::Delete(pod) => {
+                self.pods.lock().remove(&pod.namespace().unwrap_or_default(), &pod.name_any());
+            }
+        }
+    }
+
+    /// Returns `None` for a pod without a request for a chain, or of a namespace that is not enabled.
+    async fn evaluate(&self, pod: &StoredPod) -> Option<RunningPod> {
+        let namespace = pod.namespace().filter(|namespace| self.scope.covers(namespace))?;
+        let view = self.cluster.namespace(&namespace).await.ok().filter(|view| view.enabled)?;
+        let comparison = Comparison::new(pod, &namespace, &view)?;
+        Some(RunningPod::new(pod, comparison, &self.verdicts(), Timestamp::now()))
+    }
+
+    fn settle(&self, announcements: &Sender<Announcement>) {
+        let changes = self.pods.lock().settle(&self.verdicts(), Timestamp::now());
+        for Change { pod, before } in changes {
+            let note = match pod.reason.as_str() {
+                "" => "it has the planned chain".to_owned(),
+                reason => reason.to_owned(),
+            };
+            let (reason, is_warning) = (pod.state.as_str(), pod.state.is_problem());
+            let announcement = Announcement { pod, reason, note, is_warning, is_new: before.is_some() };
+            if announcements.try_send(announcement).is_err() {
+                self.metrics.count("announce", "failed");
+            }
+        }
+    }
+
+    fn verdicts(&self) -> MutexGuard<'_, Verdicts> {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests the verdict on each running digest again and again, at a bounded rate.
+    async fn ask(&self) -> Infallible {
+        let Some(verifier) = &self.verifier else { return pending().await };
+        loop {
+            let digests: Vec<_> = self.pods.lock().digests().into_iter().cloned().collect();
+            self.verdicts().retain(|digest, _| digests.binary_search(digest).is_ok());
+            for batch in digests.chunks(BATCH) {
+                let deadline = std::time::Instant::now() + BATCH_PATIENCE;
+                for (digest, checked) in verifier.recheck_all(batch.iter().cloned(), deadline).await {
+                    // A missing response changes nothing.
+                    if !matches!(checked.verdict, NotaryVerdict::Unknown { .. }) {
+                        self.verdicts().insert(digest, checked.verdict.is_notarized());
+                    }
+                }
+                sleep(BATCH_PAUSE).await;
+            }
+            sleep(RECHECK).await;
+        }
+    }
+
+    async fn report(&self) -> Infallible {
+        pending().await
+    }
+
+    /// Performs one step at a time, at the rate of `lucid-policy`. A new leader waits first, so that the rate holds while
+    /// leaders change.
+    async fn act(&self, announcements: &Sender<Announcement>) -> Infallible {
+        let mut waiting = HashMap::<(String, String), Instant>::new();
+        // The last step's pod as it was then, until the watch delivers its effect.
+        let mut last: Option<(RunningPod, Instant)> = None;
+        loop {
+            let rate = self.cluster.keeper().map_or(0, |settings| settings.rate);
+            let Some(pace) = Duration::from_mins(1).checked_div(rate) else {
+                sleep(TICK).await;
+                continue;
+            };
+            sleep(pace).await;
+            waiting.retain(|_, since| since.elapsed() < BACKOFF);
+            if last.as_ref().is_some_and(|(pod, at)| at.elapsed() < EFFECT && self.is_unchanged(pod)) {
+                continue;
+            }
+            let Some((pod, step)) = self.next(&waiting).await else { continue };
+            let action = step.action().as_str();
+            let (namespace, name) = (pod.namespace.as_str(), pod.name.as_str());
+            match perform(&self.client, &self.owners, &pod, &step).await {
+                Done::Yes(note) => {
+                    tracing::info!(namespace, pod = name, action, note, "acted on a running pod");
+                    self.metrics.count(action, "done");
+                    let (reason, pod_then) = (step.reason(), pod.clone());
+                    let told = Announcement { pod: pod_then, reason, note, is_warning: false, is_new: true };
+                    announcements.try_send(told).ok();
+                    match step {
+                        // The pod itself does not change.
+                        Step::Rollout => drop(waiting.insert(pod.workload_key(), Instant::now())),
+                        Step::Update(_) | Step::Evict => last = Some((pod, Instant::now())),
+                    }
+                }
+                Done::NotYet(reason) => {
+                    tracing::info!(namespace, pod = name, action, reason, "an action on a running pod waits");
+                    self.metrics.count(action, "waits");
+                    waiting.insert(pod.workload_key(), Instant::now());
+                }
+                Done::Failed(error) => {
+                    tracing::warn!(namespace, pod = name, action, error, "an action on a running pod failed");
+                    self.metrics.count(action, "failed");
+                    waiting.insert(pod.workload_key(), Instant::now());
+                }
+            }
+        }
+    }
+
+    /// Returns the next step that is due, outside of workloads that are `waiting`.
+    async fn next(&self, waiting: &HashMap<(String, String), Instant>) -> Option<(RunningPod, Step)> {
+        let namespaces: BTreeSet<_> = self.pods.lock().pods().map(|pod| pod.namespace.clone()).collect();
+        let mut actions = HashMap::new();
+        for namespace in namespaces {
+            if let Ok(view) = self.cluster.namespace(&namespace).await {
+                let is_permitted = self.actions.contains(&view.keeper);
+                actions.insert(namespace, if is_permitted { view.keeper } else { KeeperAction::Report });
+            }
+        }
+        let fleet = self.pods.lock();
+        let action = |pod: &RunningPod| actions.get(&pod.namespace).copied().unwrap_or_default();
+        let steps = next_steps(fleet.pods().map(|pod| (pod, action(pod))));
+        steps.into_iter().find_map(|(pod, next)| match next {
+            Next::Act(step) if !waiting.contains_key(&pod.workload_key()) => Some((pod.clone(), step)),
+            _ => None,
+        })
+    }
+
+    /// Returns `true` while the watch has delivered no change of a pod since `then`.
+    fn is_unchanged(&self, then: &RunningPod) -> bool {
+        let fleet = self.pods.lock();
+        let now = fleet.get(&then.namespace, &then.name);
+        now.is_some_and(|now| now.uid == then.uid && now.resource_version == then.resource_version)
+    }
+}

@@ -1,0 +1,181 @@
+//! Decides what happens to pods whose chain is not the planned one. No I/O.
+//!
+//! Everything follows from what the cluster shows, so that another replica that takes over decides the same. An image
+//! that no pod runs yet is tried on one pod of the cluster, and a pod that does not become ready with it stops all steps
+//! to that image.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use lucid_admission::KeeperAction;
+
+use crate::compare::Update;
+use crate::fleet::RunningPod;
+use crate::state::State;
+
+/// One action on a pod or its workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Changes images of the running pod.
+    Update(Box<Update>),
+    /// Evicts the pod.
+    Evict,
+    /// Restarts the pod's workload.
+    Rollout,
+}
+
+impl Step {
+    /// The action that asked for it.
+    pub(crate) const fn action(&self) -> KeeperAction {
+        match self {
+            Self::Update(_) => KeeperAction::Update,
+            Self::Evict => KeeperAction::Evict,
+            Self::Rollout => KeeperAction::Rollout,
+        }
+    }
+
+    /// Reason of its event, in UpperCamelCase.
+    pub(crate) const fn reason(&self) -> &'static str {
+        match self {
+            Self::Update(_) => "AuditorsUpdated",
+            Self::Evict => "PodEvicted",
+            Self::Rollout => "WorkloadRestarted",
+        }
+    }
+}
+
+/// What happens to a pod that needs an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The step is due.
+    Act(Step),
+    /// Nothing yet, with the reason.
+    Wait(String),
+    /// Nothing by the action of the namespace, with the reason.
+    Never(String),
+}
+
+/// Returns what happens to each pod that needs an action, by the action of its namespace.
+pub(crate) fn next_steps<'a>(
+    pods: impl Iterator<Item = (&'a RunningPod, KeeperAction)>,
+) -> Vec<(&'a RunningPod, Next)> {
+    let mut images = Images::default();
+    let mut workloads = BTreeMap::<(String, String), Vec<(&RunningPod, KeeperAction)>>::new();
+    for (pod, action) in pods {
+        images.add(pod);
+        workloads.entry(pod.workload_key()).or_default().push((pod, action));
+    }
+    let mut steps = Vec::new();
+    for ((_, workload), members) in workloads {
+        // At most one pod of a workload at a time.
+        let mut acts: Option<&RunningPod> = None;
+        for (pod, action) in &members {
+            if *action == KeeperAction::Report || !needs_action(pod) {
+                continue;
+            }
+            let mut next = match acts {
+                Some(first) => Next::Wait(format!("{} is first", first.name)),
+                None => step(pod, *action, &workload, &members),
+            };
+            if matches!(next, Next::Act(_)) {
+                match images.obstacle(pod) {
+                    Some(reason) => next = Next::Wait(reason),
+                    None => {
+                        acts = Some(pod);
+                        images.tried(pod);
+                    }
+                }
+            }
+            steps.push((*pod, next));
+        }
+    }
+    steps
+}
+
+fn needs_action(pod: &RunningPod) -> bool {
+    matches!(pod.state, State::Missing | State::Altered | State::Stale | State::Revoked)
+}
+
+/// Returns the step for `pod` without regard to images, given all pods of its workload.
+fn step(
+    pod: &RunningPod,
+    action: KeeperAction,
+    workload: &str,
+    members: &[(&RunningPod, KeeperAction)],
+) -> Next {
+    if pod.comparison.is_current() {
+        return Next::Never("the revoked image is still the planned one".to_owned());
+    }
+    let unready = members.iter().find(|(other, _)| other.comparison.is_current() && !other.is_done());
+    let wait = unready.map(|(other, _)| format!("{} of {workload} is not ready", other.name));
+    let kind = pod.workload.as_ref().map(|workload| workload.kind.as_str());
+    match action {
+        KeeperAction::Report => Next::Never("the namespace asks for reports only".to_owned()),
+        KeeperAction::Evict if pod.controller.is_none() => {
+            Next::Never("nothing would create another pod: it has no controller".to_owned())
+        }
+        KeeperAction::Evict if !pod.controller.as_ref().is_some_and(|owner| counts_pods(&owner.kind)) => {
+            Next::Never(format!("pods of {workload} are not evicted"))
+        }
+        KeeperAction::Rollout if !matches!(kind, Some("deployment" | "statefulset" | "daemonset")) => {
+            Next::Never(format!(
+                "{workload} cannot be restarted; only Deployments, StatefulSets and DaemonSets can"
+            ))
+        }
+        _ if wait.is_some() => Next::Wait(wait.unwrap_or_default()),
+        KeeperAction::Update => match &pod.comparison.update {
+            Some(update) => Next::Act(Step::Update(update.clone())),
+            None => Next::Never(format!("{} cannot be changed in a running pod; rollout could", pod.reason)),
+        },
+        KeeperAction::Evict => {
+            let others = members.iter().filter(|(other, _)| other.uid != pod.uid && other.is_ready).count();
+            if pod.is_ready && others == 0 {
+                return Next::Wait(format!("it is the only ready pod of {workload}"));
+            }
+            Next::Act(Step::Evict)
+        }
+        KeeperAction::Rollout => Next::Act(Step::Rollout),
+    }
+}
+
+/// Kinds whose status says how many pods they want and how many are ready.
+pub(crate) fn counts_pods(kind: &str) -> bool {
+    matches!(kind, "ReplicaSet" | "StatefulSet" | "DaemonSet")
+}
+
+/// Images of auditors as pods with the planned chain run them.
+#[derive(Default)]
+struct Images<'a> {
+    ready: HashSet<&'a str>,
+    /// Pods that are not ready with an image.
+    unready: HashMap<&'a str, &'a RunningPod>,
+}
+
+impl<'a> Images<'a> {
+    fn add(&mut self, pod: &'a RunningPod) {
+        if !pod.comparison.is_current() {
+            return;
+        }
+        let images = pod.comparison.planned.iter().map(String::as_str);
+        if pod.comparison.readiness.is_ready {
+            self.ready.extend(images);
+        } else {
+            self.unready.extend(images.map(|image| (image, pod)));
+        }
+    }
+
+    fn tried(&mut self, pod: &'a RunningPod) {
+        self.unready.extend(pod.comparison.planned.iter().map(|image| (image.as_str(), pod)));
+    }
+
+    /// Returns the reason why a pod cannot get its planned images yet.
+    fn obstacle(&self, pod: &RunningPod) -> Option<String> {
+        let untried = pod.comparison.planned.iter().filter(|image| !self.ready.contains(image.as_str()));
+        untried.into_iter().find_map(|image| {
+            let other = self.unready.get(image.as_str())?;
+            Some(format!(
+                "{}/{} is not ready with {image}, which no other pod runs",
+                other.namespace, other.name
+            ))
+        })
+    }
+}
