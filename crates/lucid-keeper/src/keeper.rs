@@ -167,7 +167,11 @@ impl Keeper {
     async fn serve(&self, shutdown: &mut (impl Future<Output = ()> + Unpin)) -> Option<String> {
         // By server-side apply, which a permission for this name allows.
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        let lease = Patch::Apply(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}));
+        let lease = Patch::Apply(json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": LEASE},
+        }));
         if let Err(error) = leases.patch(LEASE, &PatchParams::apply(LEASE), &lease).await {
             return Some(with_causes(&error));
         }

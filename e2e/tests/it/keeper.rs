@@ -1,8 +1,7 @@
 //! Running pods: their states, and the actions that namespaces ask for.
 
 use crate::common::{
-    STRATEGIC_MERGE, assert_injected, cluster, config_map, create, get, label_namespace, operator, patch_pod,
-    secured, stored, GUARDRAILS,
+    STRATEGIC_MERGE, cluster, config_map, create, get, label_namespace, operator, patch_pod, secured, stored,
 };
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
@@ -46,7 +45,8 @@ async fn run(cluster: &Cluster, name: &str, is_ready: bool) {
         .collect();
     let ready = if is_ready { "True" } else { "False" };
     let conditions = ["Ready", "ContainersReady"].map(|kind| json!({"type": kind, "status": ready}));
-    let status = json!({"status": {"phase": "Running", "conditions": conditions, "containerStatuses": statuses}});
+    let status =
+        json!({"status": {"phase": "Running", "conditions": conditions, "containerStatuses": statuses}});
     let path = format!("/api/v1/namespaces/shop/pods/{name}/status");
     send(&cluster.client(), Method::PATCH, &path, STRATEGIC_MERGE, &status).await.unwrap().result.unwrap();
 }
@@ -68,18 +68,19 @@ async fn events(cluster: &Cluster, reason: &str) -> Vec<Event> {
 async fn states_of_running_pods_are_reported() {
     let cluster = cluster().await;
     create(&cluster, "shop", &secured("before")).await.result.unwrap();
-    let operator = operator(&cluster, |builder| builder).await;
-    assert_injected(&cluster, "web", GUARDRAILS).await;
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue('a')).await;
+    let operator = operator(&cluster, |builder| builder.env("LUCID_CHAIN", "injection")).await;
+    create(&cluster, "shop", &secured("web")).await.result.unwrap();
     until_state(&operator, "Missing", 1).await;
     until_state(&operator, "Audited", 1).await;
     eventually("an event", async || !events(&cluster, "Missing").await.is_empty()).await;
 
-    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue('a')).await;
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue('b')).await;
     until_state(&operator, "Stale", 1).await;
     let event = eventually("an event", async || events(&cluster, "Stale").await.pop()).await;
     assert_eq!(event.regarding.unwrap().name.as_deref(), Some("web"));
 
-    let patch = json!({"spec": {"containers": [{"name": "lucid-guardrails-auditor", "image": "registry.example/other:1"}]}});
+    let patch = json!({"spec": {"containers": [{"name": "injection", "image": "registry.example/other:1"}]}});
     label_namespace(&cluster, "shop", json!({"lucid.computing/enabled": null})).await;
     until_state(&operator, "Stale", 0).await;
     patch_pod(&cluster, "web", &patch).await.result.unwrap();
@@ -92,7 +93,10 @@ async fn images_are_updated_in_one_pod_after_the_other() {
     let cluster = cluster().await;
     config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue('a')).await;
     config_map(&cluster, "lucid-system", "lucid-policy", "keeperRate", "600").await;
-    let operator = operator(&cluster, |builder| builder.env("LUCID_KEEPER_ACTIONS", "update")).await;
+    let operator = operator(&cluster, |builder| {
+        builder.env("LUCID_CHAIN", "injection").env("LUCID_KEEPER_ACTIONS", "update")
+    })
+    .await;
     let names = ["a", "b"];
     for name in names {
         create(&cluster, "shop", &secured(name)).await.result.unwrap();
