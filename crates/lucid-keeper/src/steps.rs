@@ -179,3 +179,6 @@ impl<'a> Images<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
