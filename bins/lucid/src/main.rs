@@ -1,7 +1,7 @@
 //! Lucid's command line.
 //!
 //! - `offline` and `validate` work on manifests, without a cluster.
-//! - `check`, `uninstall` and `certs` work on a cluster, selected by kubectl's options (`connection`).
+//! - `check`, `keeper`, `uninstall` and `certs` work on a cluster, selected by kubectl's options (`connection`).
 //! - `auditor` tests auditors.
 //! - `manifests` prints the manifests to install, `audit` reads decision logs, and `image` parses image references.
 //!
@@ -16,6 +16,7 @@ mod documents;
 mod error;
 mod files;
 mod image;
+mod keeper;
 mod manifests;
 mod manual;
 mod namespaces;
@@ -35,6 +36,7 @@ use check::CheckArgs;
 use clap::{Parser, Subcommand};
 use error::{Result, UsageError};
 use image::ImageArgs;
+use keeper::KeeperArgs;
 use lucid_shared::LogArgs;
 use manifests::ManifestsArgs;
 use manual::ManualCommand;
@@ -86,6 +88,9 @@ enum Command {
     ///
     /// The command is read-only. Exit code 0: no check failed; 1: a check failed; 2: the cluster is unreachable.
     Check(Box<CheckArgs>),
+
+    /// Show what happens to running pods without the planned chain.
+    Keeper(KeeperArgs),
 
     /// Print the manifests to install with kubectl apply.
     Manifests(Box<ManifestsArgs>),
@@ -151,6 +156,7 @@ async fn run(Args { command, log }: Args) -> Result<ExitCode> {
         Command::Check(args) => check::check(&args, out).await?,
         Command::Uninstall(args) => uninstall::uninstall(&args, out).await?,
         Command::Manifests(args) => manifests::manifests(&args, out).map(|()| true)?,
+        Command::Keeper(args) => keeper::keeper(&args, out).await.map(|()| true)?,
         Command::Certs(args) => certs::certs(&args, out).await.map(|()| true)?,
         // Not `out`, which exits the process on a broken pipe: the auditor has to be stopped first.
         Command::Auditor(args) => auditor::auditor(&args, &mut io::stdout()).await?,

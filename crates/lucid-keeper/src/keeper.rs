@@ -12,7 +12,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::events::Reporter;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -33,6 +33,7 @@ use crate::announce::{Announcement, Announcer};
 use crate::compare::Comparison;
 use crate::fleet::{Change, Fleet, RunningPod};
 use crate::metrics::Metrics;
+use crate::plan::Planned;
 use crate::pod::StoredPod;
 use crate::state::{State, Verdicts};
 use crate::steps::{Next, Step, next_steps};
@@ -49,6 +50,8 @@ const RECHECK: Duration = Duration::from_secs(20);
 const BATCH: usize = 64;
 const BATCH_PATIENCE: Duration = Duration::from_secs(10);
 const BATCH_PAUSE: Duration = Duration::from_millis(500);
+/// Size of a page of pods in [`Keeper::plan`].
+const PAGE: u32 = 500;
 /// Announcements that wait; the rest is dropped.
 const QUEUE: usize = 10_000;
 /// Time without attempts at a workload whose step had to wait.
@@ -315,21 +318,25 @@ impl Keeper {
 
     /// Requests the verdict on each running digest again and again, at a bounded rate.
     async fn ask(&self) -> Infallible {
-        let Some(verifier) = &self.verifier else { return pending().await };
         loop {
-            let digests: Vec<_> = self.pods.lock().digests().into_iter().cloned().collect();
-            self.verdicts().retain(|digest, _| digests.binary_search(digest).is_ok());
-            for batch in digests.chunks(BATCH) {
-                let deadline = std::time::Instant::now() + BATCH_PATIENCE;
-                for (digest, checked) in verifier.recheck_all(batch.iter().cloned(), deadline).await {
-                    // A missing response changes nothing.
-                    if !matches!(checked.verdict, NotaryVerdict::Unknown { .. }) {
-                        self.verdicts().insert(digest, checked.verdict.is_notarized());
-                    }
-                }
-                sleep(BATCH_PAUSE).await;
-            }
+            self.ask_once().await;
             sleep(RECHECK).await;
+        }
+    }
+
+    async fn ask_once(&self) {
+        let Some(verifier) = &self.verifier else { return };
+        let digests: Vec<_> = self.pods.lock().digests().into_iter().cloned().collect();
+        self.verdicts().retain(|digest, _| digests.binary_search(digest).is_ok());
+        for batch in digests.chunks(BATCH) {
+            let deadline = std::time::Instant::now() + BATCH_PATIENCE;
+            for (digest, checked) in verifier.recheck_all(batch.iter().cloned(), deadline).await {
+                // A missing response changes nothing.
+                if !matches!(checked.verdict, NotaryVerdict::Unknown { .. }) {
+                    self.verdicts().insert(digest, checked.verdict.is_notarized());
+                }
+            }
+            sleep(BATCH_PAUSE).await;
         }
     }
 
@@ -386,21 +393,62 @@ impl Keeper {
 
     /// Returns the next step that is due, outside of workloads that are `waiting`.
     async fn next(&self, waiting: &HashMap<(String, String), Instant>) -> Option<(RunningPod, Step)> {
-        let namespaces: BTreeSet<_> = self.pods.lock().pods().map(|pod| pod.namespace.clone()).collect();
-        let mut actions = HashMap::new();
-        for namespace in namespaces {
-            if let Ok(view) = self.cluster.namespace(&namespace).await {
-                let is_permitted = self.actions.contains(&view.keeper);
-                actions.insert(namespace, if is_permitted { view.keeper } else { KeeperAction::Report });
-            }
-        }
+        let wanted = self.wanted_actions().await;
         let fleet = self.pods.lock();
-        let action = |pod: &RunningPod| actions.get(&pod.namespace).copied().unwrap_or_default();
-        let steps = next_steps(fleet.pods().map(|pod| (pod, action(pod))));
+        let steps = next_steps(fleet.pods().map(|pod| (pod, self.permitted(&wanted, pod))));
         steps.into_iter().find_map(|(pod, next)| match next {
             Next::Act(step) if !waiting.contains_key(&pod.workload_key()) => Some((pod.clone(), step)),
             _ => None,
         })
+    }
+
+    /// Returns the action that each namespace with pods asks for.
+    async fn wanted_actions(&self) -> HashMap<String, KeeperAction> {
+        let namespaces: BTreeSet<_> = self.pods.lock().pods().map(|pod| pod.namespace.clone()).collect();
+        let mut actions = HashMap::new();
+        for namespace in namespaces {
+            if let Ok(view) = self.cluster.namespace(&namespace).await {
+                actions.insert(namespace, view.keeper);
+            }
+        }
+        actions
+    }
+
+    fn permitted(&self, wanted: &HashMap<String, KeeperAction>, pod: &RunningPod) -> KeeperAction {
+        let wanted = wanted.get(&pod.namespace).copied().unwrap_or_default();
+        if self.actions.contains(&wanted) { wanted } else { KeeperAction::Report }
+    }
+
+    /// Lists the running pods that need an action, with what this keeper would do and why. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if pods cannot be listed.
+    pub async fn plan(&self) -> kube::Result<Vec<Planned>> {
+        let pods = Api::<StoredPod>::all(self.client.clone());
+        let mut params = ListParams::default().limit(PAGE);
+        self.apply(Event::Init).await;
+        loop {
+            let page = pods.list(&params).await?;
+            for pod in page.items {
+                self.apply(Event::InitApply(pod)).await;
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => break,
+            }
+        }
+        self.apply(Event::InitDone).await;
+        self.ask_once().await;
+        self.pods.lock().settle(&self.verdicts(), Timestamp::now());
+        let wanted = self.wanted_actions().await;
+        let fleet = self.pods.lock();
+        let steps = next_steps(fleet.pods().map(|pod| (pod, self.permitted(&wanted, pod))));
+        let planned = steps.into_iter().map(|(pod, next)| {
+            let wanted = wanted.get(&pod.namespace).copied().unwrap_or_default();
+            Planned::new(pod, next, wanted, self.actions.contains(&wanted))
+        });
+        Ok(planned.collect())
     }
 
     /// Returns `true` while the watch has delivered no change of a pod since `then`.

@@ -9,6 +9,7 @@ mod compare;
 mod fleet;
 mod keeper;
 mod metrics;
+mod plan;
 mod pod;
 mod state;
 mod steps;
@@ -16,6 +17,7 @@ mod workload;
 
 pub use compare::Comparison;
 pub use keeper::{Keeper, LEASE, RunningPods};
+pub use plan::{Planned, When};
 pub use pod::StoredPod;
 pub use state::{State, Verdicts, state};
 pub use workload::Workload;

@@ -69,7 +69,7 @@ pub(crate) fn next_steps<'a>(
         // At most one pod of a workload at a time.
         let mut acts: Option<&RunningPod> = None;
         for (pod, action) in &members {
-            if *action == KeeperAction::Report || !needs_action(pod) {
+            if !needs_action(pod) {
                 continue;
             }
             let mut next = match acts {
@@ -102,6 +102,9 @@ fn step(
     workload: &str,
     members: &[(&RunningPod, KeeperAction)],
 ) -> Next {
+    if action == KeeperAction::Report {
+        return Next::Never("its namespace asks for reports only".to_owned());
+    }
     if pod.comparison.is_current() {
         return Next::Never("the revoked image is still the planned one".to_owned());
     }
@@ -109,7 +112,6 @@ fn step(
     let wait = unready.map(|(other, _)| format!("{} of {workload} is not ready", other.name));
     let kind = pod.workload.as_ref().map(|workload| workload.kind.as_str());
     match action {
-        KeeperAction::Report => Next::Never("the namespace asks for reports only".to_owned()),
         KeeperAction::Evict if pod.controller.is_none() => {
             Next::Never("nothing would create another pod: it has no controller".to_owned())
         }
@@ -134,6 +136,7 @@ fn step(
             Next::Act(Step::Evict)
         }
         KeeperAction::Rollout => Next::Act(Step::Rollout),
+        KeeperAction::Report => Next::Never(String::new()),
     }
 }
 

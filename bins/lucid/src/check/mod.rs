@@ -22,9 +22,9 @@ mod report;
 use std::io::{self, IsTerminal, Write};
 
 use kube::Client;
-use lucid_admission::Scope;
+use lucid_admission::{ClusterConfiguration, Scope};
 use lucid_chain::keys;
-use lucid_shared::options::InjectionArgs;
+use lucid_shared::options::{InjectionArgs, OperatorArgs};
 use serde_json::json;
 
 use crate::connection::ClusterArgs;
@@ -76,6 +76,28 @@ fn width() -> Option<u16> {
     let stdout = io::stdout();
     let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|_| stdout.is_terminal())?;
     (size.ws_col >= 40).then_some(size.ws_col)
+}
+
+/// Returns the options of the deployed operator. Without a Deployment or StatefulSet, `own` applies.
+pub(crate) async fn deployed_operator(
+    client: &Client,
+    namespace: &str,
+    own: &InjectionArgs,
+) -> Result<OperatorArgs> {
+    let deployed = programs::read(client, namespace, own).await;
+    Ok(deployed.failed_to("read the options").usage()?.0.args)
+}
+
+/// Returns the configuration as the operator reads it.
+pub(crate) async fn read_configuration(
+    client: &Client,
+    namespace: &str,
+    operator: &OperatorArgs,
+) -> Result<ClusterConfiguration> {
+    let (settings, policy) = (operator.common.injection.settings(), operator.common.validation.policy());
+    let (cluster, checks) = configuration::read(client, namespace, settings, policy).await;
+    let found = || checks.iter().map(|check| check.found.clone()).collect::<Vec<_>>().join("; ");
+    Ok(cluster.ok_or_else(|| format!("failed to read the configuration: {}", found()))?)
 }
 
 async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {

@@ -165,7 +165,13 @@ struct Effects {
 }
 
 /// Performs the step as the API server would, with the checks and preconditions of `act`.
-fn perform(world: &mut World, view: &World, decided: &RunningPod, step: &Step, effects: &mut Effects) -> bool {
+fn perform(
+    world: &mut World,
+    view: &World,
+    decided: &RunningPod,
+    step: &Step,
+    effects: &mut Effects,
+) -> bool {
     let uid: usize = decided.uid.parse().unwrap();
     let Some((deployment, pod)) = world.find(uid) else { return false };
     let is_unchanged = pod.revision.to_string() == decided.resource_version;
@@ -185,7 +191,10 @@ fn perform(world: &mut World, view: &World, decided: &RunningPod, step: &Step, e
             if may_evict(&owner(deployment), &spec, &status, decided.is_ready).is_err() {
                 return false;
             }
-            assert!(pods.iter().any(|pod| pod.is_ready && pod.uid != uid) || !decided.is_ready, "the last ready pod");
+            assert!(
+                pods.iter().any(|pod| pod.is_ready && pod.uid != uid) || !decided.is_ready,
+                "the last ready pod"
+            );
             let place = pods.iter().position(|pod| pod.uid == uid).unwrap();
             world.deployments[deployment].pods[place] = world.pod();
         }
