@@ -34,7 +34,7 @@ users of plain manifests change variables after applying them.
 # The cluster's catalogue, and the permissions of the webhooks.
 - apiGroups: [""]
   resources: [configmaps]
-  resourceNames: [lucid-auditors, lucid-policy, lucid-webhooks]
+  resourceNames: [lucid-auditors, lucid-auditors-canary, lucid-policy, lucid-webhooks]
   verbs: [list, watch]
 # Settings of all replicas, which differ during a roll-out.
 - apiGroups: [""]

@@ -86,7 +86,16 @@ pub const CHAIN_KEY: &str = "chain";
 /// ConfigMap in the operator's namespace with the cluster's catalogue.
 pub const CATALOGUE_CONFIG_MAP: &str = "lucid-auditors";
 
-/// Key of [`NAMESPACE_CONFIG_MAP`] and [`CATALOGUE_CONFIG_MAP`]: a catalogue in YAML.
+/// Namespace label: with the value [`CANARY`], the catalogue of [`CANARY_CONFIG_MAP`] applies in the namespace.
+pub const REVISION_LABEL: &str = "lucid.computing/revision";
+
+/// Value of [`REVISION_LABEL`].
+pub const CANARY: &str = "canary";
+
+/// ConfigMap in the operator's namespace that replaces [`CATALOGUE_CONFIG_MAP`] for some namespaces.
+pub const CANARY_CONFIG_MAP: &str = "lucid-auditors-canary";
+
+/// Key of [`NAMESPACE_CONFIG_MAP`], [`CATALOGUE_CONFIG_MAP`] and [`CANARY_CONFIG_MAP`]: a catalogue in YAML.
 pub const CATALOGUE_KEY: &str = "auditors.yaml";
 
 pub(crate) const POD_SECURITY_ENFORCE: &str = "pod-security.kubernetes.io/enforce";

@@ -52,6 +52,8 @@ pub struct NamespaceSettings {
     pub requires_chain: bool,
     /// Pod annotations that take effect ([`keys::POD_CHOICES`]).
     pub pod_choices: PodChoices,
+    /// `true` if the namespace has the catalogue revision `canary` ([`keys::REVISION_LABEL`]).
+    pub is_canary: bool,
     pub(crate) pod_security: PodSecurity,
     pub(crate) upstream: Option<Upstream>,
     /// Minimum for the pods ([`keys::OTHER_PORTS`]).
@@ -65,6 +67,7 @@ impl NamespaceSettings {
     pub(crate) const UNSET: Self = Self {
         requires_chain: false,
         pod_choices: PodChoices::Unset,
+        is_canary: false,
         pod_security: PodSecurity::Privileged,
         upstream: None,
         other_ports: OtherPorts::Open,
@@ -74,18 +77,25 @@ impl NamespaceSettings {
     };
 
     /// Reads the settings from the labels and annotations of a namespace. An invalid value has its strictest
-    /// interpretation; an invalid upstream or range of user IDs is ignored.
+    /// interpretation; an invalid upstream, range of user IDs or catalogue revision is ignored.
     pub fn new(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Self {
         let (pod_choices, of_choices) = PodChoices::from_namespace(labels, annotations);
         let (auditor_images, of_images) = AuditorImages::from_annotations(annotations);
         let (upstream, of_upstream) = Upstream::from_annotations(annotations);
         let (other_ports, of_ports) = OtherPorts::from_annotations(annotations);
         let (uid_range, of_range) = UidRange::from_annotations(annotations);
-        let problems =
-            [of_choices, of_images, of_upstream, of_ports, of_range].into_iter().flatten().collect();
+        let revision = labels.get(keys::REVISION_LABEL);
+        let is_canary = revision.is_some_and(|revision| revision == keys::CANARY);
+        let of_revision = revision.filter(|_| !is_canary).map(|found| {
+            let (key, expected, ordinary) = (keys::REVISION_LABEL, keys::CANARY, keys::CATALOGUE_CONFIG_MAP);
+            format!("{key}: expected \"{expected}\", found {}; {ordinary} applies", Excerpt(found))
+        });
+        let problems = [of_choices, of_images, of_upstream, of_ports, of_range, of_revision];
+        let problems = problems.into_iter().flatten().collect();
         Self {
             requires_chain: requires_chain(labels, annotations),
             pod_choices,
+            is_canary,
             pod_security: PodSecurity::from_labels(labels),
             upstream,
             other_ports,

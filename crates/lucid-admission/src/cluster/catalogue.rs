@@ -1,5 +1,6 @@
 //! The cluster's catalogue and the configuration derived from it. ConfigMap `lucid-auditors` overlays the built-in
-//! auditors, and the Auditor objects overlay both. No I/O.
+//! auditors, and the Auditor objects overlay both. ConfigMap `lucid-auditors-canary` replaces `lucid-auditors` for
+//! namespaces with the revision `canary`. No I/O.
 
 use std::sync::Arc;
 
@@ -16,28 +17,108 @@ pub(crate) struct InForce {
     pub(crate) problems: Vec<String>,
 }
 
+/// What is in force for namespaces without and with the catalogue revision `canary`.
+#[derive(Clone, Debug)]
+pub(crate) struct Revisions {
+    pub(crate) ordinary: Arc<InForce>,
+    /// Or the reason why the ordinary catalogue applies.
+    pub(crate) canary: Result<Arc<InForce>, String>,
+}
+
+impl Revisions {
+    /// Returns `true` if pods are planned alike.
+    pub(crate) fn plans_like(&self, other: &Self) -> bool {
+        let canary =
+            |revisions: &Self| revisions.canary.as_ref().map(|it| Arc::clone(&it.configuration)).ok();
+        let is_same_canary = match (canary(self), canary(other)) {
+            (Some(one), Some(other)) => Arc::ptr_eq(&one, &other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        is_same_canary && Arc::ptr_eq(&self.ordinary.configuration, &other.ordinary.configuration)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Layers {
     settings: ChainSettings,
+    pub(crate) ordinary: Revision,
+    pub(crate) canary: Revision,
+    pub(crate) auditors: Auditors,
+}
+
+#[derive(Debug)]
+pub(crate) struct Revision {
+    name: &'static str,
     namespace: String,
     file: Document<Option<Catalogue>>,
-    pub(crate) auditors: Auditors,
     in_force: Result<Arc<InForce>, String>,
 }
 
 impl Layers {
     pub(crate) fn new(settings: ChainSettings) -> Self {
-        let file = Document::new(keys::CATALOGUE_CONFIG_MAP);
+        Self {
+            settings,
+            ordinary: Revision::new(keys::CATALOGUE_CONFIG_MAP, Document::new),
+            canary: Revision::new(keys::CANARY_CONFIG_MAP, Document::optional),
+            auditors: Auditors::default(),
+        }
+    }
+
+    pub(crate) fn in_force(&self) -> Result<Revisions, String> {
+        let ordinary = self.ordinary.in_force.clone()?;
+        Ok(Revisions { ordinary, canary: self.canary.in_force.clone() })
+    }
+
+    /// Composes the layers. Nothing is in force until all of them have been read.
+    pub(crate) fn compose(&mut self) {
+        if let Err(reason) = self.unread() {
+            return self.ordinary.in_force = Err(reason);
+        }
+        let objects = self.auditors.settle();
+        let configuration = |revision: &Revision, file: Option<&Catalogue>| {
+            let below = file.iter().fold(Catalogue::builtin(), |below, file| below.overlay(file));
+            let catalogue = below.overlay(&objects).without(self.auditors.never_valid());
+            self.settings.configuration(catalogue).map_err(|error| {
+                let object = revision.object();
+                format!(
+                    "{error} (in the default chain; auditors are defined in {object}, and as objects of the kind Auditor)"
+                )
+            })
+        };
+        if let Ok(file) = self.ordinary.file.content() {
+            let configuration = configuration(&self.ordinary, file.as_ref());
+            self.ordinary.put(configuration, self.auditors.problems());
+        }
+        match self.canary.file.content() {
+            Ok(file) => {
+                let configuration = configuration(&self.canary, file.as_ref());
+                self.canary.put(configuration, Vec::new());
+            }
+            Err(reason) => self.canary.in_force = Err(reason),
+        }
+    }
+
+    fn unread(&self) -> Result<(), String> {
+        self.ordinary.file.content()?;
+        if !self.canary.file.is_read() {
+            self.canary.file.content()?;
+        }
+        if !self.auditors.is_listed() {
+            return Err("Auditors have not been listed".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Revision {
+    fn new(name: &'static str, file: fn(&'static str) -> Document<Option<Catalogue>>) -> Self {
+        let file = file(name);
         let in_force = Err(file.content().err().unwrap_or_default());
-        Self { settings, namespace: String::new(), file, auditors: Auditors::default(), in_force }
+        Self { name, namespace: String::new(), file, in_force }
     }
 
-    pub(crate) fn in_force(&self) -> Result<Arc<InForce>, String> {
-        self.in_force.clone()
-    }
-
-    /// Sets the content of ConfigMap `lucid-auditors` of `namespace`; `None` if it does not exist.
-    pub(crate) fn set_file(&mut self, namespace: &str, data: Option<&Data>) {
+    /// Sets the content of the ConfigMap in `namespace`; `None` if it does not exist.
+    pub(crate) fn set(&mut self, namespace: &str, data: Option<&Data>) {
         namespace.clone_into(&mut self.namespace);
         self.file.set(namespace, data, |data| {
             let yaml = document::value(data, keys::CATALOGUE_KEY)?;
@@ -45,28 +126,29 @@ impl Layers {
         });
     }
 
-    pub(crate) fn is_file_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         self.file.problem().is_none()
     }
 
-    fn config_map(&self) -> String {
-        format!("ConfigMap {}/{}", self.namespace, keys::CATALOGUE_CONFIG_MAP)
+    /// Returns the reasons why the content of the ConfigMap is not in force as it is; none if it does not exist.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        match &self.in_force {
+            Ok(in_force) => in_force.problems.clone(),
+            Err(reason) if self.file.content().is_ok() || !self.is_valid() => vec![reason.clone()],
+            Err(_) => Vec::new(),
+        }
     }
 
-    /// Composes the layers. Nothing is in force until all of them have been read.
-    pub(crate) fn compose(&mut self) {
-        let file = match self.file.content() {
-            Ok(file) if self.auditors.is_listed() => file,
-            Ok(_) => return self.in_force = Err("Auditors have not been listed".to_owned()),
-            Err(reason) => return self.in_force = Err(reason),
-        };
-        let below = file.iter().fold(Catalogue::builtin(), |below, file| below.overlay(file));
-        let catalogue = below.overlay(&self.auditors.settle());
-        let catalogue = catalogue.without(self.auditors.never_valid());
+    fn object(&self) -> String {
+        format!("ConfigMap {}/{}", self.namespace, self.name)
+    }
+
+    /// Puts a configuration in force. An invalid one leaves the last valid one in force.
+    fn put(&mut self, configuration: Result<Configuration, String>, of_auditors: Vec<String>) {
         let mut problems: Vec<String> = self.file.problem().cloned().into_iter().collect();
-        problems.extend(self.auditors.problems());
+        problems.extend(of_auditors);
         let before = self.in_force.as_ref().ok();
-        let configuration = match (self.configuration(catalogue), before) {
+        let configuration = match (configuration, before) {
             (Ok(configuration), Some(before)) if *before.configuration == configuration => {
                 Arc::clone(&before.configuration)
             }
@@ -91,14 +173,5 @@ impl Layers {
             }
         }
         self.in_force = Ok(Arc::new(InForce { configuration, problems }));
-    }
-
-    fn configuration(&self, catalogue: Catalogue) -> Result<Configuration, String> {
-        self.settings.configuration(catalogue).map_err(|error| {
-            format!(
-                "{error} (in the default chain; auditors are defined in {}, and as objects of the kind Auditor)",
-                self.config_map()
-            )
-        })
     }
 }

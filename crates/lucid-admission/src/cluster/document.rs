@@ -6,6 +6,9 @@ use crate::cluster::namespaces::Data;
 #[derive(Debug)]
 pub(crate) struct Document<T> {
     name: &'static str,
+    /// `true` if there is no content while the ConfigMap is absent. Otherwise absence is valid content.
+    is_optional: bool,
+    is_read: bool,
     /// `None` until valid content was read, or the ConfigMap was found absent.
     content: Option<T>,
     problem: Option<String>,
@@ -13,7 +16,12 @@ pub(crate) struct Document<T> {
 
 impl<T: Default> Document<T> {
     pub(crate) const fn new(name: &'static str) -> Self {
-        Self { name, content: None, problem: None }
+        Self { name, is_optional: false, is_read: false, content: None, problem: None }
+    }
+
+    /// Creates a document that need not exist, and that readiness does not depend on.
+    pub(crate) fn optional(name: &'static str) -> Self {
+        Self { is_optional: true, ..Self::new(name) }
     }
 
     /// Reads the data of the ConfigMap, `None` if it does not exist, which is valid. Invalid data is reported and
@@ -25,14 +33,17 @@ impl<T: Default> Document<T> {
         data: Option<&Data>,
         read: impl FnOnce(&Data) -> Result<T, String>,
     ) {
+        self.is_read = true;
         match data.map(read).transpose() {
+            Ok(None) if self.is_optional => (self.content, self.problem) = (None, None),
             Ok(content) => (self.content, self.problem) = (Some(content.unwrap_or_default()), None),
             Err(problem) => {
                 let kept = match self.content {
-                    Some(_) => "the last valid content stays in use",
-                    None => "this replica is not ready until it is valid",
+                    Some(_) => "; the last valid content stays in use",
+                    None if self.is_optional => "",
+                    None => "; this replica is not ready until it is valid",
                 };
-                let problem = format!("ConfigMap {namespace}/{}, {problem}; {kept}", self.name);
+                let problem = format!("ConfigMap {namespace}/{}, {problem}{kept}", self.name);
                 tracing::warn!("{problem}");
                 self.problem = Some(problem);
             }
@@ -41,9 +52,13 @@ impl<T: Default> Document<T> {
 
     pub(crate) fn content(&self) -> Result<&T, String> {
         self.content.as_ref().ok_or_else(|| {
-            let unread = || format!("ConfigMap {} has not been read", self.name);
-            self.problem.clone().unwrap_or_else(unread)
+            let why = if self.is_read { "does not exist" } else { "has not been read" };
+            self.problem.clone().unwrap_or_else(|| format!("ConfigMap {} {why}", self.name))
         })
+    }
+
+    pub(crate) const fn is_read(&self) -> bool {
+        self.is_read
     }
 
     pub(crate) fn problem(&self) -> Option<&String> {

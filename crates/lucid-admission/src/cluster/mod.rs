@@ -2,8 +2,9 @@
 //! in sync with the API server.
 //!
 //! ConfigMap `lucid-policy` has admission mode and exemptions, `lucid-webhooks` the permissions of the webhooks.
-//! ConfigMap `lucid-auditors` overlays the built-in catalogue, the [`auditor`] objects overlay both, and the ConfigMap
-//! of a namespace overlays all of them. Where content is invalid, the last valid content stays in force and the problem
+//! ConfigMap `lucid-auditors`, or for namespaces with the revision `canary` `lucid-auditors-canary`, overlays the
+//! built-in catalogue, the [`auditor`] objects overlay both, and the ConfigMap of a namespace overlays all of them. Where
+//! content is invalid, the last valid content stays in force and the problem
 //! is reported with object and key.
 //!
 //! All state comes from watches, so admission requests cause no requests to the API server. `catalogue`, `auditors` and
@@ -122,6 +123,8 @@ pub struct NamespaceView {
     pub settings: Arc<NamespaceSettings>,
     /// What a keeper does with running pods whose chain is not the planned one.
     pub keeper: KeeperAction,
+    /// `true` if the catalogue is that of ConfigMap `lucid-auditors-canary`. `false` also while there is no valid one.
+    pub is_canary: bool,
     /// Problems of ConfigMaps and Auditor objects. Their last valid content stays in force.
     pub problems: Vec<String>,
 }
@@ -218,6 +221,7 @@ mod tests {
     fn synced() -> ClusterConfiguration {
         let cluster = ClusterConfiguration::new(ChainSettings::default());
         cluster.set_catalogue("lucid-system", None);
+        cluster.set_canary("lucid-system", None);
         cluster.change_auditors(|auditors| auditors.set_all(Vec::new()));
         cluster.change_chains(Change::All(Vec::new()));
         cluster.set_permissions("lucid-system", None);

@@ -8,7 +8,7 @@ use lucid_policy::Policy;
 use tokio::sync::watch;
 
 use crate::cluster::auditors::{AuditorObject, Auditors};
-use crate::cluster::catalogue::{InForce, Layers};
+use crate::cluster::catalogue::{InForce, Layers, Revisions};
 use crate::cluster::document::Document;
 use crate::cluster::generations::{self, Generations};
 use crate::cluster::namespaces::{ByNamespace, Chain, Change, Data, Labels};
@@ -30,7 +30,7 @@ pub(super) struct State {
 }
 
 pub(super) struct Known {
-    in_force: Result<Arc<InForce>, String>,
+    in_force: Result<Revisions, String>,
     chains: ByNamespace<Chain>,
     labels: ByNamespace<Labels>,
     generations: Generations,
@@ -80,18 +80,36 @@ impl State {
 /// The part of [`Known`] that concerns one namespace.
 struct KnownNamespace {
     in_force: Arc<InForce>,
+    is_canary: bool,
+    /// Problems of the catalogue.
+    problems: Vec<String>,
     chain: Option<Arc<Chain>>,
     labels: Option<Arc<Labels>>,
 }
 
 impl Known {
     fn namespace(&self, name: &str) -> Result<KnownNamespace, NotSynced> {
-        let in_force = self.in_force.clone().map_err(NotSynced::not_read)?;
+        let Revisions { ordinary, canary } = self.in_force.clone().map_err(NotSynced::not_read)?;
         if !self.chains.is_listed() {
             let reason = format!("ConfigMaps {} have not been listed", keys::NAMESPACE_CONFIG_MAP);
             return Err(NotSynced::not_read(reason));
         }
-        Ok(KnownNamespace { in_force, chain: self.chains.get(name), labels: self.labels.get(name) })
+        let (chain, labels) = (self.chains.get(name), self.labels.get(name));
+        let mut problems = ordinary.problems.clone();
+        let wants_canary = labels.as_ref().is_some_and(|labels| labels.settings.is_canary);
+        let canary = wants_canary.then_some(canary).and_then(|canary| match canary {
+            Ok(canary) => {
+                problems.extend_from_slice(&canary.problems);
+                Some(canary)
+            }
+            Err(reason) => {
+                let (key, ordinary) = (keys::REVISION_LABEL, keys::CATALOGUE_CONFIG_MAP);
+                problems.push(format!("namespace {name}, {key}: {reason}; {ordinary} applies"));
+                None
+            }
+        });
+        let is_canary = canary.is_some();
+        Ok(KnownNamespace { in_force: canary.unwrap_or(ordinary), is_canary, problems, chain, labels })
     }
 }
 
@@ -118,7 +136,7 @@ impl ClusterConfiguration {
             (of_namespace, Arc::clone(&known.policy_in_force), keeper, problems.cloned().collect::<Vec<_>>())
         };
         let (chain, problem) = known.read_chain(namespace);
-        let KnownNamespace { in_force, labels, .. } = known;
+        let KnownNamespace { in_force, is_canary, problems, labels, .. } = known;
         let labels = labels.ok_or_else(|| NotSynced::unknown_namespace(namespace))?;
         let of_labels =
             labels.settings.problems().iter().map(|problem| format!("namespace {namespace}, {problem}"));
@@ -136,14 +154,8 @@ impl ClusterConfiguration {
             enabled: labels.is_enabled,
             settings: Arc::clone(&labels.settings),
             keeper: labels.keeper.unwrap_or(keeper.action),
-            problems: in_force
-                .problems
-                .iter()
-                .cloned()
-                .chain(of_documents)
-                .chain(of_labels)
-                .chain(of_chain)
-                .collect(),
+            is_canary,
+            problems: problems.into_iter().chain(of_documents).chain(of_labels).chain(of_chain).collect(),
         })
     }
 
@@ -190,7 +202,12 @@ impl ClusterConfiguration {
 
     /// Sets the content of ConfigMap `lucid-auditors` of `namespace`; `None` if it does not exist.
     pub(super) fn set_catalogue(&self, namespace: &str, data: Option<&Data>) {
-        self.change_layers(|layers| layers.set_file(namespace, data));
+        self.change_layers(|layers| layers.ordinary.set(namespace, data));
+    }
+
+    /// Sets the content of ConfigMap `lucid-auditors-canary` of `namespace`; `None` if it does not exist.
+    pub(super) fn set_canary(&self, namespace: &str, data: Option<&Data>) {
+        self.change_layers(|layers| layers.canary.set(namespace, data));
     }
 
     pub(crate) fn permissions(&self) -> &WebhookPermissions {
@@ -198,11 +215,15 @@ impl ClusterConfiguration {
     }
 
     /// Returns the ConfigMaps of Lucid's namespace, and whether their content is valid.
-    pub(super) fn valid_config_maps(&self) -> [(&'static str, bool); 3] {
-        let is_catalogue_valid = self.state.layers().is_file_valid();
+    pub(super) fn valid_config_maps(&self) -> [(&'static str, bool); 4] {
+        let [ordinary, canary] = {
+            let layers = self.state.layers();
+            [layers.ordinary.is_valid(), layers.canary.is_valid()]
+        };
         let known = self.state.known.borrow();
         [
-            (keys::CATALOGUE_CONFIG_MAP, is_catalogue_valid),
+            (keys::CATALOGUE_CONFIG_MAP, ordinary),
+            (keys::CANARY_CONFIG_MAP, canary),
             (permissions::CONFIG_MAP, known.webhooks.problem().is_none()),
             (policy::CONFIG_MAP, known.policy.problem().is_none()),
         ]
@@ -210,6 +231,11 @@ impl ClusterConfiguration {
 
     pub(crate) fn modes(&self) -> watch::Receiver<Option<ModeInForce>> {
         self.state.modes.subscribe()
+    }
+
+    /// Returns the problems of ConfigMap `lucid-auditors-canary`, also while no namespace has that revision.
+    pub fn canary_problems(&self) -> Vec<String> {
+        self.state.layers().canary.problems()
     }
 
     /// Returns the settings in ConfigMap `lucid-webhooks` that leave pods without auditors, or unchecked.
@@ -304,7 +330,7 @@ impl ClusterConfiguration {
         };
         self.state.known.send_modify(|known| {
             let is_same = match (&known.in_force, &in_force) {
-                (Ok(before), Ok(now)) => Arc::ptr_eq(&before.configuration, &now.configuration),
+                (Ok(before), Ok(now)) => before.plans_like(now),
                 _ => false,
             };
             known.changes += u64::from(!is_same);

@@ -34,8 +34,8 @@ const AUDITOR_PACE: Duration = Duration::from_millis(50);
 const CATCH_UP_PACE: Duration = Duration::from_secs(1);
 
 impl ClusterConfiguration {
-    /// Starts a task that follows the cluster: ConfigMaps `lucid-auditors`, `lucid-policy` and `lucid-webhooks` of
-    /// `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all namespaces, the labels of the namespaces,
+    /// Starts a task that follows the cluster: ConfigMaps `lucid-auditors`, `lucid-auditors-canary`, `lucid-policy` and
+    /// `lucid-webhooks` of `namespace`, the Auditors, the ConfigMaps `lucid-auditor-chain` of all namespaces, the labels of the namespaces,
     /// and the settings of other replicas. Sets `synced` while requests can be served, and returns it. With
     /// [publishing](Self::with_publishing), `synced` also waits for the first attempt.
     ///
@@ -47,6 +47,7 @@ impl ClusterConfiguration {
             let in_namespace = Api::namespaced(client.clone(), &namespace);
             tokio::join!(
                 this.follow_catalogue(in_namespace.clone(), &namespace),
+                this.follow_canary(in_namespace.clone(), &namespace),
                 this.follow_generations(in_namespace.clone()),
                 this.follow_permissions(in_namespace.clone(), &namespace),
                 this.follow_policy(in_namespace.clone(), &namespace),
@@ -73,6 +74,11 @@ impl ClusterConfiguration {
     async fn follow_catalogue(&self, api: Api<ConfigMap>, namespace: &str) -> Infallible {
         let changes = changes("ConfigMap lucid-auditors", api, named(keys::CATALOGUE_CONFIG_MAP), data);
         each_state(changes, |data| self.set_catalogue(namespace, data.as_ref())).await
+    }
+
+    async fn follow_canary(&self, api: Api<ConfigMap>, namespace: &str) -> Infallible {
+        let changes = changes("ConfigMap lucid-auditors-canary", api, named(keys::CANARY_CONFIG_MAP), data);
+        each_state(changes, |data| self.set_canary(namespace, data.as_ref())).await
     }
 
     async fn follow_permissions(&self, api: Api<ConfigMap>, namespace: &str) -> Infallible {

@@ -29,6 +29,9 @@ fn the_keys_match_the_contract() {
         (keys::CHAIN_KEY, "chain"),
         (keys::CATALOGUE_KEY, "auditors.yaml"),
         (keys::CATALOGUE_CONFIG_MAP, "lucid-auditors"),
+        (keys::CANARY_CONFIG_MAP, "lucid-auditors-canary"),
+        (keys::REVISION_LABEL, "lucid.computing/revision"),
+        (keys::CANARY, "canary"),
         (keys::INIT_CONTAINER, "lucid-init"),
         (keys::TRUE, "true"),
     ];

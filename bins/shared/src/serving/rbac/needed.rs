@@ -83,6 +83,7 @@ impl Needs<'_> {
         let config_maps = Permission::new(&WATCH, "", "configmaps");
         let mut needs = vec![
             Need::vital(config_maps.clone().named(keys::CATALOGUE_CONFIG_MAP).within(namespace), NOT_READY),
+            Need::vital(config_maps.clone().named(keys::CANARY_CONFIG_MAP).within(namespace), NOT_READY),
             Need::vital(config_maps.clone().named(POLICY_CONFIG_MAP).within(namespace), NOT_READY),
             Need::vital(config_maps.clone().named(WEBHOOKS_CONFIG_MAP).within(namespace), NOT_READY),
             Need::vital(config_maps.named(keys::NAMESPACE_CONFIG_MAP), NOT_READY),

@@ -33,6 +33,7 @@ fn state(settings: ChainSettings) -> ClusterConfiguration {
     let labels = ["a", "b"].map(|name| (name.to_owned(), Labels::default()));
     state.change_labels(Change::All(labels.into()));
     state.change_auditors(|auditors| auditors.set_all(Vec::new()));
+    state.set_canary("lucid-system", None);
     state.set_permissions("lucid-system", None);
     state.set_policy("lucid-system", None, None);
     state
@@ -73,6 +74,8 @@ fn requests_wait_until_the_configuration_is_read() {
     };
     assert_eq!(reason(), "ConfigMap lucid-auditors has not been read");
     state.set_catalogue("lucid-system", None);
+    assert_eq!(reason(), "ConfigMap lucid-auditors-canary has not been read");
+    state.set_canary("lucid-system", None);
     assert_eq!(reason(), "Auditors have not been listed");
     state.change_auditors(|auditors| auditors.set_all(Vec::new()));
     assert_eq!(reason(), "ConfigMaps lucid-auditor-chain have not been listed");
@@ -369,4 +372,116 @@ fn a_relist_removes_deleted_config_maps() {
     assert_eq!((chain(&state, "a"), chain(&state, "b").is_some()), (None, true));
     state.set_chain("b", None);
     assert_eq!(chain(&state, "b"), None);
+}
+
+/// Returns a catalogue with this image of the auditor `topics`.
+fn topics(image: &str) -> Data {
+    data("auditors.yaml", &format!("chain: [{{name: lucid-topics-auditor, image: {image}}}]"))
+}
+
+fn image_in(state: &ClusterConfiguration, namespace: &str) -> String {
+    state.view(namespace).unwrap().configuration.catalogue().resolve("topics").unwrap().image().to_owned()
+}
+
+fn move_to(state: &ClusterConfiguration, namespace: &str, revision: &str) {
+    let labels = [("lucid.computing/revision".to_owned(), revision.to_owned())].into();
+    state.set_labels(namespace, Labels::of(&labels, &BTreeMap::new()));
+}
+
+#[test]
+fn a_label_moves_a_namespace_to_the_canary_and_back() {
+    let state = synced();
+    state.set_catalogue("lucid-system", Some(&topics("r.test/topics:1")));
+    state.set_canary("lucid-system", Some(&topics("r.test/topics:2")));
+    state.set_chain("a", Some(data("chain", "topics")));
+    let assert_image = |namespace: &str, image: &str| {
+        let view = state.view(namespace).unwrap();
+        assert_eq!(image_in(&state, namespace), image);
+        assert!(view.namespace_chain.is_none_or(|chain| chain.chain()[0].image() == image));
+        assert_eq!((view.is_canary, view.problems.len()), (image == "r.test/topics:2", 0));
+    };
+    assert_image("a", "r.test/topics:1");
+    move_to(&state, "a", "canary");
+    assert_image("a", "r.test/topics:2");
+    assert_image("b", "r.test/topics:1");
+    state.set_canary("lucid-system", Some(&topics("r.test/topics:3")));
+    assert_eq!(image_in(&state, "a"), "r.test/topics:3");
+    state.set_labels("a", Labels::default());
+    assert_image("a", "r.test/topics:1");
+    // Auditor objects override both revisions.
+    move_to(&state, "a", "canary");
+    state.change_auditors(|auditors| auditors.set(auditor("topics", 1, "object/p")));
+    assert_eq!(["a", "b"].map(|namespace| image_in(&state, namespace)), ["object/p"; 2]);
+}
+
+#[test]
+fn generations_are_evaluated_with_the_catalogue_of_the_revision() {
+    let state = synced();
+    state.set_canary("lucid-system", Some(&topics("r.test/topics:2")));
+    move_to(&state, "a", "canary");
+    let other = ChainSettings { chain: Some(vec!["topics".to_owned()]), ..ChainSettings::default() };
+    let published = generations::published(&generations::resolved(&other)).unwrap();
+    state.set_generations(&data("other", &published));
+    let others = |namespace: &str| state.others(&state.view(namespace).unwrap().configuration);
+    assert_eq!(others("a")[0].1.chain()[0].image(), "r.test/topics:2");
+    assert!(others("b").is_empty(), "the ordinary catalogue has no such auditor");
+}
+
+#[test]
+fn without_a_valid_canary_the_ordinary_catalogue_applies() {
+    let state = synced();
+    state.set_catalogue("lucid-system", Some(&topics("r.test/topics:1")));
+    let assert_ordinary = |problem: &str| {
+        assert_eq!(image_in(&state, "a"), "r.test/topics:1");
+        let view = state.view("a").unwrap();
+        assert!(!view.is_canary);
+        let [found] = &*view.problems else { panic!("{:?}", view.problems) };
+        assert!(found.starts_with(&format!("namespace a, lucid.computing/revision: {problem}")), "{found}");
+        assert!(found.ends_with("; lucid-auditors applies"), "{found}");
+        assert!(state.view("b").unwrap().problems.is_empty() && state.is_synced());
+    };
+    move_to(&state, "a", "canry");
+    assert_ordinary(r#"expected "canary", found "canry""#);
+    move_to(&state, "a", "canary");
+    assert_ordinary("ConfigMap lucid-auditors-canary does not exist");
+    assert!(state.canary_problems().is_empty());
+    let invalid = data("auditors.yaml", "chain: 7");
+    let problem = "ConfigMap lucid-system/lucid-auditors-canary, auditors.yaml: line 1";
+    state.set_canary("lucid-system", Some(&invalid));
+    assert_ordinary(problem);
+    assert_eq!(state.valid_config_maps()[1], ("lucid-auditors-canary", false));
+    assert!(state.canary_problems()[0].starts_with(problem), "{:?}", state.canary_problems());
+
+    state.set_canary("lucid-system", Some(&topics("r.test/topics:2")));
+    state.set_canary("lucid-system", Some(&invalid));
+    let view = state.view("a").unwrap();
+    assert_eq!((image_in(&state, "a"), view.is_canary), ("r.test/topics:2".to_owned(), true));
+    let [found] = &*view.problems else { panic!("{:?}", view.problems) };
+    assert!(
+        found.starts_with(problem) && found.ends_with("; the last valid content stays in use"),
+        "{found}"
+    );
+    // Every replica uses the same catalogue after a deletion.
+    state.set_canary("lucid-system", None);
+    assert_ordinary("ConfigMap lucid-auditors-canary does not exist");
+    state.set_canary("lucid-system", Some(&invalid));
+    assert_ordinary(problem);
+}
+
+#[test]
+fn a_canary_without_the_auditors_of_the_default_chain_is_invalid() {
+    let chain = Some(vec!["topics".to_owned()]);
+    let state = state(ChainSettings { chain, ..ChainSettings::default() });
+    state.change_chains(Change::All(Vec::new()));
+    state.set_catalogue("s", Some(&topics("r.test/topics:1")));
+    state.set_canary("s", Some(&data("auditors.yaml", "chain: [{name: other, image: r.test/other}]")));
+    move_to(&state, "a", "canary");
+    assert_eq!(image_in(&state, "a"), "r.test/topics:1");
+    let problem = state.view("a").unwrap().problems.join("; ");
+    assert!(problem.contains("defined in ConfigMap s/lucid-auditors-canary"), "{problem}");
+    assert!(problem.ends_with("; lucid-auditors applies"), "{problem}");
+    state.set_canary("s", Some(&topics("r.test/topics:2")));
+    state.set_canary("s", Some(&data("auditors.yaml", "chain: [{name: other, image: r.test/other}]")));
+    assert_eq!(image_in(&state, "a"), "r.test/topics:2");
+    assert!(state.view("a").unwrap().problems[0].ends_with("; the last valid content stays in use"));
 }
