@@ -12,6 +12,7 @@ use lucid_chain::keys;
 use lucid_policy::{Mode, Policy, Strictness};
 use lucid_webhook::Readiness;
 
+use super::namespaces::listed;
 use super::report::{Check, Unread};
 
 const CHECK: &str = "configuration";
@@ -57,7 +58,8 @@ async fn missing(client: &Client, namespace: &str) -> Vec<Unread> {
         (chains, "list and watch configmaps".to_owned()),
         (namespaces, "list and watch namespaces".to_owned()),
     ];
-    for name in [keys::CATALOGUE_CONFIG_MAP, POLICY_CONFIG_MAP, WEBHOOKS_CONFIG_MAP] {
+    for name in [keys::CATALOGUE_CONFIG_MAP, keys::CANARY_CONFIG_MAP, POLICY_CONFIG_MAP, WEBHOOKS_CONFIG_MAP]
+    {
         let error = own.list_metadata(&one(name)).await.err();
         results.push((error, format!("list and watch configmap {name} in namespace {namespace}")));
     }
@@ -76,11 +78,22 @@ pub(super) async fn check(
     namespaces: impl Iterator<Item = &str>,
 ) -> Vec<Check> {
     let mut problems = std::collections::BTreeSet::new();
+    let (mut canary, mut ordinary) = (Vec::new(), Vec::new());
     for namespace in namespaces {
         if let Ok(view) = cluster.namespace(namespace).await {
             problems.extend(view.problems);
+            if view.is_canary { &mut canary } else { &mut ordinary }.push(namespace);
         }
     }
+    let is_known = |problem: &String| problems.iter().any(|known| known.contains(problem));
+    let of_canary: Vec<_> = cluster.canary_problems().into_iter().filter(|it| !is_known(it)).collect();
+    problems.extend(of_canary);
+    let revisions = (!canary.is_empty()).then(|| {
+        let used = [(keys::CANARY_CONFIG_MAP, canary), (keys::CATALOGUE_CONFIG_MAP, ordinary)];
+        let used = used.iter().filter(|(_, namespaces)| !namespaces.is_empty());
+        let used = used.map(|(name, namespaces)| format!("{name} applies in {}", listed(namespaces)));
+        Check::ok("revisions", used.collect::<Vec<_>>().join(", "))
+    });
     let gaps = cluster.permission_gaps().into_iter();
     let mut gaps: Vec<_> = gaps.map(|gap| Check::warning(CHECK, gap)).collect();
     let policy = cluster.policy();
@@ -91,10 +104,11 @@ pub(super) async fn check(
         )));
     }
     if problems.is_empty() && gaps.is_empty() {
-        return vec![Check::ok(CHECK, "ConfigMaps and Auditors are valid")];
+        let valid = Check::ok(CHECK, "ConfigMaps and Auditors are valid");
+        return [valid].into_iter().chain(revisions).collect();
     }
     let failed = |problem: String| {
         Check::failed(CHECK, problem).action("correct it; until then replicas keep the last valid content")
     };
-    problems.into_iter().map(failed).chain(gaps).collect()
+    problems.into_iter().map(failed).chain(gaps).chain(revisions).collect()
 }

@@ -67,6 +67,15 @@ pub(super) fn written(metadata: &ObjectMeta, field: &str, key: &str) -> Option<T
     entries.filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
 }
 
+/// Returns the first names, and the number of the others.
+pub(super) fn listed(names: &[&str]) -> String {
+    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 pub(super) fn check(namespaces: &[Namespace]) -> Vec<Check> {
     let selected = namespaces.iter().filter(|it| it.is_selected);
     let (audited, widened): (Vec<_>, Vec<_>) = selected.partition(|it| it.is_covered);
@@ -85,10 +94,8 @@ pub(super) fn check(namespaces: &[Namespace]) -> Vec<Check> {
                 .action(format!("kubectl label namespace NAME {}={}", keys::ENABLED_LABEL, keys::TRUE)),
         );
     } else {
-        let shown = names(&audited[..audited.len().min(SHOWN)]);
-        let more = audited.len().saturating_sub(SHOWN);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        checks.push(Check::ok(CHECK, format!("the webhook is called in {shown}{more}")));
+        let audited: Vec<_> = audited.iter().map(|it| it.name.as_str()).collect();
+        checks.push(Check::ok(CHECK, format!("the webhook is called in {}", listed(&audited))));
     }
     for namespace in namespaces {
         let Some(value) = namespace.labels.get(keys::ENABLED_LABEL).filter(|_| !namespace.is_selected) else {
