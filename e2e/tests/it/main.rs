@@ -36,6 +36,7 @@ mod policy;
 mod rbac;
 mod record;
 mod reinvocation;
+mod revisions;
 mod rollout;
 mod selectors;
 mod skeleton;
