@@ -11,6 +11,7 @@ mod keeper;
 mod metrics;
 mod plan;
 mod pod;
+mod reports;
 mod state;
 mod steps;
 mod workload;
