@@ -155,9 +155,11 @@ async fn reports_follow_the_findings_and_the_served_kind() {
 
     // Unchanged content is not written, also after a refresh.
     reports.refresh_at = Instant::now();
+    reports.retain(|_| true).await.unwrap();
+    reports.client = Client::try_from(kube::Config::new("http://127.0.0.1:1/".parse().unwrap())).unwrap();
     reports.write("shop", &[stale.clone()], 2).await.unwrap();
-    let again = stored(&client, former, "shop").await.unwrap();
-    assert_eq!(again.resource_version(), first.resource_version());
+    reports.write("shop", &[stale.clone()], 3).await.unwrap_err();
+    reports.client = client.clone();
 
     // An old finding keeps its time.
     for since in reports.written.get_mut("shop").unwrap().since.values_mut() {
@@ -177,6 +179,8 @@ async fn reports_follow_the_findings_and_the_served_kind() {
     assert_eq!(stored(&client, former, "shop").await.unwrap().data, changed.data);
     api.delete(NAME, &DeleteParams::default()).await.unwrap();
     reports.refresh_at = Instant::now();
+    reports.write("shop", &[stale.clone(), missing.clone()], 1).await.unwrap();
+    assert!(stored(&client, former, "shop").await.is_some());
     reports.write("shop", &[], 1).await.unwrap();
     let shrunk = stored(&client, former, "shop").await.unwrap();
     assert_eq!(shrunk.data["results"], json!([]));
