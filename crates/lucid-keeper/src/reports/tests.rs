@@ -1,6 +1,8 @@
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::PostParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use lucid_testbed::{Cluster, eventually};
 
 use super::*;
@@ -115,6 +117,34 @@ async fn install(client: &Client, kind: &ApiResource, definition: &str) {
     eventually("a served kind", async || api.list_metadata(&ListParams::default()).await).await;
 }
 
+/// Returns the client of an account with no other permissions than those needed.
+async fn allowed(cluster: &Cluster) -> Client {
+    let (group, name) = ("rbac.authorization.k8s.io", MANAGER);
+    let rules = kinds().map(|kind| {
+        let verbs = ["list", "create", "patch", "delete"];
+        json!({ "apiGroups": [kind.group], "resources": [kind.plural], "resourceNames": [NAME], "verbs": verbs })
+    });
+    let role = json!({ "metadata": { "name": name }, "rules": rules });
+    let binding = json!({
+        "metadata": { "name": name },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": name },
+        "subjects": [{ "apiGroup": group, "kind": "User", "name": name }],
+    });
+    let (roles, bindings) = (Api::all(cluster.client()), Api::all(cluster.client()));
+    let (role, binding) = (serde_json::from_value(role).unwrap(), serde_json::from_value(binding).unwrap());
+    let _: ClusterRole = roles.create(&PostParams::default(), &role).await.unwrap();
+    let _: ClusterRoleBinding = bindings.create(&PostParams::default(), &binding).await.unwrap();
+
+    let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig_for(name, None).unwrap()).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    config.proxy_url = None;
+    let client = Client::try_from(config).unwrap();
+    // The API server observes new permissions by a watch.
+    eventually("permissions", async || Reports::new(client.clone()).refresh().await).await;
+    client
+}
+
 async fn stored(client: &Client, kind: &ApiResource, namespace: &str) -> Option<DynamicObject> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, kind);
     match api.get(NAME).await {
@@ -135,20 +165,21 @@ async fn reports_follow_the_findings_and_the_served_kind() {
     cluster.create_namespace("shop", &[]).await.unwrap();
     cluster.create_namespace("other", &[]).await.unwrap();
     let [preferred, former] = &kinds();
-    let stale = finding("b", State::Stale, "image differs");
-    let missing = finding("a", State::Missing, "");
+    let both = [finding("b", State::Stale, "image differs"), finding("a", State::Missing, "")];
+    let one = &both[..1];
 
-    let mut reports = Reports::new(client.clone());
-    reports.write("shop", &[stale.clone()], 2).await.unwrap();
+    let user = allowed(&cluster).await;
+    let mut reports = Reports::new(user.clone());
+    reports.write("shop", one, 2).await.unwrap();
     install(&client, former, DEFINITIONS[1]).await;
-    reports.write("shop", &[stale.clone()], 2).await.unwrap();
+    reports.write("shop", one, 2).await.unwrap();
     assert!(stored(&client, former, "shop").await.is_none(), "the kind is looked for at intervals");
 
     // The predecessor.
     reports.refresh_at = Instant::now();
-    reports.write("shop", &[stale.clone()], 2).await.unwrap();
+    reports.write("shop", one, 2).await.unwrap();
     let first = stored(&client, former, "shop").await.unwrap();
-    let expected = report(former, "shop", &[&stale], 2, 0, |_| seconds(&first)[0]);
+    let expected = report(former, "shop", &[&both[0]], 2, 0, |_| seconds(&first)[0]);
     assert_eq!(first.data["results"], expected["results"]);
     assert_eq!(first.data["summary"], expected["summary"]);
     assert_eq!(first.labels()[LABEL], MANAGER);
@@ -157,15 +188,15 @@ async fn reports_follow_the_findings_and_the_served_kind() {
     reports.refresh_at = Instant::now();
     reports.retain(|_| true).await.unwrap();
     reports.client = Client::try_from(kube::Config::new("http://127.0.0.1:1/".parse().unwrap())).unwrap();
-    reports.write("shop", &[stale.clone()], 2).await.unwrap();
-    reports.write("shop", &[stale.clone()], 3).await.unwrap_err();
-    reports.client = client.clone();
+    reports.write("shop", one, 2).await.unwrap();
+    reports.write("shop", one, 3).await.unwrap_err();
+    reports.client = user.clone();
 
     // An old finding keeps its time.
     for since in reports.written.get_mut("shop").unwrap().since.values_mut() {
         *since = 1;
     }
-    reports.write("shop", &[stale.clone(), missing.clone()], 1).await.unwrap();
+    reports.write("shop", &both, 1).await.unwrap();
     let changed = stored(&client, former, "shop").await.unwrap();
     let times = seconds(&changed);
     assert!(times[0] > 1 && times[1] == 1, "{times:?}");
@@ -175,11 +206,11 @@ async fn reports_follow_the_findings_and_the_served_kind() {
     let forged = json!({ "summary": { "fail": 0 } });
     api.patch(NAME, &PatchParams::default(), &Patch::Merge(&forged)).await.unwrap();
     reports.refresh_at = Instant::now();
-    reports.write("shop", &[stale.clone(), missing.clone()], 1).await.unwrap();
+    reports.write("shop", &both, 1).await.unwrap();
     assert_eq!(stored(&client, former, "shop").await.unwrap().data, changed.data);
     api.delete(NAME, &DeleteParams::default()).await.unwrap();
     reports.refresh_at = Instant::now();
-    reports.write("shop", &[stale.clone(), missing.clone()], 1).await.unwrap();
+    reports.write("shop", &both, 1).await.unwrap();
     assert!(stored(&client, former, "shop").await.is_some());
     reports.write("shop", &[], 1).await.unwrap();
     let shrunk = stored(&client, former, "shop").await.unwrap();
@@ -189,14 +220,14 @@ async fn reports_follow_the_findings_and_the_served_kind() {
     // The preferred kind replaces it.
     install(&client, preferred, DEFINITIONS[0]).await;
     reports.refresh_at = Instant::now();
-    reports.write("shop", &[missing.clone()], 1).await.unwrap();
+    reports.write("shop", &both[1..], 1).await.unwrap();
     assert!(stored(&client, former, "shop").await.is_none());
     let replaced = stored(&client, preferred, "shop").await.unwrap();
     assert_eq!(replaced.data["results"][0]["rule"], "Missing");
-    reports.write("other", &[stale.clone()], 0).await.unwrap();
+    reports.write("other", one, 0).await.unwrap();
 
     // A new leader removes the reports of others; namespaces without pods lose theirs.
-    let mut reports = Reports::new(client.clone());
+    let mut reports = Reports::new(user);
     reports.retain(|namespace| namespace == "shop").await.unwrap();
     assert!(stored(&client, preferred, "other").await.is_none());
     assert!(stored(&client, preferred, "shop").await.is_some());
@@ -212,10 +243,10 @@ async fn reports_follow_the_findings_and_the_served_kind() {
         matches!(listed, Err(kube::Error::Api(status)) if status.code == 404)
     };
     eventually("a deleted kind", is_gone).await;
-    reports.write("shop", &[stale.clone()], 0).await.unwrap();
-    reports.write("shop", &[stale.clone()], 0).await.unwrap();
+    reports.write("shop", one, 0).await.unwrap();
+    reports.write("shop", one, 0).await.unwrap();
     assert!(stored(&client, former, "shop").await.is_some());
-    reports.write("absent", &[stale.clone()], 0).await.unwrap();
+    reports.write("absent", one, 0).await.unwrap();
 }
 
 #[tokio::test]
