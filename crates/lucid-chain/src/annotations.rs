@@ -19,9 +19,9 @@ use crate::{
 /// Settings from a pod's annotations. An annotation that is invalid or excluded by the namespace's [`PodChoices`]
 /// counts as absent and produces a [`Warning`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Annotations<'c> {
-    pub(crate) auditor_chain: Option<Vec<&'c Auditor>>,
-    pub(crate) auditors: Option<Vec<&'c Auditor>>,
+pub(crate) struct Annotations {
+    pub(crate) auditor_chain: Option<Vec<Auditor>>,
+    pub(crate) auditors: Option<Vec<Auditor>>,
     pub(crate) audit_mode: Option<AuditMode>,
     pub(crate) skip_audit: bool,
     pub(crate) target_port: Option<PortList>,
@@ -35,15 +35,21 @@ pub(crate) struct Annotations<'c> {
     pub(crate) keep_privileges: bool,
 }
 
-impl<'c> Annotations<'c> {
+impl Annotations {
     pub(crate) fn read(
         pod: &PodView<'_>,
-        catalogue: &'c Catalogue,
+        catalogue: &Catalogue,
         choices: PodChoices,
         warnings: &mut Vec<Warning>,
     ) -> Self {
         let mut reader = Reader { pod, choices, warnings };
-        let auditors = |list: &str| chain::parse(catalogue, list);
+        let auditors = |list: &str| match list.contains('?') && !choices.allows(keys::AUDIT_MODE) {
+            true => Err(format!(
+                "expected auditors without parameters, as {} of the namespace is \"{choices}\"",
+                keys::POD_CHOICES
+            )),
+            false => chain::parse(catalogue, list),
+        };
         Self {
             auditor_chain: reader.read(keys::AUDITOR_CHAIN, auditors),
             auditors: reader.read(keys::AUDITORS, auditors),

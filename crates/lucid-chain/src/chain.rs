@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::{
     catalogue::{Auditor, Catalogue},
+    entry_policy::EntryPolicy,
     keys,
 };
 
@@ -31,8 +32,8 @@ impl fmt::Display for ChainSource {
     }
 }
 
-/// Resolves a comma-separated list of auditor names, in order. The error names the problem and the expected values.
-pub(crate) fn parse<'c>(catalogue: &'c Catalogue, list: &str) -> Result<Vec<&'c Auditor>, String> {
+/// Resolves a comma-separated list of entries, in order. The error names the problem and the expected values.
+pub(crate) fn parse(catalogue: &Catalogue, list: &str) -> Result<Vec<Auditor>, String> {
     match list.trim().is_empty() {
         true => Err(EMPTY.to_owned()),
         false => resolve(catalogue, list.split(',')),
@@ -41,21 +42,29 @@ pub(crate) fn parse<'c>(catalogue: &'c Catalogue, list: &str) -> Result<Vec<&'c 
 
 const EMPTY: &str = "the list is empty, expected auditor names separated by commas";
 
-/// Resolves `names`, in order; an auditor may occur several times.
-pub(crate) fn resolve<'c, 'n>(
-    catalogue: &'c Catalogue,
-    names: impl IntoIterator<Item = &'n str>,
-) -> Result<Vec<&'c Auditor>, String> {
+/// Resolves `entries`, in order: names of auditors, each with optional parameters such as
+/// `injection?mode=observe&timeout=5s`. An auditor may occur several times.
+pub(crate) fn resolve<'n>(
+    catalogue: &Catalogue,
+    entries: impl IntoIterator<Item = &'n str>,
+) -> Result<Vec<Auditor>, String> {
     let mut chain = Vec::new();
-    for name in names {
+    for entry in entries {
         if chain.len() == MAX_CHAIN {
             return Err(format!("the list is too long, expected at most {MAX_CHAIN} auditors"));
         }
-        if name.trim().is_empty() {
+        if entry.trim().is_empty() {
             let position = chain.len() + 1;
             return Err(format!("item {position} is empty, expected auditor names separated by commas"));
         }
-        chain.push(catalogue.resolve(name).map_err(|error| error.to_string())?);
+        let (name, parameters) = match entry.trim().split_once('?') {
+            Some((name, parameters)) => (name, Some(parameters)),
+            None => (entry, None),
+        };
+        let auditor = catalogue.resolve(name).map_err(|error| error.to_string())?;
+        let policy = parameters.map(str::parse::<EntryPolicy>).transpose();
+        let policy = policy.map_err(|problem| format!("{}: {problem}", auditor.name()))?;
+        chain.push(auditor.with_policy(policy.unwrap_or_default()));
     }
     if chain.is_empty() { Err(EMPTY.to_owned()) } else { Ok(chain) }
 }

@@ -23,7 +23,7 @@ const DEFAULT_CHAIN: [&str; 2] = ["lucid-guardrails-auditor", "lucid-guardrails-
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overrides {
-    /// Reaction of auditors to a finding.
+    /// Reaction of auditors to a finding. With it, pods and namespaces cannot set failure and timeout of auditors either.
     pub audit_mode: Option<AuditMode>,
     /// Ports that models listen on.
     pub target_port: Option<PortList>,
@@ -69,10 +69,12 @@ pub struct Configuration {
 
 impl Configuration {
     /// Creates a configuration with no overrides, [`SkipPolicy::Never`], the init image of this release and no pull
-    /// secrets. `chain` defaults to `lucid-guardrails-auditor` twice.
+    /// secrets. `chain` has entries as in [`keys::AUDITOR_CHAIN`](crate::keys::AUDITOR_CHAIN), and defaults to
+    /// `lucid-guardrails-auditor` twice.
     ///
     /// # Errors
-    /// Returns [`Error`] if the chain is empty, too long or names an auditor that is not in `catalogue`.
+    /// Returns [`Error`] if the chain is empty, too long, names an auditor that is not in `catalogue`, or has an invalid
+    /// parameter.
     pub fn new(catalogue: Catalogue, chain: Option<&[String]>) -> Result<Self, Error> {
         let failed = |action| move |problem: String| Error::new(format!("failed to {action}: {problem}"));
         let (chain, chain_source) = match chain {
@@ -87,7 +89,6 @@ impl Configuration {
                 ChainSource::BuiltIn,
             ),
         };
-        let chain = chain.into_iter().cloned().collect();
         let init_image = DEFAULT_INIT_IMAGE.parse::<ImageReference>();
         Ok(Self {
             catalogue,

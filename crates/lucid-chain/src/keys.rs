@@ -16,10 +16,11 @@ pub const SECURED_LABEL: &str = "lucid.io/secured";
 /// Value that enables a boolean label or annotation.
 pub const TRUE: &str = "true";
 
-/// Pod annotation: comma-separated auditors to inject. Its presence triggers injection, even with an invalid value.
+/// Pod annotation: comma-separated auditors to inject, each as in [`AUDITOR_CHAIN`]. Its presence triggers injection, even with an invalid value.
 pub const AUDITORS: &str = "lucid.computing/auditors";
 
-/// Pod annotation: comma-separated auditors, in order. Takes precedence over every other source of the chain.
+/// Pod annotation: comma-separated auditors, in order, each with optional parameters: `injection?mode=observe`. Takes
+/// precedence over every other source of the chain.
 pub const AUDITOR_CHAIN: &str = "lucid.computing/auditor-chain";
 
 /// Pod annotation: an [`AuditMode`](crate::AuditMode).
@@ -80,7 +81,7 @@ pub const TIER: &str = "lucid.computing/tier";
 /// ConfigMap with the chain of the namespace that it is in.
 pub const NAMESPACE_CONFIG_MAP: &str = "lucid-auditor-chain";
 
-/// Key of [`NAMESPACE_CONFIG_MAP`]: comma-separated auditor names, in order.
+/// Key of [`NAMESPACE_CONFIG_MAP`]: comma-separated auditors, in order, each as in [`AUDITOR_CHAIN`].
 pub const CHAIN_KEY: &str = "chain";
 
 /// ConfigMap in the operator's namespace with the cluster's catalogue.
@@ -135,6 +136,14 @@ pub const PORT_ENV: &str = "PORT";
 
 /// Environment variable of auditors: the [`AuditMode`](crate::AuditMode).
 pub const AUDIT_MODE_ENV: &str = "LUCID_AUDIT_MODE";
+
+/// Environment variable of auditors: `deny` or `allow`, the consequence of an error or a timeout of a judge. Absent
+/// unless the entry of the chain sets it.
+pub const AUDIT_FAILURE_ENV: &str = "LUCID_AUDIT_FAILURE";
+
+/// Environment variable of auditors: time for one verdict, in milliseconds. Absent unless the entry of the chain sets
+/// it.
+pub const AUDIT_TIMEOUT_ENV: &str = "LUCID_AUDIT_TIMEOUT_MS";
 
 /// Environment variable of auditors: comma-separated paths of the kubelet's probes, which are not judged.
 pub const PROBE_PATHS_ENV: &str = "LUCID_PROBE_PATHS";

@@ -69,6 +69,11 @@
 //! ([`SettingSource`]). An annotation that is invalid or excluded by the namespace's [`PodChoices`] never blocks the
 //! pod: it counts as absent and produces a [`Warning`].
 //!
+//! An entry of a chain may set mode, failure and timeout of its auditor alone: `injection?mode=observe&failure=allow`.
+//! These take precedence over the members of the auditor's entry in an `auditors.yaml`, and both over the pod's audit
+//! mode. [`Overrides::audit_mode`] takes precedence over all modes, and then only the operator's chain and the cluster's
+//! catalogue set the rest. The annotations of a pod may have parameters where it may set its audit mode.
+//!
 //! A [`Catalogue`] resolves the names of auditors: the built-in one, overlaid with the cluster's `auditors.yaml`,
 //! overlaid with the namespace's own entries.
 //!
@@ -134,6 +139,7 @@ mod catalogue;
 mod chain;
 mod configuration;
 mod egress;
+mod entry_policy;
 mod error;
 pub mod keys;
 mod mode;

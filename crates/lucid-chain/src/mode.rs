@@ -19,6 +19,16 @@ pub enum AuditMode {
     Observe,
 }
 
+/// Consequence of an error or a timeout of an auditor's judge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnFailure {
+    /// The text must not pass.
+    Deny,
+    /// The text may pass.
+    Allow,
+}
+
 /// Direction of the traffic that passes through the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -190,6 +200,7 @@ macro_rules! impl_text {
 
 impl_text! {
     AuditMode, r#""enforce" or "observe""# { Enforce = "enforce", Observe = "observe" }
+    OnFailure, r#""deny" or "allow""# { Deny = "deny", Allow = "allow" }
     Direction, r#""inbound", "outbound" or "both""# { Inbound = "inbound", Outbound = "outbound", Both = "both" }
     SidecarMode, r#""auto", "containers" or "native""# { Auto = "auto", Containers = "containers", Native = "native" }
     Intercept, r#""redirect" or "env""# { Redirect = "redirect", Env = "env" }

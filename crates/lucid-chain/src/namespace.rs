@@ -143,7 +143,7 @@ pub struct NamespaceChain {
 impl NamespaceChain {
     /// Parses the `data` of the ConfigMap.
     ///
-    /// The key `chain` holds auditor names separated by commas. The key `auditors.yaml` holds a catalogue, whose
+    /// The key `chain` holds entries as in [`keys::AUDITOR_CHAIN`], separated by commas. The key `auditors.yaml` holds a catalogue, whose
     /// entries and defaults take precedence over those of `cluster` in this namespace. Without the key `chain`, the
     /// chain is the list of its entries, if any.
     ///
@@ -213,7 +213,6 @@ impl NamespaceChain {
             }
         };
         let chain = chain.map_err(|problem| invalid(format!(", {key}: {problem}")))?;
-        let chain = chain.into_iter().cloned().collect();
         Ok(Self { catalogue, chain })
     }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{EnvValue, Files, OWN_ENV, Probes, RESERVED_ENV, Resources, SecurityContext};
 use crate::{
+    entry_policy::EntryPolicy,
     template::{PLACE, Template},
     volume,
 };
@@ -21,11 +22,12 @@ use crate::{
 pub struct Auditor {
     shared: Arc<(Entry, OnceLock<Template>)>,
     resources: Option<Arc<Resources>>,
+    policy: EntryPolicy,
 }
 
 impl PartialEq for Auditor {
     fn eq(&self, other: &Self) -> bool {
-        self.entry() == other.entry() && self.resources == other.resources
+        self.entry() == other.entry() && self.resources == other.resources && self.policy == other.policy
     }
 }
 
@@ -54,7 +56,7 @@ pub(super) struct Entry {
 
 impl From<Entry> for Auditor {
     fn from(entry: Entry) -> Self {
-        Self { shared: Arc::new((entry, OnceLock::new())), resources: None }
+        Self { shared: Arc::new((entry, OnceLock::new())), resources: None, policy: EntryPolicy::default() }
     }
 }
 
@@ -163,7 +165,17 @@ impl Auditor {
 
     pub(crate) fn with_default_resources(&self, resources: Option<&Resources>) -> Self {
         let resources = resources.filter(|_| !self.has_own_resources()).cloned().map(Arc::new);
-        Self { shared: Arc::clone(&self.shared), resources: resources.or_else(|| self.resources.clone()) }
+        Self { resources: resources.or_else(|| self.resources.clone()), ..self.clone() }
+    }
+
+    /// Returns the settings for this auditor alone.
+    pub(crate) fn policy(&self) -> EntryPolicy {
+        self.policy
+    }
+
+    /// Returns the auditor with the settings of `policy`, which take precedence over its own.
+    pub(crate) fn with_policy(&self, policy: EntryPolicy) -> Self {
+        Self { policy: policy.or(self.policy), ..self.clone() }
     }
 
     pub(crate) fn probes(&self) -> &Probes {

@@ -85,6 +85,6 @@ pub(super) const FIELDS: Fields = Fields {
     finish: |_, _| Ok(()),
 };
 
-fn parsed<T: FromStr<Err: ToString>>(text: &str) -> Result<Value, String> {
+pub(super) fn parsed<T: FromStr<Err: ToString>>(text: &str) -> Result<Value, String> {
     text.parse::<T>().map(|_| text.into()).map_err(|error| error.to_string())
 }

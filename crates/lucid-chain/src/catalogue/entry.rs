@@ -9,13 +9,18 @@ use serde_json::{Map, Value};
 use super::{
     Auditor, Catalogue, DEFAULT_PORT, Defaults, EnvValue, Files, Probes, Resources, SecurityContext,
     auditor::Entry,
-    defaults, env, files,
+    defaults::{self, parsed},
+    env, files,
     preceding::Preceding,
     probes, resources, scalars,
     schema::{Fields, Shape, TEXT},
     security_context,
 };
-use crate::keys::INIT_CONTAINER;
+use crate::{
+    entry_policy::{EntryPolicy, Timeout},
+    keys::{EGRESS_CONTAINER, INIT_CONTAINER},
+    mode::{AuditMode, OnFailure},
+};
 
 pub(super) static FILE: Shape = Shape::Map(&Fields {
     keys: &[("chain", Shape::Entries(&ENTRY)), ("defaults", Shape::Map(&defaults::FIELDS))],
@@ -70,6 +75,9 @@ pub(super) static ENTRY: Shape = Shape::Map(&Fields {
         ("securityContext", Shape::Map(&security_context::FIELDS)),
         ("serviceAccountToken", Shape::Scalar(scalars::boolean)),
         ("routes", Shape::Scalar(scalars::boolean)),
+        ("mode", Shape::Scalar(parsed::<AuditMode>)),
+        ("failure", Shape::Scalar(parsed::<OnFailure>)),
+        ("timeout", Shape::Scalar(parsed::<Timeout>)),
     ],
     refused: &[
         ("readinessProbe", "did you mean probes.readiness?"),
@@ -79,18 +87,25 @@ pub(super) static ENTRY: Shape = Shape::Map(&Fields {
         ("volumeMounts", "did you mean files?"),
     ],
     finish: |entry, context| {
-        check_init(entry)?;
+        check_own(entry)?;
         files::check(entry)?;
         context.preceding.borrow_mut().add(entry, context.base)
     },
 });
 
-/// Checks that an entry of lucid-init sets nothing but its resources: the operator's options set its image.
-fn check_init(entry: &Map<String, Value>) -> Result<(), String> {
-    let is_init = entry.get("name").and_then(Value::as_str).is_some_and(super::is_init);
+/// Checks that an entry of lucid-init sets nothing but its resources, because the operator's options set its image, and
+/// that one of lucid-egress, which judges nothing, sets no policy.
+fn check_own(entry: &Map<String, Value>) -> Result<(), String> {
+    let name = entry.get("name").and_then(Value::as_str).unwrap_or_default();
     let expected = ["name", "description", "resources"];
-    match entry.keys().find(|key| is_init && !expected.contains(&key.as_str())) {
-        Some(key) => Err(format!("{INIT_CONTAINER}: expected only {}; found `{key}`", expected.join(", "))),
+    if let Some(key) = entry.keys().find(|key| super::is_init(name) && !expected.contains(&key.as_str())) {
+        return Err(format!("{INIT_CONTAINER}: expected only {}; found `{key}`", expected.join(", ")));
+    }
+    let unexpected = ["mode", "failure", "timeout"];
+    match unexpected.iter().find(|key| super::is_egress(name) && entry.contains_key(**key)) {
+        Some(key) => {
+            Err(format!("{EGRESS_CONTAINER}: expected none of {}; found `{key}`", unexpected.join(", ")))
+        }
         None => Ok(()),
     }
 }
@@ -117,6 +132,8 @@ pub(super) struct WrittenEntry {
     security_context: Option<SecurityContext>,
     service_account_token: Option<bool>,
     routes: Option<bool>,
+    #[serde(flatten)]
+    policy: EntryPolicy,
 }
 
 impl WrittenEntry {
@@ -133,7 +150,8 @@ impl WrittenEntry {
         let is_same = |base: &&Auditor| base.image_reference().same_repository(&reference);
         let serves_routes =
             self.routes.unwrap_or_else(|| base.filter(is_same).is_some_and(Auditor::serves_routes));
-        Ok(Auditor::from(Entry {
+        let policy = self.policy.or(base.map(Auditor::policy).unwrap_or_default());
+        let entry = Entry {
             reference,
             name: self.name,
             description: or_inherited(self.description, base, Auditor::description),
@@ -149,7 +167,8 @@ impl WrittenEntry {
             security_context: or_inherited(self.security_context, base, Auditor::security_context),
             service_account_token: token,
             serves_routes,
-        }))
+        };
+        Ok(Auditor::from(entry).with_policy(policy))
     }
 }
 

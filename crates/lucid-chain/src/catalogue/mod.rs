@@ -45,13 +45,15 @@ pub(crate) const DEFAULT_INIT_IMAGE: &str = concat!("ghcr.io/lucid/lucid-init:",
 const DEFAULT_PORT: NonZeroU16 = port::known(8080);
 
 /// Environment variables that Lucid sets on every auditor and that a catalogue may not set.
-pub const RESERVED_ENV: [&str; 9] = [
+pub const RESERVED_ENV: [&str; 11] = [
     keys::AUDITOR_ID_ENV,
     keys::CHAIN_NEXT_ENV,
     keys::AUDITOR_URL_ENV,
     keys::AUDITOR_PORT_ENV,
     keys::PORT_ENV,
     keys::AUDIT_MODE_ENV,
+    keys::AUDIT_FAILURE_ENV,
+    keys::AUDIT_TIMEOUT_ENV,
     keys::PROBE_PATHS_ENV,
     keys::ROUTES_ENV,
     keys::EGRESS_ENV,

@@ -13,8 +13,9 @@ use crate::{
     catalogue::{Auditor, EnvValue, OWN_ENV, Probe, Probes, Resources},
     chain::MAX_CHAIN,
     egress::Egress,
+    entry_policy::{EntryPolicy, Timeout},
     keys,
-    mode::AuditMode,
+    mode::{AuditMode, OnFailure},
     pod::ContainerView,
     port,
     privileges::Privileges,
@@ -43,6 +44,8 @@ pub struct PlannedContainer {
     /// the model.
     pub(crate) further_routes: Vec<(NonZeroU16, NonZeroU16)>,
     pub(super) audit_mode: AuditMode,
+    pub(super) failure: Option<OnFailure>,
+    pub(super) timeout: Option<Timeout>,
     /// `true` for a native sidecar: an init container with `restartPolicy: Always` (KEP-753).
     pub(super) native: bool,
     /// User ID of the container; `None` if OpenShift sets it.
@@ -137,6 +140,9 @@ impl PlannedContainer {
             (keys::PORT_ENV, own),
             (keys::AUDIT_MODE_ENV, self.audit_mode.to_string()),
         ];
+        variables.extend(self.failure.map(|failure| (keys::AUDIT_FAILURE_ENV, failure.to_string())));
+        let milliseconds = self.timeout.map(|timeout| timeout.milliseconds().to_string());
+        variables.extend(milliseconds.map(|milliseconds| (keys::AUDIT_TIMEOUT_ENV, milliseconds)));
         if !self.further_routes.is_empty() {
             let routes: Vec<_> = self.routes().map(|(port, next)| format!("{port}={next}")).collect();
             variables.push((keys::ROUTES_ENV, routes.join(",")));
@@ -156,6 +162,10 @@ impl PlannedContainer {
         let next_port = port::local_port(&found.env(keys::CHAIN_NEXT_ENV)?)?;
         let further_routes = further_routes(&found.env(keys::ROUTES_ENV).unwrap_or_default())?;
         let audit_mode = found.env(keys::AUDIT_MODE_ENV)?.parse().ok()?;
+        let failure =
+            found.env(keys::AUDIT_FAILURE_ENV).map(|it| it.parse().map_err(drop)).transpose().ok()?;
+        let timeout = found.env(keys::AUDIT_TIMEOUT_ENV);
+        let timeout = timeout.map(|it| Timeout::from_milliseconds(&it).ok_or(())).transpose().ok()?;
         let probe_paths = found.env(keys::PROBE_PATHS_ENV).unwrap_or_default();
         let uid = found.privileges().and_then(Privileges::run_as_user);
         let uid = uid.map(u32::try_from).transpose().ok()?;
@@ -164,7 +174,17 @@ impl PlannedContainer {
             None => None,
         };
         uid.is_none_or(|uid| self.may_have(uid)).then(|| {
-            let adapted = Self { port, next_port, further_routes, audit_mode, uid, egress, ..self.clone() };
+            let adapted = Self {
+                port,
+                next_port,
+                further_routes,
+                audit_mode,
+                failure,
+                timeout,
+                uid,
+                egress,
+                ..self.clone()
+            };
             adapted.with_own_env(&probe_paths)
         })
     }
@@ -187,6 +207,7 @@ pub(super) struct SharedSettings<'p> {
 pub(super) fn chain(
     auditors: &[&Auditor],
     names: Vec<String>,
+    policies: Vec<EntryPolicy>,
     ports: Vec<Listeners>,
     uids: Vec<Option<u32>>,
     model: &ModelPort,
@@ -197,10 +218,10 @@ pub(super) fn chain(
     let end = (model.port, model.further.clone());
     let next = ports.iter().skip(1).map(|it| (it.port, it.further.clone())).chain([end]);
     let next: Vec<_> = next.collect();
-    let places = auditors.iter().zip(names).zip(ports).zip(next).zip(uids);
+    let places = auditors.iter().zip(names).zip(policies).zip(ports).zip(next).zip(uids);
     places
         .enumerate()
-        .map(|(place, ((((auditor, name), listeners), (next_port, further_next)), uid))| {
+        .map(|(place, (((((auditor, name), policy), listeners), (next_port, further_next)), uid))| {
             let planned = PlannedContainer {
                 name,
                 auditor: auditor.with_default_resources(resources),
@@ -208,7 +229,9 @@ pub(super) fn chain(
                 port_reason: listeners.reason,
                 next_port,
                 further_routes: listeners.further.into_iter().zip(further_next).collect(),
-                audit_mode,
+                audit_mode: policy.mode.unwrap_or(audit_mode),
+                failure: policy.failure,
+                timeout: policy.timeout,
                 native,
                 uid,
                 egress: egress.clone().filter(|_| place == last),

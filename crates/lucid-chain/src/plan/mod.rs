@@ -229,7 +229,7 @@ fn decide(pod: &PodView<'_>, inputs: &Inputs<'_>, warnings: &mut Vec<Warning>) -
 fn make_plan(
     pod: &PodView<'_>,
     trigger: Trigger,
-    annotations: &Annotations<'_>,
+    annotations: &Annotations,
     inputs: &Inputs<'_>,
     catalogue: &Catalogue,
     warnings: &mut Vec<Warning>,
@@ -317,7 +317,9 @@ fn make_plan(
         uid_range: inputs.settings.uid_range,
     };
     let uids = uids::assign(pod, &names, inputs.settings.uid_range, redirects, chain.len(), warnings);
-    let containers = container::chain(&chain, auditors, ports, uids, &model_port, &shared);
+    let policy = |auditor: &&Auditor| settings::resolve_policy(auditor, source, configuration);
+    let policies = chain.iter().map(policy).collect();
+    let containers = container::chain(&chain, auditors, policies, ports, uids, &model_port, &shared);
     warn_about_tokens(pod, inputs, &containers, warnings);
     let init_resources = catalogue.init_resources();
     let running = pod.containers().iter().chain(pod.native_sidecars().map(|(_, found)| found));
@@ -396,11 +398,11 @@ fn check_label(pod: &PodView<'_>, trigger: Option<Trigger>, warnings: &mut Vec<W
     }
 }
 
-fn choose_chain<'a>(annotations: &Annotations<'a>, inputs: &Inputs<'a>) -> (ChainSource, Vec<&'a Auditor>) {
+fn choose_chain<'a>(annotations: &'a Annotations, inputs: &Inputs<'a>) -> (ChainSource, Vec<&'a Auditor>) {
     if let Some(chain) = &annotations.auditor_chain {
-        (ChainSource::AuditorChainAnnotation, chain.clone())
+        (ChainSource::AuditorChainAnnotation, chain.iter().collect())
     } else if let Some(chain) = &annotations.auditors {
-        (ChainSource::AuditorsAnnotation, chain.clone())
+        (ChainSource::AuditorsAnnotation, chain.iter().collect())
     } else if let Ok(Some(namespace)) = inputs.namespace_chain
         && !namespace.chain().is_empty()
     {

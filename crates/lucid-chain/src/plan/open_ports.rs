@@ -37,7 +37,7 @@ impl fmt::Display for OpenPortReason {
 /// containers declare. `redirect` has the guarded ports.
 pub(super) fn find<'v, 'a: 'v>(
     running: impl Iterator<Item = &'v ContainerView<'a>>,
-    annotations: &Annotations<'_>,
+    annotations: &Annotations,
     redirect: Option<&Redirect>,
     other_ports: OtherPorts,
 ) -> BTreeMap<NonZeroU16, OpenPortReason> {

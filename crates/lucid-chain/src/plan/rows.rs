@@ -9,8 +9,8 @@ impl Plan {
     /// Returns name, value and source of each setting.
     ///
     /// The names are `injection`, `chain`, `model port`, `audit mode`, `direction`, `sidecar mode`, `intercept`,
-    /// `outbound port`, `upstream`, `allowed hosts`, those of environment variables, `variables of` and `files of` an
-    /// auditor, `open ports`, `init container`, `hardened` and `pull secrets`. Settings without a value are left out.
+    /// `outbound port`, `upstream`, `allowed hosts`, those of environment variables, `policy of`, `variables of` and
+    /// `files of` an auditor, `open ports`, `init container`, `hardened` and `pull secrets`. Settings without a value are left out.
     pub fn settings(&self) -> Vec<[String; 3]> {
         let mut rows = Vec::new();
         let mut row = |name: &str, value: String, source: String| rows.push([name.to_owned(), value, source]);
@@ -38,6 +38,16 @@ impl Plan {
             row(name, url, "address of the first auditor".to_owned());
         }
         for it in &self.containers {
+            let mode = Some(it.audit_mode).filter(|mode| *mode != self.audit_mode.value);
+            let policy = [
+                mode.map(|mode| format!("mode {mode}")),
+                it.failure.map(|failure| format!("failure {failure}")),
+                it.timeout.map(|timeout| format!("timeout {timeout}")),
+            ];
+            let policy = join(policy.into_iter().flatten(), ", ");
+            if !policy.is_empty() {
+                row(&format!("policy of {}", it.name), policy, "its entry".to_owned());
+            }
             let source = format!("auditors.yaml, {}", it.auditor.name());
             let variables = it.auditor.env().iter().filter(|(_, value)| value.is_from_object());
             let variables = join(variables.map(|(name, value)| format!("{name} from {value}")), ", ");

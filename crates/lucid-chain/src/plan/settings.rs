@@ -5,8 +5,11 @@ use std::num::NonZeroU16;
 use super::inputs::Inputs;
 use crate::{
     annotations::Annotations,
-    catalogue::Catalogue,
+    catalogue::{Auditor, Catalogue},
+    chain::ChainSource,
+    configuration::Configuration,
     egress::{AllowedHosts, Upstream},
+    entry_policy::EntryPolicy,
     keys,
     mode::{AuditMode, Direction, Intercept, OtherPorts, SidecarMode},
     pod::PodView,
@@ -31,7 +34,7 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn resolve(
-        annotations: &Annotations<'_>,
+        annotations: &Annotations,
         inputs: &Inputs<'_>,
         catalogue: &Catalogue,
         warnings: &mut Vec<Warning>,
@@ -65,11 +68,28 @@ impl Settings {
     }
 }
 
+/// Resolves the policy of an auditor of a chain. If the operator sets the audit mode, it applies to every auditor, and
+/// neither pods nor namespaces set the rest: an auditor that allows what it cannot judge would not enforce.
+pub(super) fn resolve_policy(
+    auditor: &Auditor,
+    source: ChainSource,
+    configuration: &Configuration,
+) -> EntryPolicy {
+    if configuration.overrides.audit_mode.is_none() {
+        return auditor.policy();
+    }
+    let policy = match source {
+        ChainSource::Operator | ChainSource::BuiltIn => auditor.policy(),
+        _ => configuration.catalogue().find(auditor.name()).map(Auditor::policy).unwrap_or_default(),
+    };
+    EntryPolicy { mode: None, ..policy }
+}
+
 /// Resolves the kind of container that auditors run as. The kubelet starts plain containers only after a model that is
 /// a native sidecar, although its probes pass through the chain.
 pub(super) fn resolve_sidecar_mode(
     pod: &PodView<'_>,
-    annotations: &Annotations<'_>,
+    annotations: &Annotations,
     inputs: &Inputs<'_>,
     catalogue: &Catalogue,
     model_is_native: bool,

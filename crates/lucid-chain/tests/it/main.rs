@@ -21,6 +21,7 @@ mod catalogue_security_context;
 mod chain;
 mod common;
 mod egress;
+mod entry_policy;
 mod goldens;
 mod hardening;
 mod hostile;
