@@ -115,7 +115,8 @@ impl Auditor {
             Source::Fixed(judges) => judges.clone(),
             Source::Reloaded(judges) => judges.borrow().clone(),
         };
-        Panel { judges, telemetry: Arc::clone(&self.telemetry), mode }
+        let Settings { on_failure, timeout, .. } = self.settings;
+        Panel { judges, telemetry: Arc::clone(&self.telemetry), mode, on_failure, timeout }
     }
 
     pub(crate) async fn respond(

@@ -31,9 +31,10 @@ pub struct JudgePolicy {
     pub name: Option<String>,
     /// In `observe`, verdicts are only reported. An auditor in `observe` observes with all of its judges.
     pub mode: AuditMode,
-    /// Consequence of an error or a timeout. Default: deny.
+    /// Consequence of an error or a timeout, unless [`Settings::on_failure`](crate::Settings::on_failure) is set. Default:
+    /// deny.
     pub on_failure: OnFailure,
-    /// Time for one verdict. Default: 10 s.
+    /// Time for one verdict, unless [`Settings::timeout`](crate::Settings::timeout) is set. Default: 10 s.
     pub timeout: Duration,
     /// Texts that the judge evaluates. Default: all.
     pub directions: Option<Vec<Direction>>,
@@ -198,7 +199,12 @@ impl fmt::Debug for Member {
 
 impl Member {
     /// Returns the verdict within the timeout. The one on a whole text is cached by its `key`.
-    pub(crate) async fn judge(&self, passage: &Passage<'_>, key: Option<Key>) -> Result<Verdict, JudgeError> {
+    pub(crate) async fn judge(
+        &self,
+        passage: &Passage<'_>,
+        key: Option<Key>,
+        timeout: Duration,
+    ) -> Result<Verdict, JudgeError> {
         let judge = self.judge.judge(passage);
         let verdict = async {
             let (Some(cache), Some(key)) = (&self.cache, key) else { return judge.await };
@@ -208,9 +214,9 @@ impl Member {
                 (verdict, _) => Ok(verdict),
             }
         };
-        match tokio::time::timeout(self.policy.timeout, verdict).await {
+        match tokio::time::timeout(timeout, verdict).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(JudgeError::new(format!("no verdict within {:?}", self.policy.timeout))),
+            Err(_) => Err(JudgeError::new(format!("no verdict within {timeout:?}"))),
         }
     }
 

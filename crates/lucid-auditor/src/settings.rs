@@ -12,9 +12,9 @@ use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{Method, Uri};
 use snafu::Snafu;
 
-use crate::AuditMode;
+use crate::{AuditMode, OnFailure};
 
-/// Settings of an auditor, from environment variables. Lucid sets the first six.
+/// Settings of an auditor, from environment variables. Lucid sets the first eight.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Settings {
@@ -29,6 +29,11 @@ pub struct Settings {
     pub routes: Vec<Route>,
     /// `LUCID_AUDIT_MODE`.
     pub mode: AuditMode,
+    /// `LUCID_AUDIT_FAILURE`, `deny` or `allow`: overrides [`JudgePolicy::on_failure`](crate::JudgePolicy::on_failure) of
+    /// every judge.
+    pub on_failure: Option<OnFailure>,
+    /// `LUCID_AUDIT_TIMEOUT_MS`: overrides [`JudgePolicy::timeout`](crate::JudgePolicy::timeout) of every judge.
+    pub timeout: Option<Duration>,
     /// `LUCID_PROBE_PATHS`: paths of the kubelet's probes of the model.
     pub probe_paths: Vec<String>,
     /// `LUCID_UNJUDGED`, `refuse` or `pass`: content that cannot be judged.
@@ -109,6 +114,13 @@ impl Settings {
         let routes = routes(variable("LUCID_ROUTES"), Route { port, next: next.clone() })?;
         let modes = [("enforce", AuditMode::Enforce), ("observe", AuditMode::Observe)];
         let mode = one("LUCID_AUDIT_MODE").one_of(modes, "enforce or observe")?;
+        let on_failure =
+            one("LUCID_AUDIT_FAILURE").parsed(Some(None), "deny or allow", |text| match text {
+                "deny" => Some(Some(OnFailure::Deny)),
+                "allow" => Some(Some(OnFailure::Allow)),
+                _ => None,
+            })?;
+        let timeout: u32 = one("LUCID_AUDIT_TIMEOUT_MS").number(0, 1, "a number of milliseconds above 0")?;
         let treatments = [("refuse", Unjudged::Refuse), ("pass", Unjudged::Pass)];
         let unjudged = one("LUCID_UNJUDGED").one_of(treatments, "refuse or pass")?;
         let beside = port.checked_add(METRICS_PORT_OFFSET).unwrap_or(0);
@@ -122,6 +134,8 @@ impl Settings {
             next,
             routes,
             mode,
+            on_failure,
+            timeout: (timeout > 0).then(|| Duration::from_millis(timeout.into())),
             probe_paths: probe_paths.split(',').filter(|path| !path.is_empty()).map(str::to_owned).collect(),
             unjudged,
             metrics_port: NonZeroU16::new(metrics_port),

@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     fmt,
     sync::{Arc, LazyLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use futures::{
@@ -35,6 +35,10 @@ pub(crate) struct Panel {
     pub(crate) judges: Judges,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) mode: AuditMode,
+    /// Overrides that of each judge.
+    pub(crate) on_failure: Option<OnFailure>,
+    /// Overrides that of each judge.
+    pub(crate) timeout: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +151,8 @@ impl Panel {
             ),
         };
         let begun = Instant::now();
-        let verdict = member.judge(passage, key).instrument(span.clone()).await;
+        let timeout = self.timeout.unwrap_or(member.policy.timeout);
+        let verdict = member.judge(passage, key, timeout).instrument(span.clone()).await;
         self.telemetry.observe_duration(name, begun.elapsed());
         let outcome = match verdict {
             Ok(Verdict::Allow) => Outcome::Allow,
@@ -162,7 +167,7 @@ impl Panel {
             Err(error) => {
                 self.telemetry.count_failure(name);
                 tracing::warn!(judge = name, %error, "judge failed");
-                match member.policy.on_failure {
+                match self.on_failure.unwrap_or(member.policy.on_failure) {
                     OnFailure::Deny => {
                         let message = format!("{name}: the judge failed, so the text must not pass");
                         Outcome::Deny(Denial { kind: JUDGE_FAILED, rule: Cow::Borrowed("failure"), message })

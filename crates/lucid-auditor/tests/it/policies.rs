@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use axum::{Json, Router, routing::post};
 use futures::future::join_all;
-use lucid_auditor::{CacheOptions, Judge, JudgeError, JudgePolicy, Passage, Role, Span, Turns, Verdict};
+use lucid_auditor::{
+    CacheOptions, Judge, JudgeError, JudgePolicy, OnFailure, Passage, Role, Span, Turns, Verdict,
+};
 use serde_json::{Value, json};
 
 use crate::{auditor_with, client, serve, within};
@@ -195,5 +197,29 @@ async fn denials_name_the_message_and_the_option() {
         let answer: Value = serde_json::from_str(&answer).unwrap();
         let message = answer["error"]["message"].as_str().unwrap_or_default();
         assert_eq!((status, message), (403, &*format!("Attacks: the text is an attack{place}")), "{body}");
+    }
+}
+
+struct Silent;
+
+impl Judge for Silent {
+    async fn judge(&self, _passage: &Passage<'_>) -> Result<Verdict, JudgeError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn the_environment_overrides_failure_and_timeout_of_judges() {
+    use OnFailure::{Allow, Deny};
+
+    for (of_judge, variable, status) in
+        [(Deny, "", 503), (Allow, "", 200), (Deny, "allow", 200), (Allow, "deny", 503)]
+    {
+        let (model, _) = crate::counting_model().await;
+        let policy = JudgePolicy::default().with_timeout(Duration::from_hours(1)).with_on_failure(of_judge);
+        let variables = [("LUCID_AUDIT_FAILURE", variable), ("LUCID_AUDIT_TIMEOUT_MS", "1")];
+        let address = auditor_with(model, &variables, |auditor| auditor.judge_with(Silent, policy)).await;
+        let (found, body) = chat(address, &[("user", "fine")]).await;
+        assert_eq!(found, status, "{of_judge:?}, {variable}: {body}");
     }
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use lucid_auditor::{AuditMode, Auditor, SettingError, Settings, Unjudged};
+use lucid_auditor::{AuditMode, Auditor, OnFailure, SettingError, Settings, Unjudged};
 
 fn settings(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
     let auditor = Auditor::from_variables(|name| {
@@ -19,11 +19,15 @@ fn lucids_variables_are_parsed() {
         ("LUCID_CHAIN_NEXT", "http://localhost:8093"),
         ("LUCID_AUDITOR_PORT", "8090"),
         ("LUCID_AUDIT_MODE", "observe"),
+        ("LUCID_AUDIT_FAILURE", "allow"),
+        ("LUCID_AUDIT_TIMEOUT_MS", "1500"),
         ("LUCID_PROBE_PATHS", "/health,/ready"),
     ])
     .unwrap();
     assert_eq!((settings.id.as_str(), settings.port), ("lucid-injection-auditor", 8090));
     assert_eq!((settings.next.as_str(), settings.mode), ("localhost:8093", AuditMode::Observe));
+    assert_eq!(settings.on_failure, Some(OnFailure::Allow));
+    assert_eq!(settings.timeout, Some(Duration::from_millis(1500)));
     assert_eq!(settings.probe_paths, ["/health", "/ready"]);
 }
 
@@ -32,6 +36,7 @@ fn older_names_are_read_and_other_settings_have_defaults() {
     let settings = settings(&[("AUDITOR_URL", "http://localhost:5000/"), ("PORT", "8093")]).unwrap();
     assert_eq!((settings.next.as_str(), settings.port), ("localhost:5000", 8093));
     assert_eq!((settings.mode, settings.max_bytes), (AuditMode::Enforce, 1 << 20));
+    assert_eq!((settings.on_failure, settings.timeout), (None, None));
     assert_eq!(settings.lame_duck, Duration::from_secs(10));
     assert_eq!((settings.metrics_port, settings.unjudged), (NonZeroU16::new(18093), Unjudged::Refuse));
 }
@@ -49,6 +54,12 @@ fn invalid_settings_name_variable_value_and_expected_values() {
             "LUCID_AUDITOR_PORT: expected a port from 1 to 65535, found x",
         ),
         (&[next, ("LUCID_AUDIT_MODE", "off")], "expected enforce or observe, found off"),
+        (&[next, ("LUCID_AUDIT_FAILURE", "pass")], "LUCID_AUDIT_FAILURE: expected deny or allow, found pass"),
+        (
+            &[next, ("LUCID_AUDIT_TIMEOUT_MS", "0")],
+            "LUCID_AUDIT_TIMEOUT_MS: expected a number of milliseconds above 0, found 0",
+        ),
+        (&[next, ("LUCID_AUDIT_TIMEOUT_MS", "5s")], "expected a number of milliseconds above 0, found 5s"),
         (&[next, ("LUCID_UNJUDGED", "on")], "LUCID_UNJUDGED: expected refuse or pass, found on"),
         (&[next, ("MAX_BODY_BYTES", "-1")], "MAX_BODY_BYTES: expected a number of bytes, found -1"),
         (&[next, ("MAX_BODY_BYTES", "0")], "MAX_BODY_BYTES: expected a number of bytes, found 0"),
