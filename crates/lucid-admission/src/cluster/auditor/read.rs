@@ -110,9 +110,13 @@ chain:
     probes: {readiness: {}, startup: {path: /up, periodSeconds: 2}}
     securityContext: {runAsGroup: 3000, seccompProfile: {type: Localhost, localhostProfile: a.json}}
     routes: true
+    mode: observe
+    failure: allow
+    timeout: 1500ms
 "#;
         let spec = json!({
             "description": "Finds \"names\": äöü", "image": "registry.example/topics:1.0", "labels": {"tier": "core"},
+            "mode": "observe", "failure": "allow", "timeout": "1500ms",
             "container": {
                 "port": 9000,
                 "env": [
@@ -166,6 +170,7 @@ chain:
                 json!({"image": "a", "container": {"port": 70000}}),
                 "spec.container.port: expected 1 to 65535, found 70000",
             ),
+            (json!({"image": "a", "timeout": "5"}), "spec.timeout: expected 1 to 9999 with the unit"),
             (json!({"image": "a", "extra": 1}), "unknown key \"extra\""),
         ] {
             let error = auditor("topics", spec.clone()).unwrap_err().to_string();
