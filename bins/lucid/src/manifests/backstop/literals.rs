@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 use lucid_chain::{
-    Auditor, Catalogue, Configuration, Decision, Direction, Inputs, Intercept, MAX_CHAIN, Plan, PodView,
-    identity_env, short_name,
+    Auditor, Catalogue, Configuration, Decision, Direction, Inputs, Intercept, MAX_CHAIN, NamespaceChain,
+    Plan, PodView, identity_env, keys, short_name,
 };
 use lucid_notary::ImageReference;
 use serde_json::json;
@@ -18,7 +18,7 @@ pub(super) fn settings<const N: usize>(written: [(&str, Option<String>); N]) -> 
 }
 
 pub(super) fn defaults(catalogue: &Catalogue) -> String {
-    let keys = ["audit-mode", "direction", "intercept", "outbound-port", "upstream", "allowed-hosts"];
+    let keys = ["direction", "intercept", "outbound-port", "upstream", "allowed-hosts"];
     let mut defaults = catalogue.defaults();
     defaults.retain(|key, _| keys.contains(key));
     json!(defaults).to_string()
@@ -117,15 +117,50 @@ impl Builtin {
     }
 }
 
+/// Variables with the policy of an auditor, in this order; all but the first are optional.
+pub(super) const POLICY_ENV: [&str; 3] =
+    [keys::AUDIT_MODE_ENV, keys::AUDIT_FAILURE_ENV, keys::AUDIT_TIMEOUT_ENV];
+
+/// Returns the policies of each auditor where pods do not choose them: those of its entry in the catalogue, and those of
+/// its entries in the chain of the namespace or the operator.
+pub(super) fn policies(configuration: &Configuration, namespace: Option<&NamespaceChain>) -> String {
+    let catalogue = namespace.map_or(configuration.catalogue(), NamespaceChain::catalogue);
+    let names: Vec<_> = catalogue.auditors().iter().map(Auditor::name).collect();
+    let chains = names.chunks(MAX_CHAIN - 1).map(|names| json!({keys::AUDITOR_CHAIN: names.join(",")}));
+    let mut policies = BTreeMap::<String, BTreeSet<Vec<String>>>::new();
+    for planned in chains
+        .chain([json!({})])
+        .filter_map(|annotations| planned(configuration, namespace, &annotations))
+        .flat_map(|plan| plan.containers)
+    {
+        let variables = planned.manifest()["env"].as_array().cloned().unwrap_or_default();
+        let policy = variables.iter().filter(|it| POLICY_ENV.iter().any(|name| it["name"] == *name));
+        let stem = short_name(planned.auditor.name()).to_owned();
+        policies.entry(stem).or_default().insert(policy.map(variable).collect());
+    }
+    json!(policies).to_string()
+}
+
 /// Plans a pod with these auditors. Auditors that cannot be planned get an empty shape.
 fn plan_of(catalogue: &Catalogue, auditors: &[Auditor]) -> Option<Plan> {
     let names: Vec<_> = auditors.iter().map(|auditor| auditor.name().to_owned()).collect();
-    let mut configuration = Configuration::new(catalogue.clone(), Some(&names)).ok()?;
+    planned(&Configuration::new(catalogue.clone(), Some(&names)).ok()?, None, &json!({}))
+}
+
+fn planned(
+    configuration: &Configuration,
+    namespace: Option<&NamespaceChain>,
+    annotations: &serde_json::Value,
+) -> Option<Plan> {
+    let mut configuration = configuration.clone();
     // The shape of lucid-init is needed regardless of the catalogue's default.
     configuration.overrides.intercept = Some(Intercept::Redirect);
     configuration.overrides.direction = Some(Direction::Both);
-    let pod = PodView::from_json(r#"{"spec":{"containers":[{"name":"model"}]}}"#).ok()?;
-    match lucid_chain::plan(&pod, &Inputs { forced: true, ..Inputs::new(&configuration) }).decision {
+    let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "model"}]}});
+    let pod = pod.to_string();
+    let pod = PodView::from_json(&pod).ok()?;
+    let inputs = Inputs { namespace_chain: Ok(namespace), forced: true, ..Inputs::new(&configuration) };
+    match lucid_chain::plan(&pod, &inputs).decision {
         Decision::Planned(plan) => Some(*plan),
         _ => None,
     }

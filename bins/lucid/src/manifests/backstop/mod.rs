@@ -20,8 +20,8 @@ use serde_yaml::Value;
 
 pub(super) use args::BackstopArgs;
 use literals::{
-    Builtin, VARYING, defaults, entries, identities, init_shape, names, repositories, settings, shapes,
-    stems, volumes,
+    Builtin, POLICY_ENV, VARYING, defaults, entries, identities, init_shape, names, policies, repositories,
+    settings, shapes, stems, volumes,
 };
 
 use crate::error::{Result, ResultExt};
@@ -57,7 +57,8 @@ impl Backstop {
             )
             .replace("planned(c)", &PLANNED.replace("SELF", "c").replace("SHAPE", "variables.initShape"));
         let rules = rules.replace("identity(e)", IDENTITY).replace("OUTBOUND", &builtin.outbound_port);
-        let rules = rules.replace("source(e)", SOURCE);
+        let rules = rules.replace("source(e)", SOURCE).replace("PARAMETER", PARAMETER);
+        let rules = rules.replace("^POLICY$", POLICY);
         let rules = rules.replace("NO_TOKEN", keys::NO_TOKEN_VOLUME).replace("FILES", keys::FILES_VOLUME);
         let documents = serde_yaml::Deserializer::from_str(&rules).map(Value::deserialize);
         let mut documents = documents.collect::<Result<Vec<_>, _>>()?;
@@ -147,6 +148,11 @@ impl Backstop {
             ("shapes", each(shapes)),
             ("volumes", each(volumes)),
             ("names", each(names)),
+            ("policy", json!(POLICY_ENV).to_string()),
+            (
+                "policies",
+                self.by_namespace(policies(&configuration, None), |it| policies(&configuration, Some(it))),
+            ),
             ("stems", each(|it| stems(it.auditors()))),
             ("chain", self.by_namespace(stems(everywhere), chain)),
             ("overrides", overrides),
@@ -267,6 +273,13 @@ const OWN: [&str; 5] = [
     keys::AUDITOR_PORT_ENV,
     keys::PORT_ENV,
 ];
+
+/// Pattern of a parameter of an entry of a chain.
+const PARAMETER: &str = "(mode=(enforce|observe)|failure=(deny|allow)|timeout=[1-9][0-9]{0,3}m?s)";
+
+/// Pattern of the [`POLICY_ENV`] of an auditor whose policy the pod may choose.
+const POLICY: &str = "^LUCID_AUDIT_MODE=(enforce|observe)(,LUCID_AUDIT_FAILURE=(deny|allow))?\
+                      (,LUCID_AUDIT_TIMEOUT_MS=[1-9][0-9]{0,6})?$";
 
 fn named(name: &str, expression: &str) -> Value {
     Value::Mapping(
