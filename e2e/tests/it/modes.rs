@@ -53,6 +53,7 @@ async fn modes_follow_the_annotations_the_pod_and_the_namespace() {
     let cluster = cluster().await;
     let _operator = operator(&cluster, |operator| operator).await;
     sidecar_mode_and_interception(&cluster).await;
+    one_auditor_observes(&cluster).await;
     pod_security_rules_out_redirection(&cluster).await;
 }
 
@@ -88,6 +89,35 @@ async fn sidecar_mode_and_interception(cluster: &Cluster) {
     let host = manifest("on-node", &json!({}), &json!({"hostNetwork": true}));
     let response = create(cluster, "shop", &host).await;
     assert_no_chain(&response, &["spec.hostNetwork is true", "lucid.computing/intercept", "\"env\""]);
+}
+
+/// Parameters of an entry are passed to its auditor alone, and an invalid one does not weaken the chain.
+async fn one_auditor_observes(cluster: &Cluster) {
+    const POLICY: [&str; 3] = ["LUCID_AUDIT_MODE", "LUCID_AUDIT_FAILURE", "LUCID_AUDIT_TIMEOUT_MS"];
+    let enforces = [Some("enforce"), None, None];
+    for (name, parameters, policy, warning) in [
+        (
+            "alone",
+            "mode=observe&failure=allow&timeout=5s",
+            [Some("observe"), Some("allow"), Some("5000")],
+            "",
+        ),
+        ("misspelt", "mode=obseve", enforces, "mode: expected \"enforce\" or \"observe\", found \"obseve\""),
+    ] {
+        let mut pod = manifest(name, &json!({}), &json!({}));
+        let annotations = &mut pod["metadata"]["annotations"];
+        annotations["lucid.computing/auditor-chain"] = json!(format!("injection?{parameters},toxicity"));
+        annotations["lucid.computing/auditors"] = json!("injection,toxicity");
+        let response = create(cluster, "shop", &pod).await;
+        assert_eq!(response.warnings.is_empty(), warning.is_empty(), "{response:?}");
+        assert!(response.warnings.concat().contains(warning), "{response:?}");
+        let stored = response.stored().unwrap();
+        for (auditor, expected) in AUDITORS.into_iter().zip([policy, enforces]) {
+            let found = POLICY.map(|variable| env(named(&stored, auditor), variable));
+            assert_eq!(found.each_ref().map(Option::as_deref), expected, "{name}: {auditor}");
+        }
+        assert_eq!(unplanned(&stored), "", "{name}");
+    }
 }
 
 #[tokio::test]

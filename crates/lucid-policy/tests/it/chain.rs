@@ -89,13 +89,18 @@ fn skip_audit_counts_only_where_it_is_allowed() {
 
 #[test]
 fn every_field_of_a_planned_container_is_compared() {
-    let pod = injected(&secured());
+    let mut asking = secured();
+    let chain = "first,second?failure=deny&timeout=5s";
+    asking["metadata"]["annotations"] = json!({"lucid.computing/auditor-chain": chain});
+    let pod = injected(&asking);
     let second = "/spec/containers/2";
     assert_eq!(pod.pointer(second).unwrap()["name"], "second");
     for (field, path, value) in [
         ("image", format!("{second}/image"), json!(format!("reg.test/other@{NOTARIZED}"))),
         ("env LUCID_CHAIN_NEXT", format!("{second}/env/1/value"), json!("http://evil.test")),
         ("env \\\"LUCID_AUDIT_MODE\\\"", format!("{second}/env/5/value"), json!("observe")),
+        ("env \\\"LUCID_AUDIT_FAILURE\\\"", format!("{second}/env/6/value"), json!("allow")),
+        ("env \\\"LUCID_AUDIT_TIMEOUT_MS\\\"", format!("{second}/env/7/value"), json!("1")),
         ("ports", format!("{second}/ports/0/containerPort"), json!(9999)),
         ("securityContext", format!("{second}/securityContext/runAsUser"), json!(20001)),
         ("securityContext", format!("{second}/securityContext/readOnlyRootFilesystem"), json!(false)),

@@ -1,5 +1,6 @@
 //! Namespaces that require a chain, or restrict the choices of pods.
 
+use lucid_chain::{Catalogue, Configuration};
 use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
@@ -84,7 +85,8 @@ pub(super) async fn namespaces_can_close_ports(cluster: &Cluster) {
 #[tokio::test]
 async fn namespaces_limit_the_choices_of_pods() {
     let cluster = cluster().await;
-    install(&cluster, &["--exact-chain", "--allow-skip"]).await;
+    let configured = ["injection?mode=observe&failure=allow&timeout=5s".to_owned(), "toxicity".to_owned()];
+    install(&cluster, &["--exact-chain", "--allow-skip", &format!("--chain={}", configured.join(","))]).await;
     let choices = "lucid.computing/pod-choices";
     for (name, labels) in [
         ("required", vec![ENABLED, REQUIRED]),
@@ -102,12 +104,24 @@ async fn namespaces_limit_the_choices_of_pods() {
     let skipping = with(json!({"lucid.computing/skip-audit": "true"}));
     let mut ticket = with(json!({}));
     ticket["metadata"]["labels"]["lucid.computing/break-glass"] = json!("INC-4711");
-    let plan = |pod: &Value| injected(pod, &builtin());
+    let configuration = Configuration::new(Catalogue::builtin(), Some(&configured)).unwrap();
+    let plan = |pod: &Value| injected(pod, &configuration);
+    let alone = with(json!({"lucid.computing/auditor-chain": "toxicity?timeout=1ms&mode=observe"}));
+    let mut altered = plan(&with(json!({})));
+    for container in altered["spec"]["containers"].as_array_mut().unwrap() {
+        for variable in container["env"].as_array_mut().into_iter().flatten() {
+            if variable["name"] == "LUCID_AUDIT_MODE" {
+                variable["value"] = json!("observe");
+            }
+        }
+    }
     for (what, pod, least) in [
         ("the configured chain", plan(&with(json!({}))), "none"),
         ("another chain", plan(&chosen), "chain"),
         ("no rules", plan(&env), "all"),
         ("observe", plan(&observe), "all"),
+        ("one observes by annotation", plan(&alone), "all"),
+        ("another one observes", altered, "all"),
         ("skipped", skipping, "all"),
         ("ticket", ticket, "all"),
     ] {
