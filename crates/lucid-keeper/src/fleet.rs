@@ -33,7 +33,7 @@ impl RunningPod {
     /// Returns a pod with the state that follows from its comparison.
     pub(crate) fn new(pod: &StoredPod, comparison: Comparison, verdicts: &Verdicts, now: Timestamp) -> Self {
         let (state, reason) = state(&comparison, verdicts, now);
-        let owners = pod.meta().owner_references.iter().flatten();
+        let mut owners = pod.meta().owner_references.iter().flatten();
         Self {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
@@ -41,7 +41,7 @@ impl RunningPod {
             resource_version: pod.resource_version().unwrap_or_default(),
             created: pod.created(),
             workload: Workload::of(pod.meta()),
-            controller: owners.filter(|owner| owner.controller == Some(true)).cloned().next(),
+            controller: owners.find(|owner| owner.controller == Some(true)).cloned(),
             is_ready: pod.status.condition("Ready").is_some_and(|condition| condition.status == "True"),
             comparison,
             state,
@@ -75,6 +75,7 @@ pub(crate) struct Fleet {
     /// Pods of a list that is being read.
     listed: BTreeMap<(String, String), RunningPod>,
     changes: Vec<Change>,
+    is_listed: bool,
 }
 
 impl Fleet {
@@ -91,6 +92,12 @@ impl Fleet {
 
     pub(crate) fn end_list(&mut self) {
         self.pods = std::mem::take(&mut self.listed);
+        self.is_listed = true;
+    }
+
+    /// Returns `true` once all pods have been listed.
+    pub(crate) const fn is_listed(&self) -> bool {
+        self.is_listed
     }
 
     pub(crate) fn set(&mut self, pod: RunningPod) {

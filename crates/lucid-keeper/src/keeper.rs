@@ -35,6 +35,7 @@ use crate::fleet::{Change, Fleet, RunningPod};
 use crate::metrics::Metrics;
 use crate::plan::Planned;
 use crate::pod::StoredPod;
+use crate::reports::{Finding, Reports};
 use crate::state::{State, Verdicts};
 use crate::steps::{Next, Step, next_steps};
 
@@ -44,6 +45,8 @@ pub const LEASE: &str = "lucid-keeper";
 const TICK: Duration = Duration::from_secs(2);
 /// Minimum interval between two lists of all pods: each change of the configuration causes one.
 const LIST_PACE: Duration = Duration::from_secs(10);
+/// Minimum interval between two reports of a namespace.
+const REPORT_PACE: Duration = Duration::from_secs(10);
 /// Interval at which the verdict on each running digest is requested again.
 const RECHECK: Duration = Duration::from_secs(20);
 /// Maximum number of digests in one request to the Verifier, its timeout, and the pause after it.
@@ -340,8 +343,37 @@ impl Keeper {
         }
     }
 
+    /// Writes the reports of the namespaces whose findings have changed.
     async fn report(&self) -> Infallible {
-        pending().await
+        let mut reports = Reports::new(self.client.clone());
+        let mut has_failed = false;
+        loop {
+            sleep(REPORT_PACE).await;
+            if !self.pods.lock().is_listed() {
+                continue;
+            }
+            let written = self.write_reports(&mut reports).await;
+            if let Some(error) = written.as_ref().err().filter(|_| !has_failed) {
+                tracing::warn!(error = with_causes(error), "failed to write reports on running pods");
+            }
+            has_failed = written.is_err();
+        }
+    }
+
+    async fn write_reports(&self, reports: &mut Reports) -> kube::Result<()> {
+        let mut namespaces = BTreeMap::<String, (Vec<Finding>, u64)>::new();
+        for pod in self.pods.lock().pods() {
+            let (findings, audited) = namespaces.entry(pod.namespace.clone()).or_default();
+            match pod.state {
+                State::Audited => *audited += 1,
+                _ => findings.push(Finding::of(pod)),
+            }
+        }
+        reports.retain(|namespace| namespaces.contains_key(namespace)).await?;
+        for (namespace, (findings, audited)) in namespaces {
+            reports.write(&namespace, &findings, audited).await?;
+        }
+        Ok(())
     }
 
     /// Performs one step at a time, at the rate of `lucid-policy`. A new leader waits first, so that the rate holds while

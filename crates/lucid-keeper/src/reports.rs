@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::info;
 
+use crate::fleet::RunningPod;
 use crate::state::State;
 use crate::workload::Workload;
 
-/// Name of reports, and source of their results.
-const NAME: &str = "lucid";
+/// Name of the report of a namespace, and source of its results.
+pub const NAME: &str = "lucid";
 /// Field manager, and value of the label.
 const MANAGER: &str = "lucid-keeper";
 const LABEL: &str = "app.kubernetes.io/managed-by";
@@ -36,6 +37,18 @@ pub(crate) struct Finding {
     pub(crate) workload: Option<Workload>,
     pub(crate) state: State,
     pub(crate) reason: String,
+}
+
+impl Finding {
+    pub(crate) fn of(pod: &RunningPod) -> Self {
+        Self {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            workload: pod.workload.clone(),
+            state: pod.state,
+            reason: pod.reason.clone(),
+        }
+    }
 }
 
 /// Writes reports of the kind that the API server serves, if any.

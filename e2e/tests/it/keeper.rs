@@ -1,12 +1,18 @@
 //! Running pods: their states, and the actions that namespaces ask for.
 
+use std::time::Duration;
+
+use crate::cli::lucid;
 use crate::common::{
-    STRATEGIC_MERGE, cluster, config_map, create, get, label_namespace, operator, patch_pod, secured, stored,
+    STRATEGIC_MERGE, cluster, config_map, create, create_object, deployment, get, label_namespace, operator,
+    patch_pod, prepare, secured, stored,
 };
 use http::Method;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
-use kube::Api;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::{Api, ResourceExt};
 use lucid_e2e::{Operator, send};
 use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
@@ -68,14 +74,14 @@ async fn events(cluster: &Cluster, reason: &str) -> Vec<Event> {
 async fn states_of_running_pods_are_reported() {
     let cluster = cluster().await;
     create(&cluster, "shop", &secured("before")).await.result.unwrap();
-    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue('a')).await;
-    let operator = operator(&cluster, |builder| builder.env("LUCID_CHAIN", "injection")).await;
+    set_catalogue(&cluster, 'a').await;
+    let operator = operator_with(&cluster, "none").await;
     create(&cluster, "shop", &secured("web")).await.result.unwrap();
     until_state(&operator, "Missing", 1).await;
     until_state(&operator, "Audited", 1).await;
     eventually("an event", async || !events(&cluster, "Missing").await.is_empty()).await;
 
-    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue('b')).await;
+    set_catalogue(&cluster, 'b').await;
     until_state(&operator, "Stale", 1).await;
     let event = eventually("an event", async || events(&cluster, "Stale").await.pop()).await;
     assert_eq!(event.regarding.unwrap().name.as_deref(), Some("web"));
@@ -88,22 +94,133 @@ async fn states_of_running_pods_are_reported() {
     until_state(&operator, "Altered", 1).await;
 }
 
+/// Cluster with controllers, whose catalogue has just changed under the pods of Deployment `web`, all of them ready.
+async fn stale_deployment(replicas: u32) -> Cluster {
+    let cluster = prepare(Cluster::builder().controller_manager().start().await.unwrap()).await;
+    config_map(&cluster, "lucid-system", "lucid-policy", "keeperRate", "600").await;
+    set_catalogue(&cluster, 'a').await;
+    let operator = operator_with(&cluster, "none").await;
+    create_object::<Deployment>(&cluster, deployment("web", replicas, &secured(""))).await;
+    let expected = usize::try_from(replicas).unwrap();
+    eventually("all pods", async || pods(&cluster).await.len() == expected).await;
+    run_all(&cluster).await;
+    until_state(&operator, "Audited", replicas.into()).await;
+    drop(operator);
+    set_catalogue(&cluster, 'b').await;
+    cluster
+}
+
+async fn operator_with(cluster: &Cluster, actions: &str) -> Operator {
+    operator(cluster, |builder| {
+        let builder = builder.env("LUCID_CHAIN", "injection");
+        if actions == "none" { builder } else { builder.env("LUCID_KEEPER_ACTIONS", actions) }
+    })
+    .await
+}
+
+async fn set_catalogue(cluster: &Cluster, digit: char) {
+    config_map(cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue(digit)).await;
+}
+
+async fn pods(cluster: &Cluster) -> Vec<Pod> {
+    let api: Api<Pod> = Api::namespaced(cluster.client(), "shop");
+    let mut pods = api.list(&Default::default()).await.unwrap().items;
+    pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+    pods
+}
+
+async fn run_all(cluster: &Cluster) {
+    for pod in pods(cluster).await {
+        run(cluster, &pod.name_any(), true).await;
+    }
+}
+
+/// Number of pods with the image of the catalogue.
+async fn with_image(cluster: &Cluster, digit: char) -> usize {
+    pods(cluster).await.iter().filter(|pod| auditor_image(pod).ends_with(digit)).count()
+}
+
+/// Waits until `lucid keeper plan` shows a pod with this time and reason.
+async fn until_planned(cluster: &Cluster, next: &str, why: &str) {
+    eventually(why, async || {
+        let ran = lucid(cluster, &["keeper", "plan", "-o", "json"]).await;
+        let planned: Value = serde_json::from_str(&ran.stdout).map_err(|_| format!("{ran:?}"))?;
+        let is_it = |pod: &Value| pod["next"] == next && pod["why"].as_str().unwrap().contains(why);
+        if planned.as_array().unwrap().iter().any(is_it) { Ok(()) } else { Err(format!("{planned:#}")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pods_are_evicted_while_their_budget_and_replacements_permit_it() {
+    let cluster = stale_deployment(2).await;
+    let budget = json!({"metadata": {"name": "web"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}});
+    create_object::<PodDisruptionBudget>(&cluster, budget).await;
+    label_namespace(&cluster, "shop", json!({"lucid.computing/keeper": "evict"})).await;
+    let operator = operator_with(&cluster, "evict").await;
+    let series = r#"lucid_keeper_actions_total{action="evict",outcome="waits"} "#;
+    eventually("the budget forbids it", async || {
+        let (_, metrics) = get(&operator, "/metrics").await;
+        if metrics.contains(series) { Ok(()) } else { Err(metrics) }
+    })
+    .await;
+    assert_eq!(with_image(&cluster, 'a').await, 2);
+
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client(), "shop");
+    budgets.delete("web", &Default::default()).await.unwrap();
+    eventually("one pod is replaced", async || with_image(&cluster, 'b').await == 1).await;
+    until_state(&operator, "Stale", 1).await;
+    until_planned(&cluster, "never", "evict is not among the operator's LUCID_KEEPER_ACTIONS").await;
+    // Longer than the pause after a refusal.
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    assert_eq!(with_image(&cluster, 'a').await, 1, "the replacement is not ready");
+    run_all(&cluster).await;
+    eventually("both pods are replaced", async || with_image(&cluster, 'b').await == 2).await;
+    assert!(!events(&cluster, "PodEvicted").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_workload_is_restarted_once_although_leaders_are_killed() {
+    let cluster = stale_deployment(2).await;
+    label_namespace(&cluster, "shop", json!({"lucid.computing/keeper": "rollout"})).await;
+    let start = async |name| {
+        let builder = Operator::builder(&cluster).named(name).env("LUCID_CHAIN", "injection");
+        builder.env("LUCID_KEEPER_ACTIONS", "rollout").start().await.unwrap()
+    };
+    let mut leader = start("lucid-operator").await;
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "shop");
+    let restarted = async || {
+        let template = deployments.get("web").await.unwrap().spec.unwrap().template;
+        template.metadata?.annotations?.remove("kubectl.kubernetes.io/restartedAt")
+    };
+    let first = eventually("a restart", async || restarted().await).await;
+    leader.kill();
+    let next = start("lucid-operator-2").await;
+    // Some pods are still stale when the next leader sees them.
+    until_state(&next, "Stale", 2).await;
+    eventually("all pods are replaced", async || {
+        run_all(&cluster).await;
+        with_image(&cluster, 'b').await == 2 && with_image(&cluster, 'a').await == 0
+    })
+    .await;
+    until_state(&next, "Audited", 2).await;
+    assert_eq!(restarted().await, Some(first));
+}
+
 #[tokio::test]
 async fn images_are_updated_in_one_pod_after_the_other() {
     let cluster = cluster().await;
-    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue('a')).await;
+    set_catalogue(&cluster, 'a').await;
     config_map(&cluster, "lucid-system", "lucid-policy", "keeperRate", "600").await;
-    let operator = operator(&cluster, |builder| {
-        builder.env("LUCID_CHAIN", "injection").env("LUCID_KEEPER_ACTIONS", "update")
-    })
-    .await;
+    let operator = operator_with(&cluster, "update").await;
     let names = ["a", "b"];
     for name in names {
         create(&cluster, "shop", &secured(name)).await.result.unwrap();
         run(&cluster, name, true).await;
     }
     until_state(&operator, "Audited", 2).await;
-    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue('b')).await;
+    set_catalogue(&cluster, 'b').await;
     until_state(&operator, "Stale", 2).await;
     label_namespace(&cluster, "shop", json!({"lucid.computing/keeper": "update"})).await;
     let updated = async || {
@@ -120,7 +237,7 @@ async fn images_are_updated_in_one_pod_after_the_other() {
     until_state(&operator, "Stale", 1).await;
     run(&cluster, "a", false).await;
     let waits = "a second pod is not touched before the first is ready";
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(updated().await, ["a"], "{waits}");
     run(&cluster, "a", true).await;
     eventually("both are updated", async || updated().await == names).await;

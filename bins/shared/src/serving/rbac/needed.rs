@@ -171,7 +171,8 @@ impl Needs<'_> {
             Need::useful(lease.named(lucid_keeper::LEASE).within(&self.serving.namespace), NOT_WATCHED),
         ];
         for (group, resource) in [("openreports.io", "reports"), ("wgpolicyk8s.io", "policyreports")] {
-            let permission = Permission::new(&["get", "create", "patch", "delete"], group, resource);
+            let permission = Permission::new(&["list", "create", "patch", "delete"], group, resource);
+            let permission = permission.named(lucid_keeper::REPORT);
             needs.push(Need::useful(permission, "reports on running pods are not written"));
         }
         let apps = |verbs, resource, loss| Need::useful(Permission::new(verbs, "apps", resource), loss);
