@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use clap::Parser;
+use lucid_admission::KeeperAction;
 use lucid_shared::serving::rbac::{Needs, Permission};
 use lucid_shared::serving::{OPERATOR, Program, ServingArgs, VALIDATOR};
 use serde::Deserialize;
@@ -78,7 +79,8 @@ fn needed(program: Program, injects: bool) -> Permissions {
             let args = Args::try_parse_from(words_of_source.iter().chain(more)).unwrap();
             for validates in [true, !injects] {
                 let serving = &args.serving;
-                let needs = Needs { program, serving, injects, validates };
+                let keeper = injects.then_some(&[][..]);
+                let needs = Needs { program, serving, injects, validates, keeper };
                 for Permission { verbs, group, resource, name, namespace } in
                     needs.permissions().into_iter().map(|need| need.permission)
                 {
@@ -107,7 +109,9 @@ fn the_manifests_grant_what_some_settings_need_and_nothing_else() {
 fn each_permission_is_needed_once() {
     let args = Args::try_parse_from(["test", "--namespace=default"]).unwrap();
     for injects in [true, false] {
-        let needs = Needs { program: VALIDATOR, serving: &args.serving, injects, validates: true };
+        let keeper = Some(&[KeeperAction::Update, KeeperAction::Evict, KeeperAction::Rollout][..]);
+        let serving = &args.serving;
+        let needs = Needs { program: VALIDATOR, serving, injects, validates: true, keeper };
         let permissions: Vec<_> = needs.permissions().into_iter().map(|need| need.permission).collect();
         let once: BTreeSet<_> = permissions.iter().collect();
         assert_eq!(once.len(), permissions.len(), "{permissions:#?}");

@@ -95,6 +95,7 @@ values (the program's).
 {{- if eq .name "lucid-operator" }}
 {{- $services = append $services .name }}
 {{- end }}
+{{- $actions := ternary .root.Values.keeper.actions list (eq .name "lucid-operator") }}
 {{- $hosts := list }}
 {{- range .values.extraEnv }}
 {{- if and (eq .name "LUCID_WEBHOOK_URL") .value }}
@@ -103,6 +104,9 @@ values (the program's).
 {{- end -}}
 # The account of {{ .name }} may only register webhooks of its own Service, for pods and workloads outside of kube-system and
 # its own namespace. It cannot create Secrets that hold tokens of other accounts.
+{{- if $actions }}
+# In running pods it may only change images of auditors, and workloads it may only restart.
+{{- end }}
 {{- if .root.Values.plain }}
 # With LUCID_WEBHOOK_URL, add `|| has(it.url) && url(it.url).getHostname() == 'HOST'` to the first validation.
 {{- end }}
@@ -124,6 +128,18 @@ spec:
         apiVersions: ["*"]
         operations: [CREATE, UPDATE]
         resources: [secrets]
+      {{- if has "update" $actions }}
+      - apiGroups: [""]
+        apiVersions: ["*"]
+        operations: [UPDATE]
+        resources: [pods]
+      {{- end }}
+      {{- if has "rollout" $actions }}
+      - apiGroups: [apps]
+        apiVersions: ["*"]
+        operations: [UPDATE]
+        resources: [deployments, statefulsets, daemonsets]
+      {{- end }}
   matchConditions:
     - name: account
       expression: request.userInfo.username == 'system:serviceaccount:{{ $namespace }}:{{ .name }}'
@@ -153,6 +169,22 @@ spec:
     - expression: >-
         request.resource.resource != 'secrets' || object.?type.orValue('Opaque') in ['Opaque', 'kubernetes.io/tls']
       message: {{ .name }} may only write Secrets of type Opaque and kubernetes.io/tls
+    {{- if has "update" $actions }}
+    - expression: >-
+        request.resource.resource != 'pods' ||
+        namespaceObject.metadata.?labels['lucid.computing/enabled'].orValue('') == 'true' &&
+        (object.spec.containers + object.spec.?initContainers.orValue([])).all(it,
+        (oldObject.spec.containers + oldObject.spec.?initContainers.orValue([])).exists(old, old.name == it.name &&
+        (old.image == it.image || old.?env.orValue([]).exists(env, env.name == 'LUCID_AUDITOR_ID'))))
+      message: {{ .name }} may only change images of auditors in pods of enabled namespaces
+    {{- end }}
+    {{- if has "rollout" $actions }}
+    - expression: >-
+        !(request.resource.resource in ['deployments', 'statefulsets', 'daemonsets']) ||
+        namespaceObject.metadata.?labels['lucid.computing/enabled'].orValue('') == 'true' &&
+        object.spec.template.spec == oldObject.spec.template.spec
+      message: {{ .name }} may only restart workloads of enabled namespaces
+    {{- end }}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

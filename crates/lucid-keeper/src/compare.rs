@@ -1,5 +1,7 @@
 //! Comparison of a pod with the chain that it would get now, by the webhook's planner.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use lucid_admission::NamespaceView;
 use lucid_chain::{ContainerView, Decision, Inputs, Plan, PodView, Warning, keys, plan};
@@ -63,7 +65,9 @@ impl Comparison {
             Ok(spec) => spec,
             Err(error) => return Some(of(State::Unknown, error.to_string())),
         };
-        let outcome = plan(&spec, &Inputs { namespace: Some(namespace), ..view.inputs() });
+        let exempt = view.policy.exempt_images(namespace, &spec);
+        let inputs = Inputs { namespace: Some(namespace), exempt_images: Some(&exempt), ..view.inputs() };
+        let outcome = plan(&spec, &inputs);
         let has_auditors = all(&spec).any(|found| found.env(keys::AUDITOR_ID_ENV).is_some());
         let plan = match outcome.decision {
             Decision::NotRequested => {
@@ -83,8 +87,8 @@ impl Comparison {
         let (state, reason) = compare(&plan, &spec, pod);
         let readiness = Readiness::of(&plan, &spec, pod);
         let update =
-            if state == State::Stale { Update::new(&plan, pod, namespace, view).map(Box::new) } else { None };
-        Some(Self { digests: digests(&spec, pod), update, planned, readiness, ..of(state, reason) })
+            if state == State::Stale { Update::new(&plan, pod, &inputs).map(Box::new) } else { None };
+        Some(Self { digests: digests(&spec, pod, &exempt), update, planned, readiness, ..of(state, reason) })
     }
 
     /// State and reason without regard to verdicts and time.
@@ -115,9 +119,13 @@ fn why_missing(pod: &StoredPod) -> &'static str {
     ""
 }
 
-/// Digests of the auditors: those of their images, or else those that the kubelet reports.
-fn digests(spec: &PodView<'_>, pod: &StoredPod) -> Vec<Digest> {
-    let auditors = all(spec).filter(|found| found.env(keys::AUDITOR_ID_ENV).is_some());
+/// Digests of the auditors: those of their images, or else those that the kubelet reports. Without images that need not be
+/// notarized.
+fn digests(spec: &PodView<'_>, pod: &StoredPod, exempt: &BTreeSet<String>) -> Vec<Digest> {
+    let auditors = all(spec).filter(|found| {
+        let is_exempt = found.image().is_some_and(|image| exempt.contains(image));
+        found.env(keys::AUDITOR_ID_ENV).is_some() && !is_exempt
+    });
     let of_image = |image: &str| image.rsplit_once('@')?.1.parse().ok();
     let digests = auditors.filter_map(|found| {
         found.image().and_then(of_image).or_else(|| of_image(&pod.status.container(found.name())?.image_id))
@@ -160,7 +168,7 @@ fn is_of(status: &crate::pod::ContainerStatus, image: &str) -> bool {
 
 impl Update {
     /// Returns the update of images after which the pod is as planned; `None` if more differs.
-    fn new(plan: &Plan, pod: &StoredPod, namespace: &str, view: &NamespaceView) -> Option<Self> {
+    fn new(plan: &Plan, pod: &StoredPod, inputs: &Inputs<'_>) -> Option<Self> {
         let list = if plan.is_native() { "initContainers" } else { "containers" };
         let mut updated: Value = serde_json::from_str(pod.json()).ok()?;
         let mut images = Vec::new();
@@ -175,8 +183,7 @@ impl Update {
         }
         let updated: StoredPod = serde_json::from_value(updated).ok()?;
         let spec = PodView::from_json(updated.json()).ok()?;
-        let inputs = Inputs { namespace: Some(namespace), ..view.inputs() };
-        let Decision::Planned(plan) = lucid_chain::plan(&spec, &inputs).decision else { return None };
+        let Decision::Planned(plan) = lucid_chain::plan(&spec, inputs).decision else { return None };
         let (state, _) = compare(&plan, &spec, &updated);
         if images.is_empty() || !state.is_current() {
             return None;

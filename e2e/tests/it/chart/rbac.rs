@@ -36,6 +36,13 @@ const RARE: &[(&str, &str, &str)] = &[
     ("get", "jobs", "it is a CronJob's pod"),
     ("patch", "auditors/status", "there are Auditors"),
     ("create", "subjectaccessreviews", "a ticket is used"),
+    ("create", "leases", "there is no leader yet"),
+    ("create", "reports", "the kind is defined"),
+    ("patch", "reports", "as above"),
+    ("delete", "reports", "as above"),
+    ("create", "policyreports", "as above"),
+    ("patch", "policyreports", "as above"),
+    ("delete", "policyreports", "as above"),
 ];
 const RARE_OF_OUR_OWN: &[(&str, &str, &str)] = &[
     ("update", "secrets", "the authority is renewed"),

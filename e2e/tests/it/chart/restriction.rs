@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::upgrade;
 use crate::cli::{kubeconfig_of, kubectl, kubectl_until};
+use crate::common::ENABLED;
 
 /// Runs kubectl as the ServiceAccount `account` in a dry run. Returns the denial of the API server.
 fn run_as(cluster: &Cluster, account: &str, arguments: &[&str], input: &str) -> Result<(), String> {
@@ -61,9 +62,11 @@ fn secret(name: &str, of_type: &str) -> Value {
 async fn accounts_write_only_their_own_objects() {
     let cluster = Cluster::builder().start().await.unwrap();
     cluster.create_namespace("lucid-system", &[]).await.unwrap();
-    upgrade(&cluster, &["webhooks.validating.by=both", "cainjector.enabled=true"]);
+    let actions = "keeper.actions={update,rollout}";
+    upgrade(&cluster, &["webhooks.validating.by=both", "cainjector.enabled=true", actions]);
     registrations_are_of_their_own_service(&cluster).await;
     secrets_are_no_tokens(&cluster).await;
+    running_pods_get_images_of_auditors_only(&cluster).await;
     the_injector_changes_ca_bundles_only(&cluster).await;
 }
 
@@ -120,6 +123,48 @@ async fn secrets_are_no_tokens(cluster: &Cluster) {
         is_refused(cluster, account, &token, "may only write Secrets of type");
         apply_as(cluster, account, &secret(&own, "kubernetes.io/tls")).unwrap();
         is_refused(cluster, account, &secret("another", "kubernetes.io/tls"), "forbidden");
+    }
+}
+
+async fn running_pods_get_images_of_auditors_only(cluster: &Cluster) {
+    let model = json!({"name": "model", "image": "example.com/model:1"});
+    let auditor = json!({"name": "injection", "image": "example.com/injection:1",
+        "env": [{"name": "LUCID_AUDITOR_ID", "value": "injection"}]});
+    let spec = json!({"containers": [model, auditor]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec});
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": spec});
+    let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template}});
+    cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
+    cluster.create_namespace("other", &[]).await.unwrap();
+    for namespace in ["shop", "other"] {
+        for object in [&pod, &workload] {
+            kubectl(cluster, &["create", "-n", namespace, "-f", "-"], &object.to_string());
+        }
+    }
+    let patch = |namespace: &str, kind: &str, patch: Value| {
+        let patch = patch.to_string();
+        run_as(cluster, "lucid-operator", &["patch", "-n", namespace, kind, "web", "-p", &patch], "")
+    };
+    let image =
+        |container: &str| json!({"spec": {"containers": [{"name": container, "image": "example.com/x:2"}]}});
+    let restart = json!({"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}});
+    eventually("the policy is in force", async || patch("shop", "pod", image("model")).is_err()).await;
+    for (namespace, kind, change, refusal) in [
+        ("shop", "pod", image("injection"), None),
+        ("shop", "pod", image("model"), Some("may only change images of auditors")),
+        ("other", "pod", image("injection"), Some("may only change images of auditors")),
+        ("shop", "deployment", restart.clone(), None),
+        ("other", "deployment", restart, Some("may only restart workloads of enabled namespaces")),
+        ("shop", "deployment", json!({"spec": {"template": image("model")}}), Some("may only restart")),
+    ] {
+        let found = patch(namespace, kind, change.clone());
+        match refusal {
+            None => assert_eq!(found, Ok(()), "{change}"),
+            Some(why) => {
+                assert!(found.as_ref().is_err_and(|error| error.contains(why)), "{change}: {found:?}")
+            }
+        }
     }
 }
 

@@ -184,7 +184,9 @@ impl Needs<'_> {
                 }
                 KeeperAction::Evict => {
                     needs.push(Need::useful(Permission::new(&["create"], "", "pods/eviction"), NOT_EVICTED));
-                    for resource in ["statefulsets", "daemonsets"] {
+                    // A rollout needs these, too.
+                    let resources = ["statefulsets", "daemonsets"];
+                    for resource in resources.iter().filter(|_| !actions.contains(&KeeperAction::Rollout)) {
                         needs.push(apps(&["get"], resource, NOT_EVICTED));
                     }
                 }
