@@ -236,11 +236,7 @@ fn invalid_cas_are_rejected_with_the_reason() {
         (&der("CERTIFICATE"), &key, "failed to parse the CA certificate"),
         (&leaf_pem, &key, "its basic constraints do not say CA:TRUE"),
         (&certificate, "", "failed to read the private key of the CA: failed to find a private key"),
-        (
-            &certificate,
-            &certificate,
-            "failed to read the private key of the CA: failed to find a private key",
-        ),
+        (&certificate, &certificate, "failed to find a private key"),
         (&certificate, &key[..60], "failed to read the private key of the CA: failed to read PEM"),
         (&certificate, &key.repeat(2), "exactly one is expected, 2 were found"),
         (&certificate, &der("PRIVATE KEY"), "failed to parse the private key of the CA"),

@@ -10,70 +10,45 @@ use std::{
 
 use crate::common::{
     DAY,
-    handshake::{client, connect, refusal},
+    handshake::{client, connect, refusal, resolver},
     names, now,
+    pairs::Ca,
 };
 use lucid_certs::{
     CertificateAuthority, ClientCertificates, ServerTls, ServingCertificateResolver, TrustBundle,
 };
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
 use rustls::{
     AlertDescription, ClientConfig, Error, HandshakeKind, ServerConfig,
     crypto::aws_lc_rs,
     pki_types::{PrivateKeyDer, UnixTime},
+    sign::{CertifiedKey, SingleCertAndKey},
     time_provider::TimeProvider,
     version,
 };
 
-struct ClientCa {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl ClientCa {
-    fn new() -> Self {
-        Self::like(|_| ())
-    }
-
-    fn like(shape: impl FnOnce(&mut CertificateParams)) -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        shape(&mut params);
-        let key = KeyPair::generate().unwrap();
-        Self { pem: params.self_signed(&key).unwrap().pem(), issuer: Issuer::new(params, key) }
-    }
-
-    /// Returns `config` with a client certificate for these names.
-    fn identify(&self, config: &ClientConfig, common_name: &str, dns_names: &[&str]) -> Arc<ClientConfig> {
-        let mut params =
-            CertificateParams::new(dns_names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
-                .unwrap();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let certified = rustls::sign::CertifiedKey::from_der(
-            vec![certificate.der().clone()],
-            key,
-            &aws_lc_rs::default_provider(),
-        );
-        let mut config = config.clone();
-        config.client_auth_cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from(certified.unwrap()));
-        Arc::new(config)
-    }
+/// Returns `config` with a certificate of `ca` for these names.
+fn identify(ca: &Ca, config: &ClientConfig, common_name: &str, dns_names: &[&str]) -> Arc<ClientConfig> {
+    let dns_names: Vec<_> = dns_names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(dns_names).unwrap();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().unwrap();
+    let chain = vec![params.signed_by(&key, &ca.issuer).unwrap().der().clone()];
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let certified = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).unwrap();
+    let mut config = config.clone();
+    config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
+    Arc::new(config)
 }
 
 fn server() -> (Arc<ServingCertificateResolver>, TrustBundle) {
     let ca = CertificateAuthority::generate(&names(), now()).unwrap();
     let leaf = ca.issue(&names(), now()).unwrap();
-    let resolver = Arc::new(ServingCertificateResolver::default());
-    resolver.swap(&leaf);
-    (resolver, ca.trust_bundle())
+    (resolver(&leaf), ca.trust_bundle())
 }
 
 fn accepts(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> bool {
@@ -82,7 +57,7 @@ fn accepts(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> bool {
 
 #[test]
 fn client_certificates_are_required_or_optional() {
-    let ((resolver, bundle), clients, others) = (server(), ClientCa::new(), ClientCa::new());
+    let ((resolver, bundle), clients, others) = (server(), Ca::new(|_| ()), Ca::new(|_| ()));
     for (required, clients_ca) in [
         (true, ClientCertificates::required(clients.pem.as_bytes()).unwrap()),
         (false, ClientCertificates::optional(clients.pem.as_bytes()).unwrap()),
@@ -92,15 +67,15 @@ fn client_certificates_are_required_or_optional() {
         for version in [&version::TLS12, &version::TLS13] {
             let anonymous = client(&bundle, version);
             assert_eq!(accepts(&server, &anonymous), !required);
-            assert!(accepts(&server, &clients.identify(&anonymous, "jane", &[])));
-            assert!(!accepts(&server, &others.identify(&anonymous, "jane", &[])));
+            assert!(accepts(&server, &identify(&clients, &anonymous, "jane", &[])));
+            assert!(!accepts(&server, &identify(&others, &anonymous, "jane", &[])));
         }
     }
 }
 
 #[test]
 fn allowed_names_are_the_common_name_and_the_dns_names() {
-    let ((resolver, bundle), ca) = (server(), ClientCa::new());
+    let ((resolver, bundle), ca) = (server(), Ca::new(|_| ()));
     let clients = ClientCertificates::required(ca.pem.as_bytes())
         .unwrap()
         .with_allowed_names(["front-proxy", "api.example"]);
@@ -112,22 +87,23 @@ fn allowed_names_are_the_common_name_and_the_dns_names() {
         ("else", &["x.example"], false),
         ("Front-Proxy", &["*.example"], false),
     ] {
-        let client = ca.identify(&anonymous, common_name, dns_names);
+        let client = identify(&ca, &anonymous, common_name, dns_names);
         assert_eq!(accepts(&server, &client), allowed, "{common_name} {dns_names:?}");
     }
-    let error = refusal(&ca.identify(&anonymous, "else", &[]), &server, "lucid-operator");
+    let error = refusal(&identify(&ca, &anonymous, "else", &[]), &server, "lucid-operator");
     assert_eq!(error, Error::AlertReceived(AlertDescription::AccessDenied));
 }
 
 #[test]
 fn a_replaced_client_ca_affects_the_next_handshake() {
-    let ((resolver, bundle), old, new) = (server(), ClientCa::new(), ClientCa::new());
+    let ((resolver, bundle), old, new) = (server(), Ca::new(|_| ()), Ca::new(|_| ()));
     let clients = ClientCertificates::required(old.pem.as_bytes()).unwrap();
     let server = Arc::new(ServerTls::new(resolver).with_clients(&clients).build().unwrap());
     for version in [&version::TLS12, &version::TLS13] {
         clients.replace(old.pem.as_bytes()).unwrap();
         let anonymous = client(&bundle, version);
-        let (of_old, of_new) = (old.identify(&anonymous, "jane", &[]), new.identify(&anonymous, "jane", &[]));
+        let (of_old, of_new) =
+            (identify(&old, &anonymous, "jane", &[]), identify(&new, &anonymous, "jane", &[]));
         for _ in 0..3 {
             let (client, _) = connect(&of_old, &server, "lucid-operator").unwrap();
             assert_ne!(client.handshake_kind(), Some(HandshakeKind::Resumed));
@@ -154,8 +130,8 @@ impl TimeProvider for Clock {
 #[test]
 fn client_cas_count_while_they_are_valid() {
     let (start, (resolver, bundle)) = (now(), server());
-    let until = |end: SystemTime| ClientCa::like(|ca| ca.not_after = end.into());
-    let later = ClientCa::like(|ca| ca.not_before = (start + 2 * DAY).into());
+    let until = |end: SystemTime| Ca::new(|ca| ca.not_after = end.into());
+    let later = Ca::new(|ca| ca.not_before = (start + 2 * DAY).into());
     let (expired, short, long) = (until(start - DAY), until(start + DAY), until(start + 9 * DAY));
     let all = [&expired, &short, &long, &later].map(|ca| ca.pem.as_str()).concat();
 
@@ -178,7 +154,7 @@ fn client_cas_count_while_they_are_valid() {
                 let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap();
                 clock.0.store(since.as_secs(), Ordering::Relaxed);
                 let found = [&expired, &short, &long, &later]
-                    .map(|ca| accepts(&tls, &ca.identify(&anonymous, "jane", &[])));
+                    .map(|ca| accepts(&tls, &identify(ca, &anonymous, "jane", &[])));
                 assert_eq!(found, expected);
             }
         }
@@ -189,7 +165,7 @@ fn client_cas_count_while_they_are_valid() {
 fn bundles_of_client_cas_contain_only_cas_for_clients() {
     use ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
     type Shape = fn(&mut CertificateParams);
-    let good = ClientCa::like(|ca| ca.not_before = (now() - DAY).into());
+    let good = Ca::new(|ca| ca.not_before = (now() - DAY).into());
     let cases: [(Shape, Option<&str>); 7] = [
         (|ca| ca.key_usages = vec![KeyUsagePurpose::KeyCertSign], None),
         (|ca| ca.extended_key_usages = vec![ClientAuth], None),
@@ -204,7 +180,7 @@ fn bundles_of_client_cas_contain_only_cas_for_clients() {
     ];
     for (shape, expected) in cases {
         // Older than the other CA, so it comes second in the bundle.
-        let ca = ClientCa::like(|ca| {
+        let ca = Ca::new(|ca| {
             shape(ca);
             ca.not_before = (now() - 2 * DAY).into();
         });
@@ -213,14 +189,13 @@ fn bundles_of_client_cas_contain_only_cas_for_clients() {
             None => {
                 let (resolver, bundle) = server();
                 let tls = ServerTls::new(resolver).with_clients(&taken.unwrap()).build().unwrap();
-                let jane = ca.identify(&client(&bundle, &version::TLS13), "jane", &[]);
+                let jane = identify(&ca, &client(&bundle, &version::TLS13), "jane", &[]);
                 assert!(accepts(&Arc::new(tls), &jane));
             }
             Some(why) => {
                 let message = taken.unwrap_err().to_string();
-                let fingerprint = TrustBundle::from_pem(ca.pem.as_bytes()).unwrap();
-                let fingerprint = fingerprint.validities().map(|(it, _)| it).next().unwrap();
-                let expected = format!("certificate 2 of the bundle of client CAs: {fingerprint} {why}");
+                let ca = ca.fingerprint();
+                let expected = format!("certificate 2 of the bundle of client CAs: {ca} {why}");
                 assert!(message.contains(&expected), "{message}");
             }
         }
@@ -229,7 +204,7 @@ fn bundles_of_client_cas_contain_only_cas_for_clients() {
 
 #[test]
 fn configurations_are_sent_again_when_the_client_ca_is_replaced() {
-    let ((resolver, _), ca) = (server(), ClientCa::new());
+    let ((resolver, _), ca) = (server(), Ca::new(|_| ()));
     let clients = ClientCertificates::required(ca.pem.as_bytes()).unwrap();
     let tls = || ServerTls::new(Arc::clone(&resolver) as _);
     let [mut first, second] = [0; 2].map(|_| tls().with_clients(&clients).watch().unwrap());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{
-    handshake::{client, client_with, connect, refusal},
+    handshake::{client, client_with, connect, refusal, resolver},
     names, now,
     pairs::{ALGORITHMS, Pair},
 };
@@ -23,9 +23,7 @@ use rustls::{
 fn serving() -> (CertificateAuthority, Arc<ServingCertificateResolver>) {
     let ca = CertificateAuthority::generate(&names(), now()).unwrap();
     let leaf = ca.issue(&names(), now()).unwrap();
-    let resolver = Arc::new(ServingCertificateResolver::default());
-    resolver.swap(&leaf);
-    (ca, resolver)
+    (ca, resolver(&leaf))
 }
 
 #[test]
@@ -33,8 +31,7 @@ fn a_swap_affects_the_next_handshake() {
     let now = now();
     let [old, new] = [0; 2].map(|_| CertificateAuthority::generate(&names(), now).unwrap());
     let [old_leaf, new_leaf] = [&old, &new].map(|ca| ca.issue(&names(), now).unwrap());
-    let resolver = Arc::new(ServingCertificateResolver::default());
-    resolver.swap(&old_leaf);
+    let resolver = resolver(&old_leaf);
     let server = Arc::new(ServerTls::new(Arc::clone(&resolver) as _).build().unwrap());
     let name = "lucid-operator.lucid-system.svc";
 
@@ -45,19 +42,14 @@ fn a_swap_affects_the_next_handshake() {
         let (client, _) = connect(client, &server, name).ok()?;
         Some(client.peer_certificates().unwrap()[0].clone())
     };
-    let (old_leaf, seen_before) =
-        (old_leaf.certificate().clone(), [&trusts_old, &trusts_both, &trusts_new].map(shown));
-    assert_eq!(seen_before, [Some(old_leaf.clone()), Some(old_leaf), None]);
+    let [old_leaf, new_der] = [&old_leaf, &new_leaf].map(|leaf| Some(leaf.certificate().clone()));
+    assert_eq!([&trusts_old, &trusts_both, &trusts_new].map(shown), [old_leaf.clone(), old_leaf, None]);
 
     resolver.swap(&new_leaf);
-    let new_leaf = new_leaf.certificate().clone();
     // A new client per handshake, because an old one may hold a session ticket.
     let trusts_old = client(&old.trust_bundle(), &version::TLS13);
     let trusts_both = client(&new.trust_bundle().merge(&old.trust_bundle()), &version::TLS13);
-    assert_eq!(
-        [&trusts_old, &trusts_both, &trusts_new].map(shown),
-        [None, Some(new_leaf.clone()), Some(new_leaf)]
-    );
+    assert_eq!([&trusts_old, &trusts_both, &trusts_new].map(shown), [None, new_der.clone(), new_der]);
 }
 
 #[test]
@@ -156,9 +148,7 @@ fn chains_of_every_key_algorithm_are_served() {
     for algorithm in ALGORITHMS {
         let pair = Pair::with(algorithm, &["lucid-operator"]);
         let leaf = ServingCertificate::from_pem(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap();
-        let resolver = Arc::new(ServingCertificateResolver::default());
-        resolver.swap(&leaf);
-        let server = Arc::new(ServerTls::new(resolver).build().unwrap());
+        let server = Arc::new(ServerTls::new(resolver(&leaf)).build().unwrap());
         for version in [&version::TLS12, &version::TLS13] {
             connect(&client(&pair.bundle(), version), &server, "lucid-operator").unwrap();
         }

@@ -3,251 +3,151 @@
 
 use std::{
     fs,
-    path::Path,
     process::{Command, Output},
     sync::Arc,
     time::SystemTime,
 };
 
+use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificate, ServingNames, TrustBundle};
+use lucid_testbed::has_program;
+use rustls::version;
+use tempfile::TempDir;
+
 use crate::common::{
     certificate_pem,
-    handshake::{client, connect},
+    handshake::{client, connect, resolver},
     names,
 };
-use lucid_certs::{
-    CertificateAuthority, ServerTls, ServingCertificate, ServingCertificateResolver, ServingNames,
-    TrustBundle,
-};
-use lucid_testbed::has_program;
-use rustls::{
-    DigitallySignedStruct, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
-    version,
-};
 
-fn is_installed() -> bool {
-    has_program("openssl")
+/// A folder in which openssl runs.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Option<Self> {
+        has_program("openssl").then(|| Self(tempfile::tempdir().unwrap()))
+    }
+
+    fn run(&self, arguments: &str) -> Output {
+        let mut openssl = Command::new("openssl");
+        openssl.args(arguments.split_whitespace()).current_dir(self.0.path()).output().unwrap()
+    }
+
+    fn openssl(&self, arguments: &str) {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn refuses(&self, arguments: &str, says: &str) {
+        let message = String::from_utf8(self.run(arguments).stderr).unwrap();
+        assert!(message.contains(says), "{arguments}: {message}");
+    }
+
+    fn read(&self, file: &str) -> Vec<u8> {
+        fs::read(self.0.path().join(file)).unwrap()
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.0.path().join(file), text).unwrap();
+    }
 }
 
-fn run(folder: &Path, arguments: &str) -> Output {
-    Command::new("openssl").args(arguments.split_whitespace()).current_dir(folder).output().unwrap()
+/// Returns a folder with `key.pem` for each kind of key, with the PEM label of the file.
+fn keys() -> impl Iterator<Item = (Folder, &'static str)> {
+    let keys = [
+        ("ecparam -name prime256v1 -genkey -out key.pem", "EC PRIVATE KEY"),
+        ("ecparam -name prime256v1 -genkey -noout -out key.pem", "BEGIN EC PRIVATE KEY"),
+        ("ecparam -name secp384r1 -genkey -out key.pem", "EC PRIVATE KEY"),
+        ("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key.pem", "BEGIN PRIVATE KEY"),
+        ("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-521 -out key.pem", "BEGIN PRIVATE KEY"),
+        ("genpkey -algorithm ED25519 -out key.pem", "BEGIN PRIVATE KEY"),
+        ("genrsa -out key.pem 2048", "BEGIN PRIVATE KEY"),
+        ("genrsa -traditional -out key.pem 2048", "RSA PRIVATE KEY"),
+    ];
+    keys.into_iter().filter_map(|(command, label)| {
+        let folder = Folder::new()?;
+        folder.openssl(command);
+        assert!(String::from_utf8(folder.read("key.pem")).unwrap().contains(label), "{command}");
+        Some((folder, label))
+    })
 }
 
-fn openssl(folder: &Path, arguments: &str) {
-    let output = run(folder, arguments);
-    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// Commands to create keys, and the PEM labels of their files.
-const KINDS: [(&str, &str); 8] = [
-    ("ecparam -name prime256v1 -genkey -out key.pem", "EC PRIVATE KEY"),
-    ("ecparam -name prime256v1 -genkey -noout -out key.pem", "BEGIN EC PRIVATE KEY"),
-    ("ecparam -name secp384r1 -genkey -out key.pem", "EC PRIVATE KEY"),
-    ("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key.pem", "BEGIN PRIVATE KEY"),
-    ("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-521 -out key.pem", "BEGIN PRIVATE KEY"),
-    ("genpkey -algorithm ED25519 -out key.pem", "BEGIN PRIVATE KEY"),
-    ("genrsa -out key.pem 2048", "BEGIN PRIVATE KEY"),
-    ("genrsa -traditional -out key.pem 2048", "RSA PRIVATE KEY"),
-];
+const SELF_SIGNED: &str = "req -x509 -new -key key.pem -subj /CN=mine -days 90 -out mine.pem";
 
 #[test]
 fn cas_of_openssl_are_accepted() {
-    if !is_installed() {
-        return;
-    }
-    for (make_key, label) in KINDS {
-        let folder = tempfile::tempdir().unwrap();
-        openssl(folder.path(), make_key);
-        let request = "req -x509 -new -key key.pem -subj /CN=mine -days 90 -out ca.pem";
+    for (folder, label) in keys() {
+        let read = || {
+            let key = folder.read("key.pem");
+            CertificateAuthority::from_pem(&folder.read("mine.pem"), &key, SystemTime::now()).unwrap()
+        };
         // Accepted without the usage too, but openssl's strict check then rejects issued certificates.
-        openssl(folder.path(), request);
-        CertificateAuthority::from_pem(
-            &fs::read(folder.path().join("ca.pem")).unwrap(),
-            &fs::read(folder.path().join("key.pem")).unwrap(),
-            SystemTime::now(),
-        )
-        .unwrap();
-        openssl(folder.path(), &format!("{request} -addext keyUsage=critical,keyCertSign"));
-        let read = |file| fs::read(folder.path().join(file)).unwrap();
-        assert!(String::from_utf8(read("key.pem")).unwrap().contains(label), "{make_key}");
-
-        let ca =
-            CertificateAuthority::from_pem(&read("ca.pem"), &read("key.pem"), SystemTime::now()).unwrap();
+        folder.openssl(SELF_SIGNED);
+        read();
+        folder.openssl(&format!("{SELF_SIGNED} -addext keyUsage=critical,keyCertSign"));
+        let ca = read();
         let leaf = ca.issue(&names(), SystemTime::now()).unwrap();
         leaf.verify_for(&names(), &ca.trust_bundle(), SystemTime::now()).unwrap();
-        fs::write(folder.path().join("leaf.pem"), certificate_pem(leaf.certificate())).unwrap();
-        openssl(folder.path(), "verify -x509_strict -purpose sslserver -CAfile ca.pem leaf.pem");
+        folder.write("leaf.pem", &certificate_pem(leaf.certificate()));
+        folder.openssl("verify -x509_strict -purpose sslserver -CAfile mine.pem leaf.pem");
 
         let again = ca.private_key_pem();
-        assert!(again.contains(label), "{make_key}");
-        CertificateAuthority::from_pem(&read("ca.pem"), again.as_bytes(), SystemTime::now()).unwrap();
+        assert!(again.contains(label), "{label}");
+        folder.write("key.pem", &again);
+        read();
     }
-}
-
-#[test]
-fn a_ca_of_openssl_without_key_cert_sign_is_rejected() {
-    if !is_installed() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    openssl(folder.path(), "ecparam -name prime256v1 -genkey -noout -out key.pem");
-    let request = "req -x509 -new -key key.pem -subj /CN=mine -days 90 -out ca.pem";
-    openssl(folder.path(), &format!("{request} -addext keyUsage=critical,cRLSign"));
-    let read = |file| fs::read(folder.path().join(file)).unwrap();
-    let error =
-        CertificateAuthority::from_pem(&read("ca.pem"), &read("key.pem"), SystemTime::now()).unwrap_err();
-    assert!(error.to_string().starts_with("failed to use the CA certificate"), "{error:?}");
-    assert!(error.to_string().contains("keyCertSign"), "{error}");
 }
 
 #[test]
 fn openssl_verifies_our_chain_for_each_name() {
-    if !is_installed() {
-        return;
-    }
-    let (folder, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
+    let Some(folder) = Folder::new() else { return };
+    let now = SystemTime::now();
     let ca = CertificateAuthority::generate(&names(), now).unwrap();
     let issue = |names: &ServingNames| certificate_pem(ca.issue(names, now).unwrap().certificate());
-    let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
-    let foreign = names().with_host("example.com").unwrap();
-    write("ca.pem", &ca.trust_bundle().to_pem());
-    write("leaf.pem", &issue(&names()));
-    write("key.pem", &ca.private_key_pem());
-    openssl(folder.path(), "pkey -in key.pem -noout");
-    write("foreign.pem", &issue(&foreign));
+    folder.write("ca.pem", &ca.trust_bundle().to_pem());
+    folder.write("leaf.pem", &issue(&names()));
+    folder.write("key.pem", &ca.private_key_pem());
+    folder.write("foreign.pem", &issue(&names().with_host("example.com").unwrap()));
+    folder.openssl("pkey -in key.pem -noout");
 
     let verify = "verify -x509_strict -purpose sslserver -CAfile ca.pem";
     for name in names().dns_names() {
-        openssl(folder.path(), &format!("{verify} -verify_hostname {name} leaf.pem"));
+        folder.openssl(&format!("{verify} -verify_hostname {name} leaf.pem"));
     }
-    openssl(folder.path(), &format!("{verify} -verify_ip 127.0.0.1 leaf.pem"));
-    let refused = run(folder.path(), &format!("{verify} foreign.pem"));
-    let message = String::from_utf8_lossy(&refused.stderr);
-    assert!(message.contains("permitted subtree violation"), "{message}");
+    folder.openssl(&format!("{verify} -verify_ip 127.0.0.1 leaf.pem"));
+    folder.refuses(&format!("{verify} foreign.pem"), "permitted subtree violation");
 }
 
 #[test]
 fn a_subordinate_ca_is_rejected_by_the_path_length() {
-    if !is_installed() {
-        return;
-    }
-    let (folder, now) = (tempfile::tempdir().unwrap(), SystemTime::now());
-    let ca = CertificateAuthority::generate(&names(), now).unwrap();
-    let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
-    write("ca.pem", &ca.trust_bundle().to_pem());
-    write("ca.key", &ca.private_key_pem());
-    write("sub.ext", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n");
+    let Some(folder) = Folder::new() else { return };
+    let ca = CertificateAuthority::generate(&names(), SystemTime::now()).unwrap();
+    folder.write("ca.pem", &ca.trust_bundle().to_pem());
+    folder.write("ca.key", &ca.private_key_pem());
+    folder.write("sub.ext", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n");
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-    let sign = "-CAcreateserial -days 2";
-    openssl(folder.path(), &format!("req -new {key} -keyout sub.key -subj /CN=sub -out sub.csr"));
-    openssl(
-        folder.path(),
-        &format!("x509 -req -in sub.csr -CA ca.pem -CAkey ca.key {sign} -extfile sub.ext -out sub.pem"),
-    );
-    openssl(folder.path(), &format!("req -new {key} -keyout leaf.key -subj /CN=leaf -out leaf.csr"));
-    openssl(
-        folder.path(),
-        &format!("x509 -req -in leaf.csr -CA sub.pem -CAkey sub.key {sign} -out leaf.pem"),
-    );
-    let refused = run(folder.path(), "verify -CAfile ca.pem -untrusted sub.pem leaf.pem");
-    let message = String::from_utf8_lossy(&refused.stderr);
-    assert!(message.contains("path length constraint exceeded"), "{message}");
+    for (name, issuer, extensions) in [("sub", "ca", "-extfile sub.ext"), ("leaf", "sub", "")] {
+        folder.openssl(&format!("req -new {key} -keyout {name}.key -subj /CN={name} -out {name}.csr"));
+        let sign = format!("-CA {issuer}.pem -CAkey {issuer}.key -CAcreateserial -days 2 {extensions}");
+        folder.openssl(&format!("x509 -req -in {name}.csr {sign} -out {name}.pem"));
+    }
+    folder.refuses("verify -CAfile ca.pem -untrusted sub.pem leaf.pem", "path length constraint exceeded");
 }
 
 #[test]
 fn certificates_made_by_openssl_are_served_with_any_kind_of_key() {
-    if !is_installed() {
-        return;
-    }
-    for (make_key, label) in KINDS {
-        let folder = tempfile::tempdir().unwrap();
-        openssl(folder.path(), make_key);
-        let request = "req -x509 -new -key key.pem -subj /CN=mine -days 90 -out tls.pem";
-        openssl(folder.path(), &format!("{request} -addext subjectAltName=DNS:mine.example"));
-        let read = |file| fs::read(folder.path().join(file)).unwrap();
-        assert!(String::from_utf8(read("key.pem")).unwrap().contains(label), "{make_key}");
-
-        let leaf = ServingCertificate::from_pem(&read("tls.pem"), &read("key.pem")).unwrap();
+    for (folder, label) in keys() {
+        // rustls rejects CAs as server certificates.
+        let extensions = "-addext subjectAltName=DNS:mine.example -addext basicConstraints=critical,CA:FALSE";
+        folder.openssl(&format!("{SELF_SIGNED} {extensions}"));
+        let certificate = folder.read("mine.pem");
+        let leaf = ServingCertificate::from_pem(&certificate, &folder.read("key.pem")).unwrap();
         let names = ServingNames::for_hosts(&["mine.example"]).unwrap();
-        let itself = TrustBundle::from_pem(&read("tls.pem")).unwrap();
+        let itself = TrustBundle::from_pem(&certificate).unwrap();
         leaf.verify_for(&names, &itself, SystemTime::now()).unwrap();
-        let resolver = Arc::new(ServingCertificateResolver::default());
-        resolver.swap(&leaf);
-        let server = Arc::new(ServerTls::new(resolver).build().unwrap());
+        let server = Arc::new(ServerTls::new(resolver(&leaf)).build().unwrap());
         for version in [&version::TLS12, &version::TLS13] {
-            let mut trusting = (*client(&itself, version)).clone();
-            trusting.dangerous().set_certificate_verifier(Arc::new(SelfSigned));
-            connect(&Arc::new(trusting), &server, "mine.example").unwrap();
+            let outcome = connect(&client(&itself, version), &server, "mine.example");
+            outcome.unwrap_or_else(|error| panic!("{label}: {error}"));
         }
     }
-}
-
-/// Verifies only the handshake signature: rustls rejects self-signed server certificates.
-#[derive(Debug)]
-struct SelfSigned;
-
-impl ServerCertVerifier for SelfSigned {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &schemes())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &schemes())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes().supported_schemes()
-    }
-}
-
-fn schemes() -> WebPkiSupportedAlgorithms {
-    aws_lc_rs::default_provider().signature_verification_algorithms
-}
-
-#[test]
-fn version_1_cas_are_trusted_as_in_go() {
-    if !is_installed() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-    let write = |file, text: &str| fs::write(folder.path().join(file), text).unwrap();
-    openssl(folder.path(), &format!("req -new {key} -keyout ca.key -subj /CN=old -out ca.csr"));
-    openssl(folder.path(), "x509 -req -in ca.csr -signkey ca.key -days 2 -out ca.pem");
-    let names = ServingNames::for_services("ns", &["svc"]).unwrap();
-    let listed: Vec<_> = names.dns_names().map(|name| format!("DNS:{name}")).collect();
-    write("leaf.ext", &format!("subjectAltName={}\n", listed.join(",")));
-    openssl(folder.path(), &format!("req -new {key} -keyout leaf.key -subj /CN=leaf -out leaf.csr"));
-    let sign = "-CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile leaf.ext";
-    openssl(folder.path(), &format!("x509 -req -in leaf.csr {sign} -out leaf.pem"));
-    let read = |file| fs::read(folder.path().join(file)).unwrap();
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&read("ca.pem")).unwrap();
-    assert_eq!(pem.parse_x509().unwrap().version(), x509_parser::x509::X509Version::V1);
-
-    let leaf = ServingCertificate::from_pem(&read("leaf.pem"), &read("leaf.key")).unwrap();
-    let bundle = TrustBundle::from_pem(&read("ca.pem")).unwrap();
-    leaf.verify_for(&names, &bundle, SystemTime::now()).unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use lucid_certs::TrustBundle;
+use lucid_certs::{ServingCertificate, ServingCertificateResolver, TrustBundle};
 use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
     SupportedProtocolVersion,
@@ -33,14 +33,24 @@ pub(crate) fn client_with(
     Arc::new(config)
 }
 
+pub(crate) fn resolver(certificate: &ServingCertificate) -> Arc<ServingCertificateResolver> {
+    let resolver = Arc::new(ServingCertificateResolver::default());
+    resolver.swap(certificate);
+    resolver
+}
+
+fn ends(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, name: &str) -> (Connection, Connection) {
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let client = ClientConnection::new(Arc::clone(client), name).unwrap();
+    (client.into(), ServerConnection::new(Arc::clone(server)).unwrap().into())
+}
+
 pub(crate) fn connect(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
     name: &str,
 ) -> Result<(ClientConnection, ServerConnection), rustls::Error> {
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    let mut client = Connection::from(ClientConnection::new(Arc::clone(client), name).unwrap());
-    let mut server = Connection::from(ServerConnection::new(Arc::clone(server)).unwrap());
+    let (mut client, mut server) = ends(client, server, name);
     while client.is_handshaking() || server.is_handshaking() {
         carry(&mut client, &mut server)?;
         carry(&mut server, &mut client)?;
@@ -52,9 +62,7 @@ pub(crate) fn connect(
 }
 
 pub(crate) fn refusal(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, name: &str) -> rustls::Error {
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    let mut client = Connection::from(ClientConnection::new(Arc::clone(client), name).unwrap());
-    let mut server = Connection::from(ServerConnection::new(Arc::clone(server)).unwrap());
+    let (mut client, mut server) = ends(client, server, name);
     for _ in 0..10 {
         // An error of the server reaches the client as an alert.
         drop(carry(&mut client, &mut server));

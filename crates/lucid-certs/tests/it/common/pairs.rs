@@ -1,16 +1,59 @@
-//! Externally issued certificates in PEM form.
+//! External CAs and certificates in PEM form.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use lucid_certs::{Fingerprint, TrustBundle};
+use lucid_certs::{CertificateAuthority, Fingerprint, TrustBundle};
 use rcgen::{
     BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256,
     PKCS_ECDSA_P384_SHA384, PKCS_ED25519, SignatureAlgorithm,
 };
 
+use super::now;
+
 /// Key algorithms of external issuers, besides RSA.
 pub(crate) const ALGORITHMS: [&SignatureAlgorithm; 3] =
     [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519];
+
+/// A CA with its key.
+pub(crate) struct Ca {
+    pub(crate) pem: String,
+    pub(crate) key: String,
+    pub(crate) issuer: Issuer<'static, KeyPair>,
+}
+
+impl Ca {
+    pub(crate) fn new(shape: impl FnOnce(&mut CertificateParams)) -> Self {
+        Self::with(KeyPair::generate().unwrap(), None, shape)
+    }
+
+    /// Creates a CA signed by `issuer`, or self-signed.
+    pub(crate) fn with(
+        key: KeyPair,
+        issuer: Option<&Self>,
+        shape: impl FnOnce(&mut CertificateParams),
+    ) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        shape(&mut params);
+        let certificate = match issuer {
+            Some(issuer) => params.signed_by(&key, &issuer.issuer),
+            None => params.self_signed(&key),
+        };
+        Self { pem: certificate.unwrap().pem(), key: key.serialize_pem(), issuer: Issuer::new(params, key) }
+    }
+
+    pub(crate) fn bundle(&self) -> TrustBundle {
+        TrustBundle::from_pem(self.pem.as_bytes()).unwrap()
+    }
+
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        self.bundle().validities().next().unwrap().0
+    }
+
+    pub(crate) fn authority(&self) -> Result<CertificateAuthority, lucid_certs::Error> {
+        CertificateAuthority::from_pem(self.pem.as_bytes(), self.key.as_bytes(), now())
+    }
+}
 
 /// A certificate, its key, and a CA that issued nothing else.
 #[derive(Clone)]
@@ -30,17 +73,14 @@ impl Pair {
 
     pub(crate) fn with(algorithm: &'static SignatureAlgorithm, names: &[&str]) -> Self {
         let [ca_key, key] = [(); 2].map(|()| KeyPair::generate_for(algorithm).unwrap());
-        let mut ca = CertificateParams::default();
-        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+        let ca = Ca::with(ca_key, None, |_| ());
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-        let leaf = CertificateParams::new(names).unwrap();
-        let leaf = leaf.signed_by(&key, &Issuer::from_params(&ca, &ca_key)).unwrap();
+        let leaf = CertificateParams::new(names).unwrap().signed_by(&key, &ca.issuer).unwrap();
         Self {
             certificate: leaf.pem(),
             key: key.serialize_pem(),
-            ca: ca_pem,
-            ca_key: ca_key.serialize_pem(),
+            ca: ca.pem,
+            ca_key: ca.key,
             fingerprint: Fingerprint::of(leaf.der()),
         }
     }

@@ -7,7 +7,7 @@ use kube::{
     api::{ApiResource, ListParams, PostParams},
     core::{DynamicObject, GroupVersionKind},
 };
-use lucid_certs::{ServerTls, ServingCertificateResolver, ServingNames, TrustBundle};
+use lucid_certs::{ServerTls, ServingNames, TrustBundle};
 use lucid_testbed::{Cluster, can_use_namespaces, eventually};
 use rustls::{ServerConfig, version::TLS13};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::subject::Subject;
 use crate::common::{
-    handshake::{client as trusting, connect},
+    handshake::{client as trusting, connect, resolver},
     objects::Kind,
 };
 
@@ -78,23 +78,11 @@ async fn a_conversion_webhook_is_called(client: &Client, server: &Server) {
     // A placeholder, as in charts: the definition is not even served.
     manifest["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = json!("Cg==");
     subject.make(&manifest).await;
-    let established = async || {
-        let conditions = subject.object().await["status"]["conditions"].clone();
-        let conditions = conditions.as_array().cloned().unwrap_or_default();
-        conditions.into_iter().find(|condition| condition["type"] == "Established").ok_or("no condition")
-    };
-    eventually("condition InvalidCABundle", async || match established().await {
-        Ok(condition) if condition["reason"] == "InvalidCABundle" && condition["status"] == "False" => Ok(()),
-        other => Err(other),
-    })
-    .await;
-
+    let state = |condition: &Value| (condition["status"].clone(), condition["reason"].clone());
+    let invalid = (json!("False"), json!("InvalidCABundle"));
+    condition(&subject, "Established", |condition| state(condition) == invalid).await;
     subject.heal(&server.bundle).await;
-    eventually("condition Established", async || match established().await {
-        Ok(condition) if condition["status"] == "True" => Ok(()),
-        other => Err(other),
-    })
-    .await;
+    condition(&subject, "Established", |condition| condition["status"] == "True").await;
     let widget = json!({ "apiVersion": "example.com/v1", "kind": "widget", "metadata": { "name": "one" } });
     let widget: DynamicObject = serde_json::from_value(widget).unwrap();
     let widgets = api(client, "example.com", "widget");
@@ -127,27 +115,24 @@ async fn an_aggregated_api_server_is_called(client: &Client, server: &Server) {
     let mut manifest = subject.manifest();
     manifest["spec"]["service"] = json!({ "namespace": NAMESPACE, "name": SERVICE });
     subject.make(&manifest).await;
-    let available = async || {
-        let conditions = subject.object().await["status"]["conditions"].clone();
-        let conditions = conditions.as_array().cloned().unwrap_or_default();
-        conditions.into_iter().find(|condition| condition["type"] == "Available").ok_or("no condition")
-    };
-    let condition = eventually("condition FailedDiscoveryCheck", async || match available().await {
-        Ok(condition) if condition["reason"] == "FailedDiscoveryCheck" => Ok(condition),
-        other => Err(other),
-    })
-    .await;
-    let message = condition["message"].as_str().unwrap();
+    let failed = condition(&subject, "Available", |it| it["reason"] == "FailedDiscoveryCheck").await;
+    let message = failed["message"].as_str().unwrap();
     assert!(message.contains("certificate signed by unknown authority"), "{message}");
 
     subject.heal(&server.bundle).await;
-    eventually("condition Available", async || match available().await {
-        Ok(condition) if condition["status"] == "True" => Ok(()),
-        other => Err(other),
-    })
-    .await;
+    condition(&subject, "Available", |condition| condition["status"] == "True").await;
     let answers = api(client, "aggregated.example.com", "Answer");
     eventually("list", async || answers.list(&ListParams::default()).await.map(drop)).await;
+}
+
+/// Waits until a condition of the object's status is as expected, and returns it.
+async fn condition(subject: &Subject, kind: &str, is_expected: impl Fn(&Value) -> bool) -> Value {
+    eventually(kind, async || {
+        let conditions = subject.object().await["status"]["conditions"].take();
+        let found = conditions.as_array().and_then(|all| all.iter().find(|it| it["type"] == kind));
+        found.filter(|condition| is_expected(condition)).cloned().ok_or(conditions.clone())
+    })
+    .await
 }
 
 fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
@@ -170,9 +155,8 @@ impl Server {
         let now = SystemTime::now();
         let authority = lucid_certs::CertificateAuthority::generate(&names, now).unwrap();
         let certificate = authority.issue(&names, now).unwrap();
-        let resolver = Arc::new(ServingCertificateResolver::default());
-        resolver.swap(&certificate);
-        let config = Arc::new(ServerTls::new(resolver).with_alpn(["http/1.1"]).build().unwrap());
+        let config = ServerTls::new(resolver(&certificate)).with_alpn(["http/1.1"]).build().unwrap();
+        let config = Arc::new(config);
 
         let listener = TcpListener::bind((address, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
