@@ -243,8 +243,6 @@ mod tests {
     use super::*;
     use crate::validity::BACKDATE;
 
-    const HOUR: Duration = Duration::from_hours(1);
-
     fn names() -> ServingNames {
         ServingNames::for_services("lucid-system", &["lucid-operator"]).unwrap()
     }
@@ -277,36 +275,25 @@ mod tests {
     #[test]
     fn custom_lifetimes_stay_within_the_validity_of_the_ca() {
         let now = now();
-        let second = Duration::from_secs(1);
-        // (lifetime of the CA, time of issue and lifetime of the leaf, its validity period, its renewal)
-        let cases = [
-            (60 * second, now, 9 * second, now - BACKDATE, now + 9 * second, now + 6 * second),
-            (
-                60 * second,
-                now - 30 * second,
-                9 * second,
-                now - BACKDATE,
-                now - 21 * second,
-                now - 24 * second,
-            ),
-            (
-                60 * second,
-                now + 57 * second,
-                DAY,
-                now + 57 * second - BACKDATE,
-                now + 60 * second,
-                now + 59 * second,
-            ),
-            (DAY, now, Duration::MAX, now - BACKDATE, now + DAY, now + 16 * HOUR),
-        ];
-        for (of_ca, at, of_leaf, not_before, not_after, renew_at) in cases {
-            let ca = CertificateAuthority::generate_for(of_ca, &names(), now).unwrap();
-            assert_eq!((ca.validity().not_before, ca.validity().not_after), (now - BACKDATE, now + of_ca));
-            let leaf = ca.issue_for(of_leaf, &names(), at).unwrap();
-            let validity = leaf.validity();
-            assert_eq!((validity.not_before, validity.not_after), (not_before, not_after));
-            assert_eq!(leaf.renew_at(), renew_at);
-            leaf.verify_for(&names(), &ca.trust_bundle(), at).unwrap();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let day = DAY.as_secs();
+        // Lifetime of the CA, which is issued after 30 s; time of issue and lifetime of the leaf; begin and end of its
+        // validity, its renewal.
+        for (of_ca, at, of_leaf, not_before, not_after, renew_at) in [
+            (60, 30, 9, 30, 39, 36),
+            (60, 0, 9, 30, 9, 6),
+            (60, 87, day, 87, 90, 89),
+            (day, 30, u64::MAX, 30, 30 + day, 30 + day * 2 / 3),
+        ] {
+            let [of_ca, of_leaf] = [of_ca, of_leaf].map(Duration::from_secs);
+            let ca = CertificateAuthority::generate_for(of_ca, &names(), after(30)).unwrap();
+            let (not_before, not_after) = (after(not_before) - BACKDATE, after(not_after));
+            let expected = Validity { not_before: after(30) - BACKDATE, not_after: after(30) + of_ca };
+            assert_eq!(ca.validity(), expected);
+            let leaf = ca.issue_for(of_leaf, &names(), after(at)).unwrap();
+            assert_eq!(leaf.validity(), Validity { not_before, not_after }, "{of_ca:?} {at} {of_leaf:?}");
+            assert_eq!(leaf.renew_at(), after(renew_at), "{of_ca:?} {at} {of_leaf:?}");
+            leaf.verify_for(&names(), &ca.trust_bundle(), after(at)).unwrap();
         }
         let forever = CertificateAuthority::generate_for(Duration::MAX, &names(), now).unwrap();
         let end = forever.validity().not_after.duration_since(SystemTime::UNIX_EPOCH).unwrap();

@@ -64,31 +64,24 @@ impl Scene {
 
 #[tokio::test]
 async fn files_written_in_place_are_offered_once_complete() {
-    for watching in both_ways() {
-        let [first, second, third] = Pair::several();
-        let mut scene = Scene::new(watching);
-        scene.write(&first);
-        scene.offers(&first).await;
-        for pair in [&second, &third] {
-            scene.write(pair);
-            scene.offers(pair).await;
-        }
-    }
+    files_are_offered_once(|scene, name, content| fs::write(scene.path(name), content).unwrap()).await;
 }
 
 #[tokio::test]
 async fn files_renamed_over_others_are_offered() {
+    let rename = |scene: &Scene, name: &str, content: &[u8]| {
+        fs::write(scene.path("new"), content).unwrap();
+        fs::rename(scene.path("new"), scene.path(name)).unwrap();
+    };
+    files_are_offered_once(rename).await;
+}
+
+async fn files_are_offered_once(put: impl Fn(&Scene, &str, &[u8])) {
     for watching in both_ways() {
-        let [first, second, third] = Pair::several();
         let mut scene = Scene::new(watching);
-        scene.write(&first);
-        scene.offers(&first).await;
-        for pair in [&second, &third] {
-            for (name, content) in pair.files() {
-                fs::write(scene.path("new"), content).unwrap();
-                fs::rename(scene.path("new"), scene.path(&name)).unwrap();
-            }
-            scene.offers(pair).await;
+        for pair in Pair::several::<3>() {
+            pair.files().iter().for_each(|(name, content)| put(&scene, name, content));
+            scene.offers(&pair).await;
         }
     }
 }
@@ -269,63 +262,37 @@ async fn errors_name_the_file_and_the_problem() {
         params.custom_extensions = vec![extension];
         params.self_signed(&KeyPair::from_pem(&pair.key).unwrap()).unwrap().pem()
     };
-    for (name, content, reason, says) in [
+    let no_certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let no_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    let malformed = [
+        ("tls.crt", pair.key.as_str(), ": failed to read the certificate: failed to find a certificate"),
+        ("tls.crt", "no PEM", ": failed to read the certificate"),
+        ("tls.crt", no_certificate, ": failed to parse certificate 1"),
         (
             "tls.crt",
-            pair.key.as_str(),
-            Reason::Malformed,
-            "tls.crt: failed to read the certificate: failed to find a certificate",
+            &critical,
+            ": failed to parse certificate 1 of the chain: authorityKeyIdentifier: expected",
         ),
-        ("tls.crt", "no PEM", Reason::Malformed, "tls.crt: failed to read the certificate"),
+        ("tls.key", &pair.certificate, ": failed to read the private key: failed to find a private key"),
+        ("tls.key", no_key, ": failed to use the private key: expected ECDSA P-256 to P-521, Ed25519 or RSA"),
+        ("ca.crt", &pair.key, ": failed to read the trust bundle"),
+        ("ca.crt", &critical, ": failed to read certificate 1 of the trust bundle: authorityKeyIdentifier"),
+        ("ca.crt", &joined, ": failed to read the trust bundle: failed to read PEM: line"),
+    ];
+    let others = [
         (
-            "tls.crt",
-            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-            Reason::Malformed,
-            "tls.crt: failed to parse certificate 1",
-        ),
-        (
-            "tls.key",
-            pair.certificate.as_str(),
-            Reason::Malformed,
-            "tls.key: failed to read the private key: failed to find a private key",
-        ),
-        (
-            "tls.key",
-            "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
-            Reason::Malformed,
-            "tls.key: failed to use the private key: expected ECDSA P-256 to P-521, Ed25519 or RSA",
-        ),
-        (
-            "tls.key",
-            other.key.as_str(),
             Reason::Mismatch,
-            "tls.key: failed to match the private key with the certificate",
+            ("tls.key", &*other.key, ": failed to match the private key with the certificate"),
         ),
-        (
-            "tls.crt",
-            critical.as_str(),
-            Reason::Malformed,
-            "tls.crt: failed to parse certificate 1 of the chain: authorityKeyIdentifier: expected a non-critical",
-        ),
-        ("ca.crt", pair.key.as_str(), Reason::Malformed, "ca.crt: failed to read the trust bundle"),
-        (
-            "ca.crt",
-            critical.as_str(),
-            Reason::Malformed,
-            "ca.crt: failed to read certificate 1 of the trust bundle: authorityKeyIdentifier",
-        ),
-        (
-            "ca.crt",
-            joined.as_str(),
-            Reason::Malformed,
-            "ca.crt: failed to read the trust bundle: failed to read PEM: line",
-        ),
-        ("ca.crt", other.ca.as_str(), Reason::Untrusted, "ca.crt does not verify"),
-    ] {
+        (Reason::Untrusted, ("ca.crt", &other.ca, " does not verify")),
+    ];
+    for (reason, (name, content, says)) in
+        malformed.map(|row| (Reason::Malformed, row)).into_iter().chain(others)
+    {
         scene.write(&pair);
         scene.offers(&pair).await;
         fs::write(scene.path(name), content).unwrap();
-        scene.refuses(reason, says).await;
+        scene.refuses(reason, &format!("{name}{says}")).await;
     }
 }
 

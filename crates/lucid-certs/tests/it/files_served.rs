@@ -5,7 +5,7 @@ use std::{fs, future::pending, path::Path, sync::Arc};
 use futures::{FutureExt, future::BoxFuture};
 use lucid_certs::{Certificates, Fingerprint, ServerTls, ServingNames, source::FileSource};
 use lucid_testbed::eventually;
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use prometheus_client::registry::Registry;
 use rustls::{AlertDescription, Error, ServerConfig, version::TLS13};
 use tempfile::TempDir;
 use tokio::{sync::watch, time::timeout};
@@ -14,6 +14,7 @@ use crate::common::{
     TIMEOUT,
     handshake::{client, connect, refusal},
     log::Log,
+    metric,
     pairs::Pair,
 };
 
@@ -61,14 +62,7 @@ impl Scene {
     }
 
     fn refusals(&self) -> u64 {
-        let mut text = String::new();
-        encode(&mut text, &self.registry).unwrap();
-        let refused =
-            |line: &&str| line.starts_with("certificate_reloads_total{") && line.contains("refused");
-        text.lines()
-            .filter(refused)
-            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
-            .sum()
+        metric(&self.registry, "certificate_reloads_total{source=\"files\",result=\"refused\"")
     }
 
     async fn until(&self, what: &str, holds: impl Fn() -> bool) {

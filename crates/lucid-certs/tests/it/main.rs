@@ -3,7 +3,6 @@
 
 mod anchors;
 mod bundle;
-mod bundle_file;
 mod ca;
 mod clients;
 mod common;

@@ -88,6 +88,7 @@ mod tests {
         time::{Duration, SystemTime},
     };
 
+    use lucid_testbed::AtomicWriter;
     use tokio::{
         runtime::Handle,
         task::yield_now,
@@ -147,15 +148,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn watching_ends_with_the_last_receiver() {
+    async fn a_bundle_is_watched_while_a_receiver_remains() {
         let tasks = || Handle::current().metrics().num_alive_tasks();
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ca.crt");
-        fs::write(&path, generate().to_pem()).unwrap();
-        let first = watch_bundle(path).await.unwrap();
-        let second = first.clone();
+        let volume = AtomicWriter::new(folder.path());
+        let put = |bundle: &TrustBundle| {
+            volume.write(&[("ca.crt".to_owned(), bundle.to_pem().into_bytes())].into()).unwrap();
+        };
+        put(&generate());
+        let first = watch_bundle(folder.path().join("ca.crt")).await.unwrap();
+        let mut second = first.clone();
         drop(first);
-        yield_now().await;
+        for next in [(); 3].map(|()| generate()) {
+            put(&next);
+            let found = second.wait_for(|bundle| *bundle == next);
+            drop(timeout(Duration::from_secs(60), found).await.unwrap().unwrap());
+        }
         assert_eq!(tasks(), 1);
         drop(second);
         let end = async {

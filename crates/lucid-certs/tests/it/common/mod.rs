@@ -14,6 +14,7 @@ use kube::{
 };
 use lucid_certs::ServingNames;
 use lucid_testbed::Cluster;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 
 /// Far above any expected duration.
@@ -36,6 +37,14 @@ pub(crate) fn now() -> SystemTime {
 
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(|error| error.to_string() + ": ").collect()
+}
+
+/// Sum of the series whose text begins with `prefix`.
+pub(crate) fn metric(registry: &Registry, prefix: &str) -> u64 {
+    let mut text = String::new();
+    encode(&mut text, registry).unwrap();
+    let values = text.lines().filter(|line| line.starts_with(prefix)).map(|line| line.rsplit(' ').next());
+    values.map(|value| value.unwrap().parse::<u64>().unwrap()).sum()
 }
 
 pub(crate) fn certificate_pem(der: &[u8]) -> String {

@@ -2,12 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use kube::{
-    Api,
-    api::{DynamicObject, Patch, PatchParams},
-};
+use kube::api::{Patch, PatchParams};
 use lucid_certs::{TrustBundle, injector::CaInjector};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     object::{ALLOWED, FROM_SECRET, Object, is_written_by_us},
@@ -23,21 +20,12 @@ async fn an_injector_does_not_start_beside_a_conflicting_one() {
     let ca = ca(DAY);
     site.put_secret("web", "ca", ALLOWED, &ca.to_pem()).await;
 
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": { "name": LEASE, "namespace": "kube-system" },
-        "spec": { "holderIdentity": "cainjector-0", "leaseDurationSeconds": 60, "renewTime": micro_time(0) },
-    });
-    let leases: Api<DynamicObject> =
-        namespaced(&site, ("coordination.k8s.io", "Lease", "leases"), "kube-system");
-    leases.patch(LEASE, &PatchParams::apply("test"), &Patch::Apply(&lease)).await.unwrap();
+    put_lease(&site, "kube-system", "cainjector-0", &micro_time(0)).await;
     let held = "Lease kube-system/cert-manager-cainjector-leader-election (held by cainjector-0)";
     assert_eq!(refusal(&site).await, cert_manager(held));
 
-    let long_ago = Patch::Merge(json!({ "spec": { "renewTime": micro_time(3600) } }));
-    leases.patch(LEASE, &PatchParams::default(), &long_ago).await.unwrap();
-    let labels = json!({ "app": "cainjector", "app.kubernetes.io/component": "cainjector" });
-    deploy(&site, "cert-manager", "cert-manager-cainjector", &labels, 2).await;
+    put_lease(&site, "kube-system", "cainjector-0", &micro_time(3600)).await;
+    deploy(&site, "cert-manager", "cert-manager-cainjector", 2).await;
     let ready = "Deployment cert-manager/cert-manager-cainjector (2 ready)";
     assert_eq!(refusal(&site).await, cert_manager(ready));
 
@@ -49,7 +37,7 @@ async fn an_injector_does_not_start_beside_a_conflicting_one() {
     // Without a ready pod and with an expired Lease, cert-manager is not running.
     set_ready(&site, "cert-manager", "cert-manager-cainjector", 0).await;
     site.cluster.create_namespace("openshift-service-ca", &[]).await.unwrap();
-    deploy(&site, "openshift-service-ca", "service-ca", &json!({ "app": "service-ca" }), 1).await;
+    deploy(&site, "openshift-service-ca", "service-ca", 1).await;
     let expected = "failed to start injecting CAs beside a running service CA of OpenShift: Deployment \
                     openshift-service-ca/service-ca (1 ready)";
     assert_eq!(refusal(&site).await, expected);
@@ -97,7 +85,21 @@ fn micro_time(seconds: u64) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string()
 }
 
-async fn deploy(site: &Site, namespace: &str, name: &str, labels: &Value, ready: u32) {
+async fn put_lease(site: &Site, namespace: &str, holder: &str, renewed: &str) {
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": LEASE },
+        "spec": { "holderIdentity": holder, "leaseDurationSeconds": 60, "renewTime": renewed },
+    });
+    let leases = namespaced(site, ("coordination.k8s.io", "Lease", "leases"), namespace);
+    leases.patch(LEASE, &PatchParams::apply("test"), &Patch::Apply(&lease)).await.unwrap();
+}
+
+/// Creates a Deployment with the labels of the official manifests.
+async fn deploy(site: &Site, namespace: &str, name: &str, ready: u32) {
+    let labels = match name {
+        "service-ca" => json!({ "app": "service-ca" }),
+        _ => json!({ "app": "cainjector", "app.kubernetes.io/component": "cainjector" }),
+    };
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": { "name": name, "labels": labels },
@@ -124,24 +126,13 @@ async fn set_ready(site: &Site, namespace: &str, name: &str, ready: u32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_elsewhere_or_in_the_future_do_not_stop_the_injection() {
     let site = Site::start().await;
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": { "name": LEASE, "namespace": "other" },
-        "spec": { "holderIdentity": "tenant", "leaseDurationSeconds": 60, "renewTime": micro_time(0) },
-    });
-    let leases = |namespace| namespaced(&site, ("coordination.k8s.io", "Lease", "leases"), namespace);
-    let apply = PatchParams::apply("tenant");
-    leases("other").patch(LEASE, &apply, &Patch::Apply(&lease)).await.unwrap();
-    let labels = json!({ "app": "cainjector", "app.kubernetes.io/component": "cainjector" });
-    deploy(&site, "other", "cert-manager-cainjector", &labels, 1).await;
-    deploy(&site, "other", "service-ca", &json!({ "app": "service-ca" }), 1).await;
+    put_lease(&site, "other", "tenant", &micro_time(0)).await;
+    deploy(&site, "other", "cert-manager-cainjector", 1).await;
+    deploy(&site, "other", "service-ca", 1).await;
     drop(start(site.injector().await).await);
 
     // In a watched namespace, a Lease renewed in the far future would otherwise count until then.
-    let mut for_ever = lease.clone();
-    for_ever["metadata"]["namespace"] = json!("kube-system");
-    for_ever["spec"]["renewTime"] = json!("2999-01-01T00:00:00.000000Z");
-    leases("kube-system").patch(LEASE, &apply, &Patch::Apply(&for_ever)).await.unwrap();
+    put_lease(&site, "kube-system", "tenant", "2999-01-01T00:00:00.000000Z").await;
     drop(start(site.injector().await).await);
 
     let elsewhere = site.injector().await.with_cert_manager_namespaces(["other"]);

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use lucid_certs::TrustBundle;
 use lucid_testbed::eventually;
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
 use self::{
@@ -24,7 +24,7 @@ use self::{
     },
     site::{Site, ca, start},
 };
-use crate::common::{DAY, certificate_pem, objects::Kind};
+use crate::common::{DAY, certificate_pem, metric, objects::Kind};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_permissions_of_the_manifest_are_sufficient() {
@@ -112,10 +112,8 @@ async fn other_objects_are_not_written(site: &Site, ca: &TrustBundle) {
 
 /// Number of writes to ValidatingWebhookConfigurations.
 fn written(registry: &Registry) -> u64 {
-    let mut text = String::new();
-    encode(&mut text, registry).unwrap();
-    let name = "cainjector_writes_total{kind=\"ValidatingWebhookConfiguration\",result=\"written\"} ";
-    text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+    let labels = "kind=\"ValidatingWebhookConfiguration\",result=\"written\"";
+    metric(registry, &format!("cainjector_writes_total{{{labels}}} "))
 }
 
 async fn up_to_date_objects_are_not_written(site: &Site, ca: &TrustBundle, registry: &Registry) {

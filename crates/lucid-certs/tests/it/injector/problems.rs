@@ -1,11 +1,8 @@
 //! Annotations that cannot be honored.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::{
-    Api,
-    api::{ObjectMeta, PostParams},
-};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use lucid_certs::TrustBundle;
 use lucid_testbed::eventually;
 use serde_json::{Value, json};
@@ -79,15 +76,7 @@ pub(super) async fn an_unusable_ca_is_not_injected(site: &Site, ca: &TrustBundle
         site.wait_for_note(&object, note).await;
         assert_eq!(object.held(&object.read().await), [ca.to_pem()]);
     }
-    let metadata = ObjectMeta {
-        name: Some("leaf-only".to_owned()),
-        annotations: Some([(ALLOWED.0.to_owned(), ALLOWED.1.to_owned())].into()),
-        ..ObjectMeta::default()
-    };
-    let data = [("tls.crt".to_owned(), ByteString(ca.to_pem().into_bytes()))].into();
-    let secret = Secret { metadata, data: Some(data), ..Secret::default() };
-    let secrets: Api<Secret> = Api::namespaced(site.admin.clone(), "web");
-    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    site.put_secret_key("web", "leaf-only", ALLOWED, ("tls.crt", &ca.to_pem())).await;
     let object = Object::create(site, Kind::ApiService, "leaf-only", &[(FROM_SECRET, "web/leaf-only")]).await;
     site.wait_for_note(&object, "Secret web/leaf-only has no key ca.crt").await;
 }

@@ -57,10 +57,20 @@ impl Site {
         annotation: (&str, &str),
         bundle: &str,
     ) {
+        self.put_secret_key(namespace, name, annotation, ("ca.crt", bundle)).await;
+    }
+
+    pub(super) async fn put_secret_key(
+        &self,
+        namespace: &str,
+        name: &str,
+        annotation: (&str, &str),
+        (key, bundle): (&str, &str),
+    ) {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": { "name": name, "annotations": { annotation.0: annotation.1 } },
-            "data": { "ca.crt": BASE64_STANDARD.encode(bundle) },
+            "data": { key: BASE64_STANDARD.encode(bundle) },
         });
         let api: Api<Secret> = Api::namespaced(self.admin.clone(), namespace);
         api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(secret)).await.unwrap();

@@ -11,14 +11,11 @@ use std::{
 use futures::StreamExt;
 use k8s_openapi::{
     ByteString,
-    api::{
-        admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration, WebhookClientConfig},
-        core::v1::Secret,
-    },
+    api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Secret},
 };
 use kube::{
     Api, Client,
-    api::{ObjectMeta, PostParams},
+    api::PostParams,
     runtime::{WatchStreamExt, events::Reporter, watcher},
 };
 use lucid_certs::{
@@ -35,6 +32,7 @@ use tokio::{
 use crate::common::{
     handshake::{client as trusting, connect},
     names,
+    objects::Kind,
 };
 
 pub(crate) const NAMESPACE: &str = "default";
@@ -61,20 +59,7 @@ pub(crate) fn target(client: &Client, name: &str) -> ObjectTarget {
 
 /// Registers a webhook without a caBundle, as Helm does.
 pub(crate) async fn register(client: &Client, name: &str) {
-    let webhook = MutatingWebhook {
-        name: "pods.example.com".to_owned(),
-        admission_review_versions: vec!["v1".to_owned()],
-        side_effects: "None".to_owned(),
-        client_config: WebhookClientConfig {
-            url: Some("https://127.0.0.1:1/".to_owned()),
-            ..Default::default()
-        },
-        ..Default::default()
-    };
-    let configuration = MutatingWebhookConfiguration {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
-        webhooks: Some(vec![webhook]),
-    };
+    let configuration = serde_json::from_value(Kind::Mutating.manifest(name)).unwrap();
     configurations(client).create(&PostParams::default(), &configuration).await.unwrap();
 }
 

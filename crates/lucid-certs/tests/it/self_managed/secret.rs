@@ -48,24 +48,23 @@ async fn put(client: &Client, name: &str, data: Data<'_>) -> Secret {
     secrets(client).create(&PostParams::default(), &secret).await.unwrap()
 }
 
+fn pems(ca: &CertificateAuthority) -> (String, String) {
+    (ca.trust_bundle().to_pem(), ca.private_key_pem().to_string())
+}
+
 fn text<'a>(secret: &'a Secret, key: &str) -> &'a str {
     std::str::from_utf8(&secret.data.as_ref().unwrap()[key].0).unwrap()
 }
 
-async fn note(client: &Client, secret: &str, reason: &str) -> String {
-    noted(client, secret, reason, "").await
-}
-
+/// Waits for an event whose note begins with `said`, and returns the note.
 async fn noted(client: &Client, secret: &str, reason: &str, said: &str) -> String {
     eventually(&format!("{reason} of {secret}: {said}"), async || {
         let events = Api::<Event>::namespaced(client.clone(), NAMESPACE);
-        let found = events.list(&ListParams::default()).await.unwrap().items.into_iter().find(|event| {
-            let regarding = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref());
-            regarding == Some(secret)
-                && event.reason.as_deref() == Some(reason)
-                && event.note.as_ref().is_some_and(|note| note.starts_with(said))
-        });
-        found.and_then(|event| event.note)
+        events.list(&ListParams::default()).await.unwrap().into_iter().find_map(|event| {
+            let regarding = event.regarding.and_then(|regarding| regarding.name);
+            let is_it = regarding.as_deref() == Some(secret) && event.reason.as_deref() == Some(reason);
+            event.note.filter(|note| is_it && note.starts_with(said))
+        })
     })
     .await
 }
@@ -85,7 +84,7 @@ async fn a_created_secret_has_the_keys_of_its_type(client: &Client) {
 async fn a_foreign_ca_is_used(client: &Client) {
     register(client, "elsewhere").await;
     let foreign = CertificateAuthority::generate(&names(), now() - 100 * DAY).unwrap();
-    let (certificate, key) = (foreign.trust_bundle().to_pem(), foreign.private_key_pem());
+    let (certificate, key) = pems(&foreign);
     let before = put(client, "elsewhere", &[("tls.crt", &certificate), ("tls.key", &key)]).await;
     let replica = Replica::start(client, "elsewhere").await;
     assert!(replica.accepts(&foreign.trust_bundle()));
@@ -95,12 +94,11 @@ async fn a_foreign_ca_is_used(client: &Client) {
 
 async fn an_unusable_secret_is_replaced(client: &Client) {
     let now = now();
-    let pems = |ca: CertificateAuthority| (ca.trust_bundle().to_pem(), ca.private_key_pem());
-    let (certificate, key) = pems(CertificateAuthority::generate(&names(), now).unwrap());
-    let (_, other_key) = pems(CertificateAuthority::generate(&names(), now).unwrap());
-    let expired = pems(CertificateAuthority::generate(&names(), now - 400 * DAY).unwrap());
-    let other_names = ServingNames::for_services("other", &["service"]).unwrap();
-    let narrow = pems(CertificateAuthority::generate(&other_names, now).unwrap());
+    let generate = |names: &ServingNames, at| pems(&CertificateAuthority::generate(names, at).unwrap());
+    let (certificate, key) = generate(&names(), now);
+    let (_, other_key) = generate(&names(), now);
+    let expired = generate(&names(), now - 400 * DAY);
+    let narrow = generate(&ServingNames::for_services("other", &["service"]).unwrap(), now);
 
     let cases: [(&str, Data<'_>, &str); 9] = [
         ("empty", &[], "key tls.crt is missing"),
@@ -129,7 +127,7 @@ async fn an_unusable_secret_is_replaced(client: &Client) {
         register(client, name).await;
         put(client, name, &[data, &[("mine", "kept")]].concat()).await;
         let replica = Replica::start(client, name).await;
-        let note = note(client, name, "CertificateAuthorityReplaced").await;
+        let note = noted(client, name, "CertificateAuthorityReplaced", "").await;
         assert!(note.contains(expected), "{name}: {note}");
         let after = secrets(client).get(name).await.unwrap();
         assert_eq!(text(&after, "mine"), "kept");
@@ -165,7 +163,7 @@ async fn an_expiring_ca_is_rotated(client: &Client) {
     let name = "due";
     register(client, name).await;
     let due = CertificateAuthority::generate(&names(), now() - 340 * DAY).unwrap();
-    let (certificate, key) = (due.trust_bundle().to_pem(), due.private_key_pem());
+    let (certificate, key) = pems(&due);
     put(client, name, &[("tls.crt", &certificate), ("tls.key", &key)]).await;
     let replica = Replica::start(client, name).await;
     let old = due.trust_bundle();
@@ -181,7 +179,7 @@ async fn a_secret_without_rotation_records_keeps_its_bundle(client: &Client) {
     let [ca, before] =
         [1, 2].map(|days| CertificateAuthority::generate(&names(), now() - days * DAY).unwrap());
     let trusted = ca.trust_bundle().merge(&before.trust_bundle());
-    let (certificate, key) = (ca.trust_bundle().to_pem(), ca.private_key_pem());
+    let (certificate, key) = pems(&ca);
     let data = [("tls.crt", certificate.as_str()), ("tls.key", &key), ("ca.crt", &trusted.to_pem())];
     put(client, name, &data).await;
     let label = json!({ "metadata": { "labels": { "app.kubernetes.io/managed-by": "lucid-certs" } } });
@@ -189,7 +187,8 @@ async fn a_secret_without_rotation_records_keeps_its_bundle(client: &Client) {
     let replica = Replica::start(client, name).await;
     assert_eq!(published(client, name).await, Some(trusted));
     assert!(replica.accepts(&ca.trust_bundle()));
-    assert!(note(client, name, "CertificateAuthorityMended").await.contains("no retirement time recorded"));
+    let note = noted(client, name, "CertificateAuthorityMended", "").await;
+    assert!(note.contains("no retirement time recorded"), "{note}");
     replica.stop().await;
 }
 

@@ -47,18 +47,18 @@ async fn callers_accept_the_server_with_the_bundle() {
 }
 
 async fn an_admission_webhook_is_called(client: &Client, server: &Server, kind: Kind) {
-    let subject = Subject::new(client, kind, "called");
     let label = format!("{kind:?}").to_lowercase();
-    let mut manifest = subject.manifest();
-    for webhook in manifest["webhooks"].as_array_mut().unwrap() {
+    let call = |webhook: &mut Value| {
         webhook["clientConfig"]["url"] = json!(server.url);
         webhook["failurePolicy"] = json!("Fail");
         webhook["rules"] = json!([{
             "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"],
         }]);
         webhook["objectSelector"] = json!({ "matchLabels": { "checked": label } });
-    }
-    subject.make(&manifest).await;
+    };
+    let change =
+        |manifest: &mut Value| manifest["webhooks"].as_array_mut().unwrap().iter_mut().for_each(call);
+    let subject = Subject::create_changed(client, kind, "called", change).await;
     let config_map = json!({ "metadata": { "generateName": "checked-", "labels": { "checked": label } } });
     let config_map: DynamicObject = serde_json::from_value(config_map).unwrap();
     let config_maps = api(client, "", "ConfigMap");
@@ -72,12 +72,10 @@ async fn an_admission_webhook_is_called(client: &Client, server: &Server, kind: 
 }
 
 async fn a_conversion_webhook_is_called(client: &Client, server: &Server) {
-    let subject = Subject::new(client, Kind::Conversion, "widget");
-    let mut manifest = subject.manifest();
-    manifest["spec"]["conversion"]["webhook"]["clientConfig"]["url"] = json!(server.url);
-    // A placeholder, as in charts: the definition is not even served.
-    manifest["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = json!("Cg==");
-    subject.make(&manifest).await;
+    // A placeholder as in charts: the definition is not even served.
+    let config = json!({ "url": server.url, "caBundle": "Cg==" });
+    let change = |crd: &mut Value| crd["spec"]["conversion"]["webhook"]["clientConfig"] = config;
+    let subject = Subject::create_changed(client, Kind::Conversion, "widget", change).await;
     let state = |condition: &Value| (condition["status"].clone(), condition["reason"].clone());
     let invalid = (json!("False"), json!("InvalidCABundle"));
     condition(&subject, "Established", |condition| state(condition) == invalid).await;
@@ -111,10 +109,9 @@ async fn a_client_that_reads_the_config_map_connects(client: &Client, server: &S
 }
 
 async fn an_aggregated_api_server_is_called(client: &Client, server: &Server) {
-    let subject = Subject::new(client, Kind::ApiService, "aggregated");
-    let mut manifest = subject.manifest();
-    manifest["spec"]["service"] = json!({ "namespace": NAMESPACE, "name": SERVICE });
-    subject.make(&manifest).await;
+    let service = json!({ "namespace": NAMESPACE, "name": SERVICE });
+    let change = |manifest: &mut Value| manifest["spec"]["service"] = service;
+    let subject = Subject::create_changed(client, Kind::ApiService, "aggregated", change).await;
     let failed = condition(&subject, "Available", |it| it["reason"] == "FailedDiscoveryCheck").await;
     let message = failed["message"].as_str().unwrap();
     assert!(message.contains("certificate signed by unknown authority"), "{message}");

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::{Client, api::DeleteParams};
+use kube::{
+    Client,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use lucid_certs::target::{Reading, TargetError, TrustTarget};
 use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
@@ -181,14 +184,14 @@ async fn a_bundle_stays_when_its_former_owner_drops_it(client: &Client, kind: Ki
     if matches!(kind, Kind::Mutating | Kind::Validating) {
         insert(&mut manifest, "/webhooks/1/clientConfig/caBundle", &encoded);
     }
-    apply(&subject, &manifest).await;
+    apply(&subject, "argo", &manifest).await;
     let reading = subject.target.read().await.unwrap();
     assert!(reading.stale, "{reading:?}");
     assert!(!reading.holds(&bundle), "it is to be written, so that it is ours too");
     subject.heal(&bundle).await;
     assert_eq!(subject.target.read().await.unwrap().other_owners, ["argo"]);
 
-    apply(&subject, &subject.manifest()).await;
+    apply(&subject, "argo", &subject.manifest()).await;
     let reading = subject.target.read().await.unwrap();
     assert!(reading.holds(&bundle), "{kind:?}: {reading:?}");
     assert!(reading.other_owners.is_empty());
@@ -199,19 +202,15 @@ fn insert(manifest: &mut Value, pointer: &str, value: &Value) {
     manifest.pointer_mut(parent).unwrap()[field] = value.clone();
 }
 
-async fn apply(subject: &Subject, manifest: &Value) {
-    let params = kube::api::PatchParams::apply("argo");
-    subject.api.patch(&subject.name, &params, &kube::api::Patch::Apply(manifest)).await.unwrap();
+async fn apply(subject: &Subject, manager: &str, manifest: &Value) {
+    let params = PatchParams::apply(manager);
+    subject.api.patch(&subject.name, &params, &Patch::Apply(manifest)).await.unwrap();
 }
 
 async fn a_shared_field_manager_is_rejected(client: &Client, kind: Kind) {
     let subject = Subject::new(client, kind, "mixed");
-    let params = kube::api::PatchParams::apply(MANAGER);
-    let patch = kube::api::Patch::Apply(subject.manifest());
-    subject.api.patch(&subject.name, &params, &patch).await.unwrap();
-    let error = subject.target.read().await.unwrap_err();
-    assert!(matches!(error, TargetError::Unfit { .. }), "{kind:?}: {error:?}");
-    assert!(error.to_string().contains("give the target a field manager of its own"), "{error}");
+    apply(&subject, MANAGER, &subject.manifest()).await;
+    is_unfit(subject.target.read().await, "give the target a field manager of its own");
 }
 
 async fn a_deleted_webhook_is_not_recreated(client: &Client) {
@@ -231,10 +230,8 @@ async fn a_deleted_webhook_is_not_recreated(client: &Client) {
 }
 
 async fn uncalled_objects_read_as_absent(client: &Client) {
-    let subject = Subject::new(client, Kind::Mutating, "empty");
-    let mut manifest = subject.manifest();
-    manifest["webhooks"] = json!([]);
-    subject.make(&manifest).await;
+    let none = |manifest: &mut Value| manifest["webhooks"] = json!([]);
+    let subject = Subject::create_changed(client, Kind::Mutating, "empty", none).await;
     assert_eq!(subject.target.read().await.unwrap(), Reading::absent());
 
     let subject = Subject::create(client, Kind::Conversion, "none").await;
@@ -248,28 +245,22 @@ async fn uncalled_objects_read_as_absent(client: &Client) {
 }
 
 async fn unfit_objects_are_rejected_with_the_reason(client: &Client) {
-    let bundle = authority().trust_bundle();
-    let subject = Subject::new(client, Kind::ApiService, "insecure");
-    let mut manifest = subject.manifest();
-    manifest["spec"]["insecureSkipTLSVerify"] = json!(true);
-    subject.make(&manifest).await;
-    let error = subject.target.read().await.unwrap_err();
-    assert!(matches!(error, TargetError::Unfit { .. }), "{error:?}");
-    assert!(error.to_string().contains("insecureSkipTLSVerify"), "{error}");
+    let insecure = |service: &mut Value| service["spec"]["insecureSkipTLSVerify"] = json!(true);
+    let subject = Subject::create_changed(client, Kind::ApiService, "insecure", insecure).await;
+    is_unfit(subject.target.read().await, "insecureSkipTLSVerify");
 
-    let subject = Subject::new(client, Kind::ConfigMap, "binary");
-    let mut manifest = subject.manifest();
-    manifest["binaryData"] = json!({ "ca.crt": "AAAA" });
-    subject.make(&manifest).await;
-    let error = subject.target.read().await.unwrap_err();
-    assert!(error.to_string().contains("expected ca.crt in data, found it in binaryData"), "{error}");
+    let binary = |config_map: &mut Value| config_map["binaryData"] = json!({ "ca.crt": "AAAA" });
+    let subject = Subject::create_changed(client, Kind::ConfigMap, "binary", binary).await;
+    is_unfit(subject.target.read().await, "expected ca.crt in data, found it in binaryData");
 
-    let subject = Subject::new(client, Kind::ConfigMap, "immutable");
-    let mut manifest = subject.manifest();
-    manifest["immutable"] = json!(true);
-    subject.make(&manifest).await;
+    let immutable = |config_map: &mut Value| config_map["immutable"] = json!(true);
+    let subject = Subject::create_changed(client, Kind::ConfigMap, "immutable", immutable).await;
     let reading = subject.target.read().await.unwrap();
-    let error = subject.target.write(&bundle, &reading).await.unwrap_err();
+    is_unfit(subject.target.write(&authority().trust_bundle(), &reading).await, "immutable");
+}
+
+fn is_unfit(outcome: Result<Reading, TargetError>, says: &str) {
+    let error = outcome.unwrap_err();
     assert!(matches!(error, TargetError::Unfit { .. }), "{error:?}");
-    assert!(error.to_string().contains("immutable"), "{error}");
+    assert!(error.to_string().contains(says), "{error}");
 }

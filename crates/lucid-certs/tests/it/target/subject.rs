@@ -36,8 +36,19 @@ impl Subject {
     }
 
     pub(crate) async fn create(client: &Client, kind: Kind, word: &str) -> Self {
+        Self::create_changed(client, kind, word, |_| ()).await
+    }
+
+    pub(crate) async fn create_changed(
+        client: &Client,
+        kind: Kind,
+        word: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Self {
         let subject = Self::new(client, kind, word);
-        subject.make(&subject.manifest()).await;
+        let mut manifest = subject.manifest();
+        change(&mut manifest);
+        subject.make(&manifest).await;
         subject
     }
 
