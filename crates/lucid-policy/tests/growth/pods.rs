@@ -13,15 +13,24 @@ const CONTENTS: usize = 65_536;
 /// Returns name and JSON of each pod, about `size` bytes each.
 pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
     let fill = |item: &dyn Fn(usize) -> String| fill_to(size, CONTENTS, item);
+    let same = |item: &str| fill(&|_| item.to_owned());
     // Fields that are not parsed as lists have no maximum.
     let any = |item: &dyn Fn(usize) -> String| fill_to(size, usize::MAX, item);
     let few = |item: &dyn Fn(usize) -> String| fill_to(size, ITEMS, item);
     let long = "x".repeat(size / 2);
     let name = "n".repeat(253);
-    let chain = vec!["lucid-guardrails-auditor"; 100].join(",");
-    let auditors = format!(r#""lucid.computing/auditor-chain":"{chain}""#);
-    let model = |fields: &str| format!(r#"{{"name":"{name}","image":"a",{fields}}}"#);
+    let chain = |chain: &str| format!(r#""lucid.computing/auditor-chain":"{chain}""#);
+    let auditors = || chain(&vec!["lucid-guardrails-auditor"; 100].join(","));
+    let none = String::new;
     let containers = |list: &str| format!(r#""containers":[{list}]"#);
+    let empty = || containers("{}");
+    let model = |field: &str, value: String| {
+        containers(&format!(r#"{{"name":"{name}","image":"a","{field}":{value}}}"#))
+    };
+    let list = |field: &str, items: String| model(field, format!("[{items}]"));
+    let context = |field: &str, items: String| {
+        model("securityContext", format!(r#"{{"capabilities":{{"{field}":[{items}]}}}}"#))
+    };
     let auditor = |number: usize| match number {
         0 => "lucid-guardrails-auditor".to_owned(),
         _ => format!("lucid-guardrails-auditor-{}", number + 1),
@@ -36,177 +45,75 @@ pub(crate) fn all(size: usize) -> Vec<(&'static str, String)> {
     let with_tokens = fill_to(size / 2, 100, &|number| {
         format!(r#"{{"name":"{}","volumeMounts":[{tokens},{tokens}]}}"#, auditor(number))
     });
-    let aliases = |item: &str| {
+    let forged = any(&|_| r#"{\"port\":{\"a\":0}}"#.to_owned());
+    let forged = format!(r#"{{"name":"LUCID_REDIRECT","value":"{{\"version\":1,\"chain\":[{forged}]}}"}}"#);
+    let aliases =
+        |names: String| format!(r#""hostAliases":[{{"ip":"10.0.0.1","hostnames":[{names}]}}],{}"#, empty());
+    let privileged =
+        few(&|n| format!(r#"{{"name":"{n:0>200}","image":"b","securityContext":{{"privileged":true}}}}"#));
+    let leftovers = few(&|n| {
+        let image = "ghcr.io/lucid/lucid-injection-auditor";
+        format!(r#"{{"name":"{n:0>200}","image":"{image}","env":[{{"name":"LUCID_AUDITOR_ID"}}]}}"#)
+    });
+    let probes = few(&|n| {
+        let liveness = format!(r#"{{"httpGet":{{"port":5000,"path":"/{n:0>200}"}}}}"#);
         format!(
-            r#""hostAliases":[{{"ip":"10.0.0.1","hostnames":[{}]}}],{}"#,
-            fill(&|_| item.to_owned()),
-            containers("{}")
+            r#"{{"name":"{n}","ports":[{{"containerPort":5000}}],"readinessProbe":{{"grpc":{{"port":5000}}}},"livenessProbe":{liveness}}}"#
         )
-    };
-    let of_model = |field: &str, list: String| pod("", &containers(&model(&format!(r#""{field}":{list}"#))));
-    vec![
-        (
-            "hostPath × mounts",
-            pod("", &(host_path + &containers(&model(&format!(r#""volumeMounts":[{mounts}]"#))))),
-        ),
-        ("mounts", of_model("volumeMounts", format!("[{}]", fill(&|n| format!(r#"{{"name":"{n}"}}"#))))),
-        ("empty mounts", of_model("volumeMounts", format!("[{}]", fill(&|_| "{}".to_owned())))),
-        (
-            "ports",
-            pod(
-                &auditors,
-                &containers(&model(&format!(
-                    r#""ports":[{}]"#,
-                    fill(&|n| format!(r#"{{"containerPort":{}}}"#, 1 + n % 65535))
-                ))),
-            ),
-        ),
-        (
-            "ports of auditors",
-            of_model("ports", format!("[{}]", fill(&|_| r#"{"containerPort":8090}"#.to_owned()))),
-        ),
-        ("empty ports", of_model("ports", format!("[{}]", fill(&|_| "{}".to_owned())))),
-        (
-            "env × auditors",
-            pod(
-                &auditors,
-                &containers(&model(&format!(r#""env":[{}]"#, fill(&|n| format!(r#"{{"name":"A{n}"}}"#))))),
-            ),
-        ),
-        ("empty env", of_model("env", format!("[{}]", fill(&|_| "{}".to_owned())))),
-        (
-            "capabilities",
-            of_model(
-                "securityContext",
-                format!(r#"{{"capabilities":{{"add":[{}]}}}}"#, fill(&|_| r#""X""#.to_owned())),
-            ),
-        ),
-        (
-            "dropped capabilities",
-            of_model(
-                "securityContext",
-                format!(r#"{{"capabilities":{{"drop":[{}]}}}}"#, fill(&|_| r#""""#.to_owned())),
-            ),
-        ),
+    });
+    let requests = format!(r#"{{"requests":{{{}}}}}"#, any(&|n| format!(r#""{n:x}":{{"":0}}"#)));
+    let volumes = few(&|n| format!(r#"{{"name":"{n}","image":{{"reference":"{n:0>200}"}}}}"#));
+    let forged_auditor = any(&|_| r#"{"":0}"#.to_owned());
+    let status = any(&|n| format!(r#"\"{n:x}\""#));
+    // Name, annotations and fields of the spec.
+    let pods = vec![
+        ("hostPath × mounts", none(), host_path + &list("volumeMounts", mounts.clone())),
+        ("mounts", none(), list("volumeMounts", fill(&|n| format!(r#"{{"name":"{n}"}}"#)))),
+        ("empty mounts", none(), list("volumeMounts", same("{}"))),
+        ("ports", auditors(), list("ports", fill(&|n| format!(r#"{{"containerPort":{}}}"#, 1 + n % 65535)))),
+        ("ports of auditors", none(), list("ports", same(r#"{"containerPort":8090}"#))),
+        ("empty ports", none(), list("ports", same("{}"))),
+        ("env × auditors", auditors(), list("env", fill(&|n| format!(r#"{{"name":"A{n}"}}"#)))),
+        ("empty env", none(), list("env", same("{}"))),
+        ("capabilities", none(), context("add", same(r#""X""#))),
+        ("dropped capabilities", none(), context("drop", same(r#""""#))),
         (
             "value of a security context",
-            of_model("securityContext", format!(r#"{{"runAsUser":[{}]}}"#, any(&|_| r#"{"":0}"#.to_owned()))),
+            none(),
+            model("securityContext", format!(r#"{{"runAsUser":[{}]}}"#, any(&|_| r#"{"":0}"#.to_owned()))),
         ),
-        (
-            "containers",
-            pod(
-                &auditors,
-                &containers(&few(&|n| {
-                    format!(r#"{{"name":"{n:0>200}","image":"b","securityContext":{{"privileged":true}}}}"#)
-                })),
-            ),
-        ),
-        ("too many containers", pod(&auditors, &containers(&fill(&|_| "{}".to_owned())))),
-        (
-            "leftover auditors",
-            pod(
-                "",
-                &containers(&few(&|n| {
-                    format!(
-                        r#"{{"name":"{n:0>200}","image":"ghcr.io/lucid/lucid-injection-auditor","env":[{{"name":"LUCID_AUDITOR_ID"}}]}}"#
-                    )
-                })),
-            ),
-        ),
+        ("containers", auditors(), containers(&privileged)),
+        ("too many containers", auditors(), containers(&same("{}"))),
+        ("leftover auditors", none(), containers(&leftovers)),
         (
             "auditors × volumes",
-            pod(&auditors, &format!(r#""volumes":[{projected}],{}"#, containers(&with_tokens))),
+            auditors(),
+            format!(r#""volumes":[{projected}],{}"#, containers(&with_tokens)),
         ),
         (
             "a forged auditor",
-            pod(
-                &auditors,
-                &containers(&format!(
-                    r#"{{"name":"{}","a":[{}]}}"#,
-                    auditor(0),
-                    any(&|_| r#"{"":0}"#.to_owned())
-                )),
-            ),
+            auditors(),
+            containers(&format!(r#"{{"name":"{}","a":[{forged_auditor}]}}"#, auditor(0))),
         ),
-        (
-            "forged rules",
-            pod(
-                "",
-                &containers(&model(&format!(
-                    r#""env":[{{"name":"LUCID_REDIRECT","value":"{{\"version\":1,\"chain\":[{}]}}"}}]"#,
-                    any(&|_| r#"{\"port\":{\"a\":0}}"#.to_owned())
-                ))),
-            ),
-        ),
-        ("hostAliases", pod("", &aliases(r#""localhost""#))),
-        ("empty hostAliases", pod("", &aliases(r#""""#))),
-        (
-            "hostname",
-            pod("", &format!(r#""hostname":"{long}","hostnameOverride":"{long}",{}"#, containers("{}"))),
-        ),
-        ("image", pod("", &containers(&format!(r#"{{"image":"{long}","ports":[{mounts}]}}"#)))),
-        ("annotations", pod(&any(&|n| format!(r#""{n:x}":"""#)), &containers("{}"))),
-        (
-            "annotations like ours",
-            pod(&any(&|n| format!(r#""lucid.computin/auditor{n:x}":"""#)), &containers("{}")),
-        ),
-        (
-            "chain annotation",
-            pod(
-                &format!(r#""lucid.computing/auditor-chain":"{}""#, any(&|_| "a".to_owned())),
-                &containers("{}"),
-            ),
-        ),
-        (
-            "status annotation",
-            pod(
-                &format!(
-                    r#""lucid.computing/status":"{{\"added\":[{}]}}""#,
-                    any(&|n| format!(r#"\"{n:x}\""#))
-                ),
-                &containers("{}"),
-            ),
-        ),
-        (
-            "probes",
-            pod(
-                "",
-                &containers(&few(&|n| {
-                    format!(
-                        r#"{{"name":"{n}","ports":[{{"containerPort":5000}}],"readinessProbe":{{"grpc":{{"port":5000}}}},"livenessProbe":{{"httpGet":{{"port":5000,"path":"/{n:0>200}"}}}}}}"#
-                    )
-                })),
-            ),
-        ),
+        ("forged rules", none(), list("env", forged)),
+        ("hostAliases", none(), aliases(same(r#""localhost""#))),
+        ("empty hostAliases", none(), aliases(same(r#""""#))),
+        ("hostname", none(), format!(r#""hostname":"{long}","hostnameOverride":"{long}",{}"#, empty())),
+        ("image", none(), containers(&format!(r#"{{"image":"{long}","ports":[{mounts}]}}"#))),
+        ("annotations", any(&|n| format!(r#""{n:x}":"""#)), empty()),
+        ("annotations like ours", any(&|n| format!(r#""lucid.computin/auditor{n:x}":"""#)), empty()),
+        ("chain annotation", chain(&any(&|_| "a".to_owned())), empty()),
+        ("status annotation", format!(r#""lucid.computing/status":"{{\"added\":[{status}]}}""#), empty()),
+        ("probes", none(), containers(&probes)),
         (
             "requests",
-            pod(
-                "",
-                &format!(
-                    r#""resources":{{"requests":{{"cpu":"9"}}}},{}"#,
-                    containers(&model(&format!(
-                        r#""resources":{{"requests":{{{}}}}}"#,
-                        any(&|n| format!(r#""{n:x}":{{"":0}}"#))
-                    )))
-                ),
-            ),
+            none(),
+            format!(r#""resources":{{"requests":{{"cpu":"9"}}}},{}"#, model("resources", requests)),
         ),
-        (
-            "pull secrets",
-            pod("", &format!(r#""imagePullSecrets":[{}],{}"#, fill(&|_| "{}".to_owned()), containers("{}"))),
-        ),
-        (
-            "volumes",
-            pod(
-                "",
-                &format!(
-                    r#""volumes":[{}],{}"#,
-                    few(&|n| format!(r#"{{"name":"{n}","image":{{"reference":"{n:0>200}"}}}}"#)),
-                    containers("{}")
-                ),
-            ),
-        ),
-    ]
+        ("pull secrets", none(), format!(r#""imagePullSecrets":[{}],{}"#, same("{}"), empty())),
+        ("volumes", none(), format!(r#""volumes":[{volumes}],{}"#, empty())),
+    ];
+    pods.into_iter().map(|(name, annotations, spec)| (name, pod(&annotations, &spec))).collect()
 }
 
 fn pod(annotations: &str, spec: &str) -> String {
