@@ -4,7 +4,7 @@ use lucid_chain::PodChoices;
 use lucid_policy::{BreakGlass, DEFAULT_TICKET_PATTERN, EffectiveMode, Mode, Permission, Tickets, Workload};
 use serde_json::{Value, json};
 
-use crate::common::{Ask, object, plain, secured};
+use crate::common::{Ask, assert_says, plain, secured};
 
 fn with_ticket(ticket: &str) -> Value {
     let mut pod = secured();
@@ -30,11 +30,9 @@ fn a_ticket_overrides_all_checks_and_is_reported() {
         );
         assert!(evaluation.would_deny && !evaluation.denies());
         let warnings = evaluation.warnings();
-        assert!(warnings[0].contains(r#"break-glass: admitted by ticket "INC-4711""#), "{warnings:?}");
-        assert!(
-            warnings[1].starts_with("break-glass: passed over: the pod asks for an auditor chain"),
-            "{warnings:?}"
-        );
+        assert_says(&warnings[0], &[r#"break-glass: admitted by ticket "INC-4711""#]);
+        let passed_over = "break-glass: passed over: the pod asks for an auditor chain";
+        assert!(warnings[1].starts_with(passed_over), "{warnings:?}");
     }
 }
 
@@ -143,21 +141,17 @@ fn restricted_namespaces_require_a_permission_check() {
 fn only_the_ticket_of_a_template_applies_to_its_pods() {
     let pod = with_ticket("INC-4711");
     for workload in Workload::ALL.into_iter().filter(|workload| !workload.is_pod()) {
-        let evaluation =
-            Ask::create(&object(workload, &pod)).with(|ask| ask.workload = workload).evaluate().unwrap();
+        let evaluation = Ask::of(workload, &pod).evaluate().unwrap();
         assert_eq!(
             (evaluation.mode, evaluation.ticket.as_deref()),
             (EffectiveMode::BreakGlass, Some("INC-4711"))
         );
-        assert!(
-            evaluation.warnings()[0].contains("pods of this template will be admitted"),
-            "{:?}",
-            evaluation.warnings()
-        );
+        assert_says(&evaluation.warnings()[0], &["pods of this template will be admitted"]);
         // A label of the workload itself does not apply to its pods.
-        let mut outside = object(workload, &secured());
-        outside["metadata"]["labels"] = json!({"lucid.computing/break-glass": "INC-4711"});
-        let evaluation = Ask::create(&outside).with(|ask| ask.workload = workload).evaluate().unwrap();
+        let outside = Ask::of(workload, &secured()).with(|ask| {
+            ask.object["metadata"]["labels"] = json!({"lucid.computing/break-glass": "INC-4711"});
+        });
+        let evaluation = outside.evaluate().unwrap();
         assert_eq!(evaluation.break_glass, BreakGlass::No, "{workload}");
     }
 }

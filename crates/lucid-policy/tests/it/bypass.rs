@@ -3,7 +3,7 @@
 use lucid_policy::{RequiredLabel, Severity, Workload};
 use serde_json::{Value, json};
 
-use crate::common::{Ask, hardened, injected, object, plain, secured};
+use crate::common::{Ask, annotated, hardened, injected, object, plain, push, secured, with_other_model};
 
 /// Returns the reasons of refusals, then those of warnings.
 fn found(ask: &Ask) -> (Vec<&'static str>, Vec<&'static str>) {
@@ -72,45 +72,31 @@ fn security_contexts_that_bypass_a_chain_are_refused() {
         // After injection, which drops NET_RAW.
         let mut pod = injected(&secured());
         pod["spec"]["containers"][0]["securityContext"] = context.clone();
-        let ask = Ask::create(&hardened(&pod));
-        assert_eq!(found(&ask), (refused.to_vec(), warned.to_vec()), "{what} in containers");
+        let after_rules = (refused.to_vec(), warned.to_vec());
+        assert_eq!(found(&Ask::create(&hardened(&pod))), after_rules, "{what} in containers");
 
         // After lucid-init, once the rules are in force.
         let mut pod = injected(&secured());
-        pod["spec"]["initContainers"].as_array_mut().unwrap().push(container.clone());
-        assert_eq!(
-            found(&Ask::create(&hardened(&pod))),
-            (refused.to_vec(), warned.to_vec()),
-            "{what} in initContainers"
-        );
+        push(&mut pod, "initContainers", container.clone());
+        assert_eq!(found(&Ask::create(&hardened(&pod))), after_rules, "{what} in initContainers");
 
         // Before lucid-init, where a container can leave setuid files and rules behind. Injection disallows privilege
         // escalation.
         let mut pod = secured();
         pod["spec"]["initContainers"] = json!([container]);
-        let left: Vec<_> =
-            refused.iter().copied().filter(|reason| *reason != "PrivilegeEscalation").collect();
-        assert_eq!(
-            found(&Ask::create(&injected(&pod))),
-            (left.clone(), warned.to_vec()),
-            "{what} before the rules"
-        );
+        let left = refused.iter().copied().filter(|reason| *reason != "PrivilegeEscalation");
+        let expected = (left.collect(), warned.to_vec());
+        assert_eq!(found(&Ask::create(&injected(&pod))), expected, "{what} before the rules");
 
         // A native sidecar keeps running, wherever it stands in the list.
         pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
-        assert_eq!(found(&Ask::create(&injected(&pod))), (left, warned.to_vec()), "{what} in a sidecar");
+        assert_eq!(found(&Ask::create(&injected(&pod))), expected, "{what} in a sidecar");
 
-        let old = injected(&secured());
-        let mut new = old.clone();
-        new["spec"]["ephemeralContainers"] = json!([container]);
-        let new = hardened(&new);
-        let debug = Ask::update(&old, &new).with(|ask| ask.subresource = Some("ephemeralcontainers"));
-        assert_eq!(found(&debug), (refused.to_vec(), warned.to_vec()), "{what} in ephemeralContainers");
+        let debug = Ask::debug(&injected(&secured()), &container);
+        assert_eq!(found(&debug), after_rules, "{what} in ephemeralContainers");
         // Unchanged containers are not reported again.
-        let mut next = new.clone();
-        next["spec"]["ephemeralContainers"].as_array_mut().unwrap().push(json!({"name": "y", "image": "y"}));
-        let next = hardened(&next);
-        assert_eq!(found(&Ask::update(&new, &next)), (vec![], vec![]), "{what} in an update");
+        let next = Ask::debug(&debug.object, &json!({"name": "y", "image": "y"}));
+        assert_eq!(found(&next), (vec![], vec![]), "{what} in an update");
     }
 }
 
@@ -157,8 +143,7 @@ fn privilege_escalation_is_denied_with_redirects_or_non_root() {
             places.into_iter().filter(|(list, _)| intercept == "redirect" || *list == "containers")
         {
             for allowed in [Value::Null, json!(true), json!(false)] {
-                let mut pod = secured();
-                pod["metadata"]["annotations"] = json!({"lucid.computing/intercept": intercept});
+                let mut pod = annotated(json!({"lucid.computing/intercept": intercept}));
                 pod["spec"]["containers"][0]["securityContext"] = own.clone();
                 let mut pod = injected(&pod);
                 let mut container = json!({"name": "x", "image": "x", "securityContext": own});
@@ -168,11 +153,8 @@ fn privilege_escalation_is_denied_with_redirects_or_non_root() {
                 let refused = allowed != json!(false) && (require_non_root || intercept == "redirect");
                 let warned = allowed == json!(true) && !refused;
                 let reason = |found: bool| if found { vec!["PrivilegeEscalation"] } else { vec![] };
-                assert_eq!(
-                    found(&ask),
-                    (reason(refused), reason(warned)),
-                    "{intercept} {require_non_root} {pod}"
-                );
+                let expected = (reason(refused), reason(warned));
+                assert_eq!(found(&ask), expected, "{intercept} {require_non_root} {pod}");
             }
         }
     }
@@ -197,34 +179,25 @@ fn containers_that_keep_net_raw_are_refused() {
         for list in ["containers", "initContainers", "ephemeralContainers"] {
             let running = injected(&secured());
             let mut pod = running.clone();
-            match pod["spec"][list].as_array_mut() {
-                Some(list) => list.push(container.clone()),
-                None => pod["spec"][list] = json!([container]),
-            }
+            push(&mut pod, list, container.clone());
             let ask = match list {
-                "ephemeralContainers" => Ask::update(&running, &pod).with(|ask| ask.subresource = Some(list)),
+                "ephemeralContainers" => Ask::update(&running, &pod).on("ephemeralcontainers"),
                 _ => Ask::create(&pod),
             };
-            let ask = ask.with(|ask| ask.subresource = ask.subresource.map(|_| "ephemeralcontainers"));
             let expected = if refused { vec!["Capability"] } else { vec![] };
             assert_eq!(found(&ask), (expected, vec![]), "{list}: {capabilities}");
         }
     }
     // Injection drops NET_RAW in the pods of a template. Without rules there is no redirection to bypass.
-    let template = Ask::create(&object(Workload::Deployment, &secured()));
-    assert_eq!(found(&template.with(|ask| ask.workload = Workload::Deployment)), (vec![], vec![]));
-    let mut pod = secured();
-    pod["metadata"]["annotations"] = json!({"lucid.computing/intercept": "env"});
-    let mut pod = injected(&pod);
+    assert_eq!(found(&Ask::of(Workload::Deployment, &secured())), (vec![], vec![]));
+    let mut pod = injected(&annotated(json!({"lucid.computing/intercept": "env"})));
     pod["spec"]["containers"][0].as_object_mut().unwrap().remove("securityContext");
     assert_eq!(found(&Ask::create(&pod)), (vec![], vec![]));
 }
 
 #[test]
 fn the_annotation_keeps_privileges_with_a_warning() {
-    let mut pod = secured();
-    pod["metadata"]["annotations"] = json!({"lucid.computing/keep-privileges": " true "});
-    let mut pod = injected(&pod);
+    let mut pod = injected(&annotated(json!({"lucid.computing/keep-privileges": " true "})));
     for (context, refused, warned) in [
         (json!({}), vec![], vec!["Capability", "PrivilegeEscalation"]),
         (json!({"allowPrivilegeEscalation": true}), vec![], vec!["Capability", "PrivilegeEscalation"]),
@@ -248,21 +221,18 @@ fn the_annotation_keeps_privileges_with_a_warning() {
 fn a_sidecar_before_the_rules_for_outbound_traffic_is_refused() {
     for (direction, refused) in [("inbound", false), ("outbound", true), ("both", true)] {
         for workload in [Workload::Pod, Workload::Deployment] {
-            let mut pod = secured();
-            pod["metadata"]["annotations"] = json!({"lucid.computing/direction": direction});
+            let mut pod = annotated(json!({"lucid.computing/direction": direction}));
             let sidecar = json!({"name": "early", "image": "x", "restartPolicy": "Always"});
             pod["spec"]["initContainers"] = json!([{"name": "ends", "image": "x"}, sidecar]);
             let pod = if workload.is_pod() { injected(&pod) } else { pod };
-            let ask = Ask::create(&object(workload, &pod)).with(|ask| ask.workload = workload);
+            let ask = Ask::of(workload, &pod);
             let expected = if refused { vec!["StartsBeforeRules"] } else { vec![] };
             assert_eq!(found(&ask), (expected, vec![]), "{direction} of {workload}");
 
-            let mut after = pod.clone();
-            let list = after["spec"]["initContainers"].as_array_mut().unwrap();
-            list.rotate_left(2);
-            let late = Ask::create(&object(workload, &after));
             if workload.is_pod() {
-                assert_eq!(found(&late), (vec![], vec![]), "{direction} of {workload}");
+                let mut after = pod;
+                after["spec"]["initContainers"].as_array_mut().unwrap().rotate_left(2);
+                assert_eq!(found(&Ask::create(&after)), (vec![], vec![]), "{direction} of {workload}");
             }
         }
     }
@@ -279,9 +249,8 @@ fn namespaces_shared_with_node_or_auditors_are_refused() {
         pod["spec"][key] = json!(false);
         assert_eq!(found(&Ask::create(&injected(&pod))), (vec![], vec![]));
     }
-    let mut pod = secured();
+    let mut pod = annotated(json!({"lucid.computing/intercept": "env"}));
     pod["spec"]["hostNetwork"] = json!(true);
-    pod["metadata"]["annotations"] = json!({"lucid.computing/intercept": "env"});
     assert_eq!(found(&Ask::create(&injected(&pod))), (vec!["HostNetwork"], vec![]));
 }
 
@@ -292,10 +261,8 @@ fn an_application_may_not_declare_the_port_of_an_auditor() {
         [(8093, "TCP", true), (8090, "TCP", true), (8093, "UDP", false), (8094, "TCP", false)]
     {
         let mut pod = pod.clone();
-        pod["spec"]["containers"][0]["ports"]
-            .as_array_mut()
-            .unwrap()
-            .push(json!({"containerPort": port, "protocol": protocol}));
+        let ports = pod["spec"]["containers"][0]["ports"].as_array_mut().unwrap();
+        ports.push(json!({"containerPort": port, "protocol": protocol}));
         let reasons = Ask::create(&pod).reasons();
         assert_eq!(reasons.contains(&"AuditorPort"), refused, "{port}/{protocol}: {reasons:?}");
     }
@@ -323,10 +290,7 @@ fn templates_warn_about_bypasses() {
         pod["spec"]["shareProcessNamespace"] = json!(true);
         pod["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
         for old in [None, Some(object(workload, &secured()))] {
-            let ask = Ask::create(&object(workload, &pod)).with(|ask| {
-                ask.workload = workload;
-                ask.old = old;
-            });
+            let ask = Ask::of(workload, &pod).with(|ask| ask.old = old);
             assert_eq!(found(&ask).0, ["SharedProcesses", "Privileged"], "{workload}");
             assert_eq!(ask.denial(), "");
         }
@@ -387,19 +351,11 @@ fn removing_the_label_of_a_running_pod_does_not_bypass_checks() {
     ] {
         running["metadata"]["annotations"] = annotations;
         for context in [json!({"runAsUser": 20002}), json!({"capabilities": {"add": ["NET_ADMIN"]}})] {
-            let mut debugged = running.clone();
             let mut container = json!({"name": "debug", "image": "x", "securityContext": context});
-            debugged["spec"]["ephemeralContainers"] = json!([container]);
-            let mut debugged = hardened(&debugged);
-            let ask =
-                Ask::update(&running, &debugged).with(|ask| ask.subresource = Some("ephemeralcontainers"));
-            assert_eq!(found(&ask).0.len(), 1, "{what}: {context}");
+            assert_eq!(found(&Ask::debug(&running, &container)).0.len(), 1, "{what}: {context}");
             // A container does not become exempt by declaring itself an auditor.
             container["env"] = json!([{"name": "LUCID_AUDITOR_ID", "value": "first"}]);
-            debugged["spec"]["ephemeralContainers"] = json!([container]);
-            let ask =
-                Ask::update(&running, &debugged).with(|ask| ask.subresource = Some("ephemeralcontainers"));
-            assert!(!found(&ask).0.is_empty(), "{what}: {context}");
+            assert!(!found(&Ask::debug(&running, &container)).0.is_empty(), "{what}: {context}");
         }
         let mut replaced = running.clone();
         let containers = replaced["spec"]["containers"].as_array_mut().unwrap();
@@ -411,8 +367,7 @@ fn removing_the_label_of_a_running_pod_does_not_bypass_checks() {
         init.iter_mut().find(|it| it["name"] == "lucid-init").unwrap()["image"] = json!("evil.test/init:1");
         assert!(!found(&Ask::update(&running, &rules)).0.is_empty(), "{what}: lucid-init");
         // The model's image may change.
-        let mut model = running.clone();
-        model["spec"]["containers"][0]["image"] = json!("shop/model:2");
+        let model = with_other_model(&running);
         assert_eq!(found(&Ask::update(&running, &model)).0, Vec::<&str>::new(), "{what}: the model");
     }
 }
@@ -422,9 +377,8 @@ fn unrequested_auditors_do_not_block_updates() {
     let mut pod = plain();
     let auditor = json!({"name": "mine", "image": format!("reg.test/first@{}", crate::common::NOTARIZED),
         "env": [{"name": "LUCID_AUDITOR_ID", "value": "first"}]});
-    pod["spec"]["containers"].as_array_mut().unwrap().push(auditor);
-    let mut changed = pod.clone();
-    changed["spec"]["containers"][0]["image"] = json!("shop/model:2");
+    push(&mut pod, "containers", auditor);
+    let changed = with_other_model(&pod);
     assert_eq!(found(&Ask::update(&pod, &changed)), (vec![], vec![]));
 }
 

@@ -36,8 +36,12 @@ static CATALOGUES: LazyLock<[Catalogue; 2]> = LazyLock::new(|| {
 });
 
 pub(crate) fn configuration() -> Configuration {
-    let chain = ["first".to_owned(), "second".to_owned()];
-    let mut configuration = Configuration::new(catalogue(), Some(&chain)).unwrap();
+    configured(catalogue(), &["first", "second"])
+}
+
+pub(crate) fn configured(catalogue: Catalogue, chain: &[&str]) -> Configuration {
+    let chain: Vec<_> = chain.iter().map(|name| (*name).to_owned()).collect();
+    let mut configuration = Configuration::new(catalogue, Some(&chain)).unwrap();
     configuration.init_image = format!("reg.test/lucid-init@{NOTARIZED}").parse().unwrap();
     configuration
 }
@@ -57,6 +61,32 @@ pub(crate) fn secured() -> Value {
         "metadata": {"name": "web", "labels": {"lucid.io/secured": "true"}},
         "spec": {"containers": [{"name": "model", "image": "shop/model:1", "ports": [{"containerPort": 5000}]}]},
     })
+}
+
+pub(crate) fn annotated(annotations: Value) -> Value {
+    let mut pod = secured();
+    pod["metadata"]["annotations"] = annotations;
+    pod
+}
+
+/// Adds an item to a list of the spec, which may be missing.
+pub(crate) fn push(pod: &mut Value, list: &str, item: Value) {
+    match pod["spec"][list].as_array_mut() {
+        Some(items) => items.push(item),
+        None => pod["spec"][list] = json!([item]),
+    }
+}
+
+/// Returns the pod with another image of the model.
+pub(crate) fn with_other_model(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    pod["spec"]["containers"][0]["image"] = json!("shop/model:2");
+    pod
+}
+
+#[track_caller]
+pub(crate) fn assert_says(text: &str, parts: &[&str]) {
+    assert!(parts.iter().all(|part| text.contains(part)), "{parts:?} is not in {text:?}");
 }
 
 pub(crate) fn plain() -> Value {
@@ -159,6 +189,22 @@ impl Ask {
 
     pub(crate) fn update(old: &Value, new: &Value) -> Self {
         Self { old: Some(old.clone()), ..Self::create(new) }
+    }
+
+    /// A request about a pod, or about a template of it.
+    pub(crate) fn of(workload: Workload, pod: &Value) -> Self {
+        Self::create(&object(workload, pod)).with(|ask| ask.workload = workload)
+    }
+
+    /// Adds an ephemeral container to a running pod.
+    pub(crate) fn debug(running: &Value, container: &Value) -> Self {
+        let mut new = running.clone();
+        push(&mut new, "ephemeralContainers", container.clone());
+        Self::update(running, &hardened(&new)).on("ephemeralcontainers")
+    }
+
+    pub(crate) fn on(self, subresource: &'static str) -> Self {
+        self.with(|ask| ask.subresource = Some(subresource))
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {

@@ -3,7 +3,7 @@
 use lucid_policy::{Exemption, ImagePattern};
 use serde_json::{Value, json};
 
-use crate::common::{Ask, REVOKED, injected, plain, secured};
+use crate::common::{Ask, REVOKED, injected, plain, push, secured};
 
 fn exempting(pod: &Value, exemption: Value) -> Ask {
     let exemption: Exemption = serde_json::from_value(exemption).unwrap();
@@ -14,7 +14,7 @@ fn exempting(pod: &Value, exemption: Value) -> Ask {
 fn a_namespace_is_exempt_from_all_but_invalid_tickets() {
     let mut pod = secured();
     pod["metadata"]["labels"]["lucid.computing/break-glass"] = json!("please");
-    pod["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "x", "image": "reg.test/first:1"}));
+    push(&mut pod, "containers", json!({"name": "x", "image": "reg.test/first:1"}));
     for (namespace, exempt) in [("shop", true), ("shop-2", false), ("sho", false)] {
         let evaluation =
             exempting(&pod, json!({"name": "legacy", "namespaces": [namespace]})).evaluate().unwrap();
@@ -30,10 +30,7 @@ fn a_namespace_is_exempt_from_all_but_invalid_tickets() {
 #[test]
 fn images_are_exempt_by_repository_or_digest() {
     let mut pod = plain();
-    pod["spec"]["containers"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"name": "first", "image": format!("reg.test/first@{REVOKED}")}));
+    push(&mut pod, "containers", json!({"name": "first", "image": format!("reg.test/first@{REVOKED}")}));
     let other = format!("sha256:{}", "9".repeat(64));
     for (condition, exempt) in [
         (json!({"images": ["reg.test/first"]}), true),
@@ -58,11 +55,12 @@ fn images_are_exempt_by_repository_or_digest() {
 fn an_exempt_image_cannot_replace_an_auditor() {
     let mesh = json!({"name": "mesh", "images": ["docker.io/istio/proxyv2"]});
     let mut pod = injected(&secured());
-    pod["spec"]["initContainers"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"name": "istio-init", "image": "docker.io/istio/proxyv2:1.30",
-        "securityContext": {"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}}}));
+    push(
+        &mut pod,
+        "initContainers",
+        json!({"name": "istio-init", "image": "docker.io/istio/proxyv2:1.30",
+        "securityContext": {"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}}}),
+    );
     assert_ne!(Ask::create(&pod).denial(), "");
     let evaluation = exempting(&pod, mesh.clone()).evaluate().unwrap();
     assert_eq!((evaluation.denial(), evaluation.exempted.len()), (None, 3));

@@ -4,7 +4,10 @@ use lucid_chain::{Catalogue, Configuration};
 use lucid_policy::{ContainerList, Workload};
 use serde_json::{Value, json};
 
-use crate::common::{self, Ask, NOTARIZED, REVOKED, injected_by, object, plain, secured};
+use crate::common::{
+    self, Ask, NOTARIZED, REVOKED, assert_says, configured, injected_by, plain, push, secured,
+    with_other_model,
+};
 
 /// A chain whose first auditor mounts an image with this reference, a ConfigMap and a Secret.
 fn configuration(weights: &str) -> Configuration {
@@ -14,13 +17,7 @@ fn configuration(weights: &str) -> Configuration {
          image: 'reg.test/first@{NOTARIZED}'}}]"
     );
     let own = Catalogue::parse("auditors.yaml", &yaml).unwrap();
-    let mut configuration = Configuration::new(
-        common::catalogue().overlay(&own),
-        Some(&["first".to_owned(), "second".to_owned()]),
-    )
-    .unwrap();
-    configuration.init_image = common::configuration().init_image;
-    configuration
+    configured(common::catalogue().overlay(&own), &["first", "second"])
 }
 
 fn weights(digest: &str) -> String {
@@ -49,22 +46,18 @@ fn volume_images_are_pinned_and_notarized_like_auditors() {
         ("reg.test/weights:1".to_owned(), Some("missing digest")),
     ] {
         let configuration = configuration(&reference);
-        let mut asks = vec![create(&injected_by(&secured(), &configuration), &configuration)];
+        let pod = Ask::create(&injected_by(&secured(), &configuration));
         // A template has no volumes yet. Its pods would be refused.
-        let template = object(Workload::Deployment, &secured());
-        asks.push(create(&template, &configuration).with(|ask| ask.workload = Workload::Deployment));
-        for ask in asks {
+        for ask in [pod, Ask::of(Workload::Deployment, &secured())] {
+            let ask = ask.with(|ask| ask.configuration = configuration.clone());
             let evaluation = ask.evaluate().unwrap();
             let findings: Vec<_> = evaluation.findings.iter().map(ToString::to_string).collect();
             match problem {
                 None => assert!(!evaluation.would_deny, "{findings:?}"),
                 Some(problem) => {
-                    let of_volume =
-                        |it: &&String| it.contains("image volume lucid-files-") && it.contains(problem);
-                    assert!(
-                        evaluation.would_deny && findings.iter().any(|it| of_volume(&it)),
-                        "{findings:?}"
-                    );
+                    let of_volume = findings.iter().find(|it| it.contains("image volume lucid-files-"));
+                    assert!(evaluation.would_deny, "{findings:?}");
+                    assert_says(of_volume.unwrap(), &[problem]);
                     let location = evaluation.findings[0].location.as_ref().unwrap();
                     assert_eq!((location.list, &location.image), (ContainerList::ImageVolumes, &reference));
                 }
@@ -79,48 +72,32 @@ fn files_cannot_be_changed_in_a_created_pod() {
     let complete = injected_by(&secured(), &configuration);
     assert_eq!(create(&complete, &configuration).denial(), "");
     type Change = fn(&mut Value);
-    let changes: [(&str, Change, &str); 9] = [
-        ("a mount that is missing", |it| drop(mounts(it).pop()), "ContainerDiffers"),
-        ("a mount elsewhere", |it| mounts(it)[1]["mountPath"] = json!("/other"), "ContainerDiffers"),
-        ("a part of the files", |it| mounts(it)[1]["subPath"] = json!("empty"), "ContainerDiffers"),
-        (
-            "a mount of the pod",
-            |it| {
-                it["spec"]["volumes"].as_array_mut().unwrap().push(json!({"name": "own", "emptyDir": {}}));
-                mounts(it).push(json!({"name": "own", "mountPath": "/app", "readOnly": true}));
-            },
-            "ContainerDiffers",
-        ),
-        (
-            "another notarized image",
-            |it| volume(it, "image")["image"]["reference"] = json!(format!("reg.test/other@{NOTARIZED}")),
-            "NotAsInjected",
-        ),
-        (
-            "another digest",
-            |it| volume(it, "image")["image"]["reference"] = json!(weights(REVOKED)),
-            "NotNotarized",
-        ),
-        (
-            "another ConfigMap",
-            |it| volume(it, "configMap")["configMap"]["name"] = json!("mine"),
-            "NotAsInjected",
-        ),
-        (
-            "another kind",
-            |it| {
-                let secret = volume(it, "secret");
-                *secret = json!({"name": secret["name"], "emptyDir": {}});
-            },
-            "NotAsInjected",
-        ),
-        (
-            "no volume",
-            |it| it["spec"]["volumes"].as_array_mut().unwrap().retain(|it| it["secret"].is_null()),
-            "NotAsInjected",
-        ),
+    let changes: [(&str, &str, Change); 9] = [
+        ("a mount that is missing", "ContainerDiffers", |it| drop(mounts(it).pop())),
+        ("a mount elsewhere", "ContainerDiffers", |it| mounts(it)[1]["mountPath"] = json!("/other")),
+        ("a part of the files", "ContainerDiffers", |it| mounts(it)[1]["subPath"] = json!("empty")),
+        ("a mount of the pod", "ContainerDiffers", |it| {
+            push(it, "volumes", json!({"name": "own", "emptyDir": {}}));
+            mounts(it).push(json!({"name": "own", "mountPath": "/app", "readOnly": true}));
+        }),
+        ("another notarized image", "NotAsInjected", |it| {
+            volume(it, "image")["image"]["reference"] = json!(format!("reg.test/other@{NOTARIZED}"));
+        }),
+        ("another digest", "NotNotarized", |it| {
+            volume(it, "image")["image"]["reference"] = json!(weights(REVOKED));
+        }),
+        ("another ConfigMap", "NotAsInjected", |it| {
+            volume(it, "configMap")["configMap"]["name"] = json!("mine");
+        }),
+        ("another kind", "NotAsInjected", |it| {
+            let secret = volume(it, "secret");
+            *secret = json!({"name": secret["name"], "emptyDir": {}});
+        }),
+        ("no volume", "NotAsInjected", |it| {
+            it["spec"]["volumes"].as_array_mut().unwrap().retain(|it| it["secret"].is_null());
+        }),
     ];
-    for (what, change, reason) in changes {
+    for (what, reason, change) in changes {
         let mut pod = complete.clone();
         change(&mut pod);
         let ask = create(&pod, &configuration);
@@ -136,8 +113,7 @@ fn mounts(pod: &mut Value) -> &mut Vec<Value> {
 fn a_running_pod_is_not_evaluated_by_its_volumes() {
     let configuration = configuration(&weights(REVOKED));
     let old = injected_by(&secured(), &configuration);
-    let mut new = old.clone();
-    new["spec"]["containers"][0]["image"] = json!("shop/model:2");
+    let new = with_other_model(&old);
     let ask = Ask::update(&old, &new).with(|ask| ask.configuration = configuration.clone());
     assert_eq!(ask.denial(), "");
     // Pods without a chain may mount anything.

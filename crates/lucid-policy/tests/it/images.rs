@@ -5,7 +5,8 @@ use lucid_policy::{Case, ContainerList, Request, Strictness, Workload};
 use serde_json::{Value, json};
 
 use crate::common::{
-    Ask, NOTARIZED, REVOKED, UNREACHABLE, enforced, injected, injected_by, plain, secured, verdicts,
+    Ask, NOTARIZED, REVOKED, UNREACHABLE, annotated, assert_says, configured, enforced, injected,
+    injected_by, plain, push, secured, verdicts, with_other_model,
 };
 
 fn found(spec: &Value) -> Vec<(ContainerList, String)> {
@@ -126,10 +127,7 @@ fn a_denial_names_every_auditor_on_one_line() {
         {"name": "lucid-toxicity-auditor", "image": "r.test/a"}, {"name": "lucid-injection-auditor", "image": "b\nWARN forged"},
     ]);
     let denial = Ask::create(&pod).denial();
-    assert!(
-        denial.contains("lucid-toxicity-auditor") && denial.contains("lucid-injection-auditor"),
-        "{denial}"
-    );
+    assert_says(&denial, &["lucid-toxicity-auditor", "lucid-injection-auditor"]);
     assert!(!denial.contains('\n') && denial.contains(r"b\nWARN"), "{denial}");
 }
 
@@ -139,10 +137,7 @@ fn an_update_is_evaluated_by_the_auditors_it_changes() {
         let mut pod = plain();
         pod["spec"]["containers"][0]["image"] = json!(format!("shop/model:{}", image.len()));
         let auditor = json!({"name": "lucid-toxicity-auditor", "image": image});
-        match pod["spec"][list].as_array_mut() {
-            Some(containers) => containers.push(auditor),
-            None => pod["spec"][list] = json!([auditor]),
-        }
+        push(&mut pod, list, auditor);
         pod
     };
     let refused = |old: &Value, new: &Value| !Ask::update(old, new).denial().is_empty();
@@ -157,9 +152,7 @@ fn an_update_is_evaluated_by_the_auditors_it_changes() {
 
 #[test]
 fn lucid_egress_is_pinned_and_notarized_like_an_auditor() {
-    let mut pod = secured();
-    pod["metadata"]["annotations"] = json!({"lucid.computing/direction": "outbound"});
-    let mut pod = injected(&pod);
+    let mut pod = injected(&annotated(json!({"lucid.computing/direction": "outbound"})));
     assert_eq!(Ask::create(&pod).evaluate().unwrap().denial(), None);
     let containers = pod["spec"]["containers"].as_array_mut().unwrap();
     let place = containers.iter().position(|found| found["name"] == "lucid-egress").unwrap();
@@ -170,31 +163,23 @@ fn lucid_egress_is_pinned_and_notarized_like_an_auditor() {
     ] {
         pod["spec"]["containers"][place]["image"] = json!(image);
         let denial = Ask::create(&pod).denial();
-        assert!(denial.contains("container lucid-egress") && denial.contains(problem), "{denial}");
+        assert_says(&denial, &["container lucid-egress", problem]);
     }
 }
 
 #[test]
 fn pods_with_a_former_lucid_egress_image_can_be_updated() {
-    let mut pod = secured();
-    pod["metadata"]["annotations"] = json!({"lucid.computing/direction": "outbound"});
-    let old = injected(&pod);
+    let old = injected(&annotated(json!({"lucid.computing/direction": "outbound"})));
     let current = format!("other.test/lucid-egress@{REVOKED}");
     let yaml = format!("chain: [{{name: lucid-egress, image: '{current}'}}]");
     let catalogue = crate::common::catalogue().overlay(&Catalogue::parse("auditors.yaml", &yaml).unwrap());
-    let chain = ["first".to_owned(), "second".to_owned()];
-    let mut configuration = Configuration::new(catalogue, Some(&chain)).unwrap();
-    configuration.init_image = crate::common::configuration().init_image;
+    let configuration = configured(catalogue, &["first", "second"]);
     let denial = |ask: Ask| ask.with(|ask| ask.configuration = configuration.clone()).denial();
-    let mut new = old.clone();
-    new["spec"]["containers"][0]["image"] = json!("shop/model:2");
+    let mut new = with_other_model(&old);
     new["metadata"]["labels"]["a"] = json!("b");
     assert_eq!(denial(Ask::update(&old, &new)), "");
     let message = denial(Ask::create(&old));
-    assert!(
-        message.contains("container lucid-egress") && message.contains("differs from the plan in image"),
-        "{message}"
-    );
+    assert_says(&message, &["container lucid-egress", "differs from the plan in image"]);
 }
 
 #[test]
@@ -208,10 +193,8 @@ fn the_configured_image_of_lucid_init_needs_no_digest() {
     let evaluation = ask(&pod).evaluate().unwrap();
     assert_eq!(evaluation.denial(), None);
     let exempted = evaluation.exempted[0].to_string();
-    assert!(
-        exempted.starts_with("image of lucid-init as configured: ") && exempted.contains(tagged),
-        "{exempted}"
-    );
+    assert!(exempted.starts_with("image of lucid-init as configured: "), "{exempted}");
+    assert_says(&exempted, &[tagged]);
 
     for (image, problem) in [
         ("reg.test/lucid-init:2", "missing digest".to_owned()),
@@ -220,7 +203,7 @@ fn the_configured_image_of_lucid_init_needs_no_digest() {
     ] {
         pod["spec"]["initContainers"][0]["image"] = json!(image);
         let denial = ask(&pod).denial();
-        assert!(denial.contains(&format!("init container lucid-init, image {image}: {problem}")), "{denial}");
+        assert_says(&denial, &[&format!("init container lucid-init, image {image}: {problem}")]);
     }
 }
 
@@ -255,7 +238,7 @@ fn messages_about_images_are_bounded() {
         "env": [{"name": "LUCID_AUDITOR_ID", "value": "x"}]}]}});
     let evaluation = Ask::create(&pod).evaluate().unwrap();
     let told = evaluation.findings[0].to_string();
-    assert!(told.contains(&format!("image {}…: ", "é".repeat(512))), "{told}");
+    assert_says(&told, &[&format!("image {}…: ", "é".repeat(512))]);
     for finding in &evaluation.findings {
         assert!(finding.to_string().chars().count() < 2048);
     }
@@ -264,9 +247,8 @@ fn messages_about_images_are_bounded() {
 fn with_tags() -> Configuration {
     let yaml = "chain: [{name: first, image: 'reg.test/first:1', port: 8090}, {name: second, image: 'reg.test/second:1', port: 8093},
                         {name: lucid-egress, image: 'reg.test/lucid-egress:1'}]";
-    let chain = ["first".to_owned(), "second".to_owned()];
     let mut configuration =
-        Configuration::new(Catalogue::parse("auditors.yaml", yaml).unwrap(), Some(&chain)).unwrap();
+        configured(Catalogue::parse("auditors.yaml", yaml).unwrap(), &["first", "second"]);
     configuration.init_image = "reg.test/lucid-init:1".parse().unwrap();
     configuration
 }
@@ -275,9 +257,8 @@ fn with_tags() -> Configuration {
 fn a_digest_that_another_webhook_adds_needs_its_verdict() {
     type Rewrite<'r> = &'r dyn Fn(&str) -> String;
 
-    let mut pod = secured();
-    pod["metadata"]["annotations"] = json!({"lucid.computing/direction": "both"});
-    let original = injected_by(&pod, &with_tags());
+    let both = annotated(json!({"lucid.computing/direction": "both"}));
+    let original = injected_by(&both, &with_tags());
     let pinned = |written: Rewrite<'_>| {
         let mut pod = original.clone();
         for list in ["containers", "initContainers"] {

@@ -3,7 +3,7 @@
 use lucid_policy::Workload;
 use serde_json::{Value, json};
 
-use crate::common::{Ask, REVOKED, injected, object, plain, secured};
+use crate::common::{Ask, REVOKED, assert_says, injected, object, plain, push, secured, with_other_model};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -29,10 +29,7 @@ fn with_auditor(pod: &Value, list: &str, image: &str) -> Value {
         "volumes" => json!({"name": "x", "image": {"reference": image}}),
         _ => json!({"name": "x", "image": image}),
     };
-    match pod["spec"][list].as_array_mut() {
-        Some(items) => items.push(item),
-        None => pod["spec"][list] = json!([item]),
-    }
+    push(&mut pod, list, item);
     pod
 }
 
@@ -51,8 +48,7 @@ enum Way {
 }
 
 fn asked(workload: Workload, way: Way, old: Option<&Value>, new: &Value) -> Ask {
-    Ask::create(&object(workload, new)).with(|ask| {
-        ask.workload = workload;
+    Ask::of(workload, new).with(|ask| {
         ask.old = old.filter(|_| way != Way::Create).map(|old| object(workload, old));
         ask.subresource = match way {
             Way::Ephemeral => Some("ephemeralcontainers"),
@@ -84,8 +80,7 @@ fn images_are_evaluated_in_every_list_and_operation() {
         for (way, expected) in if workload.is_pod() { pod_ways } else { template_ways } {
             for (list, expected) in PLACES.into_iter().zip(expected) {
                 let before = with_auditor(&plain(), list, &revoked());
-                let mut elsewhere = before.clone();
-                elsewhere["spec"]["containers"][0]["image"] = json!("shop/model:2");
+                let elsewhere = with_other_model(&before);
                 let (old, new) = match way {
                     Way::UpdateElsewhere => (Some(before), elsewhere),
                     Way::Create => (None, before),
@@ -130,23 +125,16 @@ fn bypasses_are_evaluated_in_every_list_and_operation() {
             let is_pod = workload.is_pod();
             let mut clean = if is_pod { injected(&secured()) } else { secured() };
             let node = json!({"name": "node", "hostPath": {"path": "/proc"}});
-            match clean["spec"]["volumes"].as_array_mut() {
-                Some(volumes) => volumes.push(node),
-                None => clean["spec"]["volumes"] = json!([node]),
-            }
+            push(&mut clean, "volumes", node);
             // The object has no other findings.
             assert_eq!(asked(workload, Way::Create, None, &clean).reasons(), Vec::<&str>::new());
             for list in ["containers", "initContainers", "ephemeralContainers"] {
                 let mut item = json!({"name": "x", "image": "shop/x:1"});
                 json_patch::merge(&mut item, &fields);
                 let mut bad = clean.clone();
-                match bad["spec"][list].as_array_mut() {
-                    Some(items) => items.push(item),
-                    None => bad["spec"][list] = json!([item]),
-                }
+                push(&mut bad, list, item);
                 for (way, expected) in if is_pod { pod_ways } else { template_ways } {
-                    let mut elsewhere = bad.clone();
-                    elsewhere["spec"]["containers"][0]["image"] = json!("shop/model:2");
+                    let elsewhere = with_other_model(&bad);
                     let (old, new) = match way {
                         Way::Create => (None, bad.clone()),
                         Way::UpdateElsewhere => (Some(bad.clone()), elsewhere),
@@ -171,13 +159,9 @@ fn the_image_of_a_running_auditor_cannot_be_changed() {
         let mut changed = running.clone();
         changed["spec"][list][place]["image"] = json!(revoked());
         let denial = Ask::update(&running, &changed).denial();
-        assert!(
-            denial.contains("not notarized") && denial.contains("differs from the plan in image"),
-            "{denial}"
-        );
+        assert_says(&denial, &["not notarized", "differs from the plan in image"]);
     }
-    let mut application = running.clone();
-    application["spec"]["containers"][0]["image"] = json!("shop/model:2");
+    let application = with_other_model(&running);
     assert_eq!(Ask::update(&running, &application).denial(), "");
 }
 

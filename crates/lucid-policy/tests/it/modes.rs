@@ -3,14 +3,11 @@
 use lucid_policy::{EffectiveMode, Mode, RequiredLabel, Strictness};
 use serde_json::{Value, json};
 
-use crate::common::{Ask, plain, secured};
+use crate::common::{Ask, plain, push, secured};
 
 fn auditor_by_tag() -> Value {
     let mut pod = plain();
-    pod["spec"]["containers"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"name": "first", "image": "reg.test/first:1"}));
+    push(&mut pod, "containers", json!({"name": "first", "image": "reg.test/first:1"}));
     pod
 }
 

@@ -29,16 +29,8 @@ fn uids_count_only_if_rules_identify_auditors_by_uid() {
         (Intercept::Env, FIRST, ""),
         (Intercept::Env, FIRST + 1, ""),
         (Intercept::Redirect, FIRST, ""),
-        (
-            Intercept::Redirect,
-            FIRST + 1,
-            "it runs as user 1000740001, by which the kernel knows auditor first",
-        ),
-        (
-            Intercept::Redirect,
-            FIRST + 2,
-            "it runs as user 1000740002, by which the kernel knows auditor second",
-        ),
+        (Intercept::Redirect, FIRST + 1, "as user 1000740001, by which the kernel knows auditor first"),
+        (Intercept::Redirect, FIRST + 2, "as user 1000740002, by which the kernel knows auditor second"),
     ] {
         let mut configuration = configuration();
         configuration.overrides.intercept = Some(intercept);
@@ -47,13 +39,9 @@ fn uids_count_only_if_rules_identify_auditors_by_uid() {
         let in_range =
             |ask: Ask| ask.with(|ask| (ask.configuration, ask.uid_range) = (configuration.clone(), RANGE));
         assert_eq!(in_range(Ask::create(&stored)).denial(), "", "{intercept}");
-        let mut debugged = stored.clone();
-        debugged["spec"]["ephemeralContainers"] = json!([{"name": "debug", "image": "busybox",
-            "securityContext": {"runAsUser": uid, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]);
-        let ask = in_range(Ask::update(&stored, &debugged)).with(|ask| {
-            ask.subresource = Some("ephemeralcontainers");
-            ask.policy.mode = Mode::Enforce;
-        });
+        let container = json!({"name": "debug", "image": "busybox",
+            "securityContext": {"runAsUser": uid, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}});
+        let ask = in_range(Ask::debug(&stored, &container)).with(|ask| ask.policy.mode = Mode::Enforce);
         let denial = ask.denial();
         assert!(
             denial.contains(expected) && denial.is_empty() == expected.is_empty(),
