@@ -25,37 +25,3 @@ pub(crate) fn is_within(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder.trim_end_matches('/'))
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn normalizes_paths() {
-        for (path, expected) in [
-            ("", "/"),
-            ("/", "/"),
-            ("//var/./lib//kubelet/", "/var/lib/kubelet"),
-            ("/srv/../proc", "/proc"),
-            ("/../..", "/"),
-            ("/var/run/docker.sock", "/run/docker.sock"),
-            ("/var/runtime", "/var/runtime"),
-        ] {
-            assert_eq!(normalized(path), expected, "{path:?}");
-        }
-    }
-
-    #[test]
-    fn compares_whole_segments() {
-        for (path, folder, expected) in [
-            ("/srv/models", "/srv/models", true),
-            ("/srv/models/a", "/srv/models", true),
-            ("/srv/models-2", "/srv/models", false),
-            ("/srv", "/srv/models", false),
-            ("/srv", "/", true),
-            ("/", "/", true),
-        ] {
-            assert_eq!(is_within(path, folder), expected, "{path:?} in {folder:?}");
-        }
-    }
-}

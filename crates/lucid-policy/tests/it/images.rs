@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::common::{
     Ask, NOTARIZED, REVOKED, UNREACHABLE, annotated, assert_says, configured, enforced, injected,
-    injected_by, plain, push, secured, verdicts, with_other_model,
+    injected_by, plain, secured, verdicts, with_other_model,
 };
 
 fn found(spec: &Value) -> Vec<(ContainerList, String)> {
@@ -129,25 +129,6 @@ fn a_denial_names_every_auditor_on_one_line() {
     let denial = Ask::create(&pod).denial();
     assert_says(&denial, &["lucid-toxicity-auditor", "lucid-injection-auditor"]);
     assert!(!denial.contains('\n') && denial.contains(r"b\nWARN"), "{denial}");
-}
-
-#[test]
-fn an_update_is_evaluated_by_the_auditors_it_changes() {
-    let pod = |image: &str, list: &str| {
-        let mut pod = plain();
-        pod["spec"]["containers"][0]["image"] = json!(format!("shop/model:{}", image.len()));
-        let auditor = json!({"name": "lucid-toxicity-auditor", "image": image});
-        push(&mut pod, list, auditor);
-        pod
-    };
-    let refused = |old: &Value, new: &Value| !Ask::update(old, new).denial().is_empty();
-    let old = pod("r.test/a:1", "containers");
-    let mut other_application = old.clone();
-    other_application["spec"]["containers"][0]["image"] = json!("shop/model:next");
-    assert!(!refused(&old, &other_application));
-    assert!(refused(&old, &pod("r.test/a:22", "containers")));
-    assert!(refused(&old, &pod("r.test/a:1", "ephemeralContainers")));
-    assert!(refused(&plain(), &old));
 }
 
 #[test]

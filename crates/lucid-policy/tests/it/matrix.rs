@@ -3,7 +3,9 @@
 use lucid_policy::Workload;
 use serde_json::{Value, json};
 
-use crate::common::{Ask, REVOKED, assert_says, injected, object, plain, push, secured, with_other_model};
+use crate::common::{
+    Ask, NOTARIZED, REVOKED, assert_says, injected, object, plain, push, secured, with_other_model,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -161,8 +163,11 @@ fn the_image_of_a_running_auditor_cannot_be_changed() {
         let denial = Ask::update(&running, &changed).denial();
         assert_says(&denial, &["not notarized", "differs from the plan in image"]);
     }
-    let application = with_other_model(&running);
-    assert_eq!(Ask::update(&running, &application).denial(), "");
+    assert_eq!(Ask::update(&running, &with_other_model(&running)).denial(), "");
+    // An auditor of a pod without a chain.
+    let [old, new] = [NOTARIZED, REVOKED]
+        .map(|digest| with_auditor(&plain(), "containers", &format!("reg.test/first@{digest}")));
+    assert_says(&Ask::update(&old, &new).denial(), &["not notarized"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Updates of pods that were created before their namespace had auditors.
 
-use lucid_policy::{EvaluatedKeys, Mode, Request, RequiredLabel, Workload};
+use lucid_policy::{EvaluatedKeys, Mode, Request, Workload};
 use serde_json::{Value, json};
 
 use crate::common::{Ask, NOW, injected, plain, secured};
@@ -66,23 +66,6 @@ fn only_the_spec_and_evaluated_keys_are_evaluated() {
         json_patch::merge(&mut new, &change);
         assert_eq!(is_evaluated(&older(), &new, Some(&keys)), expected, "{change}");
         assert_eq!(is_evaluated(&new, &older(), Some(&keys)), expected, "the other way: {change}");
-    }
-}
-
-#[test]
-fn an_older_pod_can_be_released_and_relabelled() {
-    for change in [
-        json!({"metadata": {"labels": {"app": "other"}}}),
-        json!({"metadata": {"finalizers": null}}),
-        json!({"metadata": {"annotations": {"queue.example/admitted": "true"}}}),
-    ] {
-        let mut new = older();
-        json_patch::merge(&mut new, &change);
-        let ask = Ask::update(&older(), &new).with(|ask| {
-            ask.requires_chain = true;
-            ask.policy.required_label = Some(RequiredLabel::default());
-        });
-        assert!(ask.evaluate().is_none(), "{change}");
     }
 }
 

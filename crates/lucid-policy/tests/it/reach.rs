@@ -38,6 +38,11 @@ fn host_paths_are_refused_unless_exempt() {
         ("/srv/models-2", "/srv/models", true),
         ("/srv", "/srv/models", true),
         ("/srv/models/../../etc", "/srv/models", true),
+        ("/var/runtime/a", "/var/run", true),
+        ("/../..", "/srv", true),
+        ("/../..", "/", false),
+        ("", "/srv", true),
+        ("/srv", "/", false),
     ] {
         let reasons = configured(&mounting(path, &json!({})), &[allowed]).reasons();
         assert_eq!(reasons, if refused { vec!["HostPath"] } else { vec![] }, "{path} in {allowed}");
@@ -93,12 +98,18 @@ fn localhost_must_be_the_loopback_address() {
         ("10.0.0.1", "auditor.localhost"),
         ("10.0.0.1", "ip6-localhost"),
         ("10.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "localhost"),
+        ("::", "localhost"),
+        ("localhost", "localhost"),
+        ("", "localhost"),
     ] {
         assert_eq!(reasons(ip, json!(["a.example.com", name])), ["HostAlias"], "{ip} {name}");
     }
     for (ip, name) in [
         ("127.0.0.1", "localhost"),
         ("::1", "localhost"),
+        ("0:0:0:0:0:0:0:1", "localhost"),
+        ("::ffff:127.0.0.1", "localhost"),
         ("127.0.0.1", "foo.local"),
         ("127.0.0.2", "foo.local"),
         ("10.0.0.1", "ledger.internal"),
@@ -220,6 +231,7 @@ fn ephemeral_containers_may_not_have_auditor_names() {
 fn templates_warn_about_pod_level_problems() {
     for (reason, spec) in [
         ("HostIPC", json!({"hostIPC": true})),
+        ("SharedProcesses", json!({"shareProcessNamespace": true})),
         ("HostAlias", json!({"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["localhost"]}]})),
         ("Hostname", json!({"hostname": "localhost"})),
     ] {
