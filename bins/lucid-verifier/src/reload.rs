@@ -60,9 +60,8 @@ fn log_in_force(path: &Path, registry: &Registry) {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
-    use std::time::Instant;
 
-    use tokio::time::sleep;
+    use lucid_testbed::eventually;
 
     use super::*;
 
@@ -72,11 +71,7 @@ mod tests {
     }
 
     async fn counts_soon(current: &CurrentRegistry, count: usize) {
-        let started = Instant::now();
-        while current.load().count() != count {
-            assert!(started.elapsed() < Duration::from_secs(20), "{count} digests are never in force");
-            sleep(Duration::from_millis(10)).await;
-        }
+        eventually(&format!("{count} digests"), async || current.load().count() == count).await;
     }
 
     #[tokio::test]

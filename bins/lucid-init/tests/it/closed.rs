@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    hops::{APP, CHAIN, get, serve, start_auditors, start_model},
+    hops::{APP, CHAIN, expect, get, serve, start_auditors, start_model},
     init::{Init, networks},
     network::Network,
 };
@@ -41,21 +41,17 @@ fn closed_ports_are_refused_from_outside_only() {
                 (7001, Err(REFUSED)),
             ] {
                 for uid in [0, APP, 20002] {
-                    let response = get(node, uid, &format!("{host}:{port}"), "/");
-                    let wanted = wanted.map(str::to_owned).map_err(str::to_owned);
-                    assert_eq!(response, wanted, "{image:?}: {host}:{port}");
+                    expect(image, node, uid, &format!("{host}:{port}"), wanted);
                 }
             }
         }
         for host in ["127.0.0.1", "[::1]", "10.0.0.2", "[fd00::2]"] {
             for (port, wanted) in [(5000, CHAIN), (7000, "UNDECLARED"), (9090, "METRICS")] {
-                let response = get(pod, APP, &format!("{host}:{port}"), "/");
-                assert_eq!(response, Ok(wanted.to_owned()), "{image:?}: in the pod, {host}:{port}");
+                expect((image, "in the pod"), pod, APP, &format!("{host}:{port}"), Ok(wanted));
             }
         }
         for host in ["10.0.0.1", "[fd00::1]"] {
-            let response = get(pod, APP, &format!("{host}:7000"), "/");
-            assert_eq!(response, Ok("REMOTE".to_owned()), "{image:?}: out of the pod, {host}");
+            expect((image, "out of the pod"), pod, APP, &format!("{host}:7000"), Ok("REMOTE"));
         }
     }
 }
@@ -68,8 +64,7 @@ fn the_same_ports_are_reachable_in_an_open_pod() {
         Init::new(image).install(&network.pod);
         start(&network);
         for host in ["10.0.0.2", "[fd00::2]"] {
-            let response = get(&network.node, APP, &format!("{host}:7000"), "/");
-            assert_eq!(response, Ok("UNDECLARED".to_owned()), "{image:?}: {host}");
+            expect(image, &network.node, APP, &format!("{host}:7000"), Ok("UNDECLARED"));
         }
     }
 }
@@ -127,8 +122,7 @@ fn a_mesh_that_takes_all_connections_does_not_open_closed_ports() {
         Init::new(image).plan(Some(CLOSED)).install(&network.pod);
         serve(&network.pod, APP, 15006, "MESH", None);
         for (port, wanted) in [(9090, Ok("MESH")), (7000, Err(REFUSED)), (15006, Err(REFUSED))] {
-            let response = get(&network.node, APP, &format!("10.0.0.2:{port}"), "/");
-            assert_eq!(response, wanted.map(str::to_owned).map_err(str::to_owned), "{image:?}: {port}");
+            expect(image, &network.node, APP, &format!("10.0.0.2:{port}"), wanted);
         }
     }
 }
@@ -141,13 +135,9 @@ fn without_a_model_the_guarded_port_does_not_respond() {
         serve(&network.pod, APP, 8200, "MODEL", None);
         start_auditors(&network);
         for host in ["10.0.0.2", "[fd00::2]"] {
-            let response = get(&network.node, APP, &format!("{host}:8200"), "/");
-            assert_eq!(response, Err(REFUSED.to_owned()), "{image:?}: {host}");
-            let response = get(&network.node, APP, &format!("{host}:5000"), "/");
-            assert!(
-                !response.as_ref().is_ok_and(|response| response.contains("MODEL")),
-                "{image:?}: {response:?}"
-            );
+            expect(image, &network.node, APP, &format!("{host}:8200"), Err(REFUSED));
+            let response = get(&network.node, APP, &format!("{host}:5000"), "/").unwrap_or_default();
+            assert!(!response.contains("MODEL"), "{image:?}: {response}");
         }
     }
 }
@@ -156,16 +146,8 @@ fn without_a_model_the_guarded_port_does_not_respond() {
 fn a_kernel_that_cannot_close_ports_is_an_error() {
     let Some(network) = Network::new() else { return };
     // gVisor has neither the match conntrack nor TCP flags.
-    let init = Init::without_tools().plan(Some(CLOSED));
-    for family in ["iptables", "ip6tables"] {
-        init.add(&format!("{family}-nft-save"), &format!("/usr/sbin/{family}-nft-save"));
-        let script = format!(
-            "rules=$(/bin/cat)
-            case $rules in *--tcp-flags*|*conntrack*) echo 'line 9 failed' >&2; exit 1;; esac
-            echo \"$rules\" | /usr/sbin/{family}-nft-restore \"$@\""
-        );
-        init.add_script(&format!("{family}-nft-restore"), &script);
-    }
+    let case = "*--tcp-flags*|*conntrack*) echo 'line 9 failed' >&2; exit 1";
+    let init = Init::with_iptables_nft(case).plan(Some(CLOSED));
     let ended = init.run(&network.pod, &[]);
     assert_eq!(ended.code, 1, "{ended:?}");
     assert!(ended.stderr.contains("line 9 failed"), "{ended:?}");

@@ -21,20 +21,14 @@ fn a_missing_capability_is_reported_with_a_remedy() {
     for image in [Image::Nft, Image::IptablesNft, Image::IptablesLegacy] {
         let ended = Init::new(image).capabilities("-all,+net_raw").run(&network.pod, &[]);
         let line = line(&ended, 1);
-        assert!(
-            line.starts_with(&format!("lucid-init: failed to install the redirect: {}: ", image.tool())),
-            "{line}"
-        );
+        let start = format!("lucid-init: failed to install the redirect: {}: ", image.tool());
+        assert!(line.starts_with(&start), "{line}");
         // Error messages of nft and iptables.
         let own = ["Operation not permitted", "(you must be root)", "unable to initialize table 'nat'"];
         assert!(own.iter().any(|words| line.contains(words)), "{line}");
         assert!(line.contains("this container lacks the capability NET_ADMIN"), "{line}");
-        assert!(
-            line.ends_with(
-                "the annotation lucid.computing/intercept: env on the pod does without network rules"
-            ),
-            "{line}"
-        );
+        let remedy = "the annotation lucid.computing/intercept: env on the pod does without network rules";
+        assert!(line.ends_with(remedy), "{line}");
     }
     let none = Init::without_tools().run(&network.pod, &[]);
     assert!(line(&none, 1).contains("this image has none of the requested tools"));
@@ -47,10 +41,8 @@ fn a_missing_capability_of_legacy_iptables_is_reported() {
     let Some(network) = Network::new() else { return };
     let ended = Init::new(Image::IptablesLegacy).capabilities("-all,+net_admin").run(&network.pod, &[]);
     let line = line(&ended, 1);
-    assert!(
-        line.contains("iptables-legacy needs the capability NET_RAW, which this container lacks"),
-        "{line}"
-    );
+    let says = "iptables-legacy needs the capability NET_RAW, which this container lacks";
+    assert!(line.contains(says), "{line}");
 }
 
 #[test]
@@ -64,21 +56,6 @@ fn the_next_tool_is_tried_after_a_failure() {
     assert!(line(&init.run(&network.pod, &[]), 1).contains("redirect: nft: Error: no such kernel; "));
 }
 
-/// An image whose `iptables-nft-restore` runs `case` for rules that match TCP flags.
-fn without_flags(case: &str) -> Init {
-    let init = Init::without_tools();
-    for family in ["iptables", "ip6tables"] {
-        init.add(&format!("{family}-nft-save"), &format!("/usr/sbin/{family}-nft-save"));
-        let script = format!(
-            "rules=$(/bin/cat)
-            case $rules in *--tcp-flags*) {case};; esac
-            echo \"$rules\" | /usr/sbin/{family}-nft-restore \"$@\""
-        );
-        init.add_script(&format!("{family}-nft-restore"), &script);
-    }
-    init
-}
-
 #[test]
 fn tcp_flag_rules_are_omitted_only_if_the_kernel_rejects_them() {
     let Some(network) = Network::new() else { return };
@@ -87,6 +64,7 @@ fn tcp_flag_rules_are_omitted_only_if_the_kernel_rejects_them() {
     }
     let lock =
         "echo 'Another app is currently holding the xtables lock. Stopped waiting after 5s.' >&2; exit 4";
+    let without_flags = |case| Init::with_iptables_nft(&format!("*--tcp-flags*) {case}"));
     let ended = without_flags(lock).run(&network.pod, &[]);
     assert!(line(&ended, 1).contains("iptables-nft: Another app is currently holding"), "{ended:?}");
     assert!(!Image::IptablesNft.rules(&network.pod).contains("LUCID"));
@@ -94,10 +72,8 @@ fn tcp_flag_rules_are_omitted_only_if_the_kernel_rejects_them() {
     let gvisor = without_flags("echo 'iptables-restore: line 9 failed' >&2; exit 1");
     for _ in 0..2 {
         let said = gvisor.install(&network.pod);
-        assert!(
-            said.ends_with("; older connections are not reset, because this kernel cannot match TCP flags\n"),
-            "{said}"
-        );
+        let not_reset = "; older connections are not reset, because this kernel cannot match TCP flags\n";
+        assert!(said.ends_with(not_reset), "{said}");
     }
     assert!(!Image::IptablesNft.rules(&network.pod).contains("--tcp-flags"));
 
@@ -136,10 +112,8 @@ fn rules_without_effect_are_detected() {
     init.add_script("nft", "/bin/sed 's/redirect/meta nfproto ipv4 redirect/' | /usr/sbin/nft -f -");
     let ended = init.run(&network.pod, &[]);
     let line = line(&ended, 3);
-    assert!(
-        line.contains("a connection to [") && line.contains(" was not redirected to port 8090"),
-        "{line}"
-    );
+    let (to, says) = ("a connection to [", " was not redirected to port 8090");
+    assert!(line.contains(to) && line.contains(says), "{line}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Auditors, a model and their clients. Each server prepends its name to the response of the next.
 
 use std::{
+    fmt::Debug,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     time::Duration,
@@ -67,4 +68,17 @@ pub(crate) fn get(inside: &Namespace, uid: u32, address: &str, path: &str) -> Re
     let address = address.parse().unwrap_or_else(|error| panic!("{address}: {error}"));
     let request = format!("GET {path} HTTP/1.1\r\nHost: pod\r\nUser-Agent: kube-probe/1.35\r\n\r\n");
     inside.as_user(uid, || exchange(address, &request).map_err(|error| error.to_string()))
+}
+
+/// Asserts the response to `GET /`; `what` is part of the message.
+#[track_caller]
+pub(crate) fn expect(
+    what: impl Debug,
+    inside: &Namespace,
+    uid: u32,
+    address: &str,
+    response: Result<&str, &str>,
+) {
+    let found = get(inside, uid, address, "/");
+    assert_eq!(found.as_deref().map_err(String::as_str), response, "{what:?}: uid {uid}, {address}");
 }

@@ -106,6 +106,21 @@ impl Init {
         Self { capabilities: "-all,+net_admin", path, plan: Some(PLAN.to_owned()), backend: None }
     }
 
+    /// An image with iptables-nft that handles the rules by a `case` of the shell before it installs them.
+    pub(crate) fn with_iptables_nft(case: &str) -> Self {
+        let init = Self::without_tools();
+        for family in ["iptables", "ip6tables"] {
+            init.add(&format!("{family}-nft-save"), &format!("/usr/sbin/{family}-nft-save"));
+            let script = format!(
+                "rules=$(/bin/cat)
+                case $rules in {case};; esac
+                echo \"$rules\" | /usr/sbin/{family}-nft-restore \"$@\""
+            );
+            init.add_script(&format!("{family}-nft-restore"), &script);
+        }
+        init
+    }
+
     pub(crate) fn plan(mut self, plan: Option<&str>) -> Self {
         self.plan = plan.map(str::to_owned);
         self

@@ -1,7 +1,7 @@
 //! Requests of the pod to other hosts.
 
 use super::{
-    hops::{APP, CHAIN, FIRST, SECOND, get, serve, start_auditors, start_model},
+    hops::{APP, CHAIN, FIRST, SECOND, expect, serve, start_auditors, start_model},
     init::{Init, networks},
 };
 
@@ -21,30 +21,28 @@ fn outbound_requests_pass_the_chain() {
         }
         serve(&network.pod, APP, 8000, "APP", None);
 
-        let from_pod = |uid, address: &str| get(&network.pod, uid, address, "/");
+        let from_pod =
+            |uid, address: String, response| expect(image, &network.pod, uid, &address, Ok(response));
         for host in ["10.0.0.1", "[fd00::1]"] {
             for uid in [APP, 0] {
-                assert_eq!(from_pod(uid, &format!("{host}:8000")), Ok(CHAIN.to_owned()), "uid {uid}, {host}");
+                from_pod(uid, format!("{host}:8000"), CHAIN);
             }
             for uid in [FIRST, SECOND] {
-                assert_eq!(
-                    from_pod(uid, &format!("{host}:8000")),
-                    Ok("REMOTE".to_owned()),
-                    "uid {uid}, {host}"
-                );
+                from_pod(uid, format!("{host}:8000"), "REMOTE");
             }
-            assert_eq!(from_pod(APP, &format!("{host}:8001")), Ok("REMOTE".to_owned()), "{host}");
+            from_pod(APP, format!("{host}:8001"), "REMOTE");
         }
         // The same port within the pod belongs to the application and is not redirected.
         for host in ["127.0.0.1", "10.0.0.2", "[::1]"] {
-            assert_eq!(from_pod(APP, &format!("{host}:8000")), Ok("APP".to_owned()), "{host}");
-            assert_eq!(from_pod(APP, &format!("{host}:5000")), Ok(CHAIN.to_owned()), "{host}");
+            from_pod(APP, format!("{host}:8000"), "APP");
+            from_pod(APP, format!("{host}:5000"), CHAIN);
         }
         // Inbound requests do not pass the chain, which still keeps its order.
-        let from_node = |address: &str| get(&network.node, APP, address, "/");
-        assert_eq!(from_node("10.0.0.2:8000"), Ok("APP".to_owned()));
-        assert_eq!(from_node("10.0.0.2:5000"), Ok("MODEL".to_owned()));
-        assert_eq!(from_node("[fd00::2]:8093"), Ok(CHAIN.to_owned()));
+        for (address, response) in
+            [("10.0.0.2:8000", "APP"), ("10.0.0.2:5000", "MODEL"), ("[fd00::2]:8093", CHAIN)]
+        {
+            expect(image, &network.node, APP, address, Ok(response));
+        }
     }
 }
 
@@ -62,7 +60,7 @@ fn all_requests_enter_at_the_intake_of_lucid_egress() {
         const ALL: &str = "INTAKE -> AUD1 -> AUD2 -> EXIT";
         for address in ["10.0.0.1:8000", "[fd00::1]:8000", "127.0.0.1:8081", "[::1]:8083", "10.0.0.2:5000"] {
             for uid in [APP, 0] {
-                assert_eq!(get(&network.pod, uid, address, "/"), Ok(ALL.to_owned()), "uid {uid}, {address}");
+                expect(image, &network.pod, uid, address, Ok(ALL));
             }
         }
         for (uid, address, response) in [
@@ -71,10 +69,10 @@ fn all_requests_enter_at_the_intake_of_lucid_egress() {
             (SECOND, "127.0.0.1:5000", ALL),
             (FIRST, "127.0.0.1:8083", ALL),
         ] {
-            assert_eq!(get(&network.pod, uid, address, "/"), Ok(response.to_owned()), "uid {uid}, {address}");
+            expect(image, &network.pod, uid, address, Ok(response));
         }
         for address in ["10.0.0.2:8081", "10.0.0.2:8083", "[fd00::2]:8082"] {
-            assert_eq!(get(&network.node, APP, address, "/"), Ok(ALL.to_owned()), "{address}");
+            expect(image, &network.node, APP, address, Ok(ALL));
         }
     }
 }

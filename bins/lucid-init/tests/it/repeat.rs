@@ -8,7 +8,7 @@ use std::{
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use super::{
-    hops::{APP, CHAIN, get, start_auditors, start_model},
+    hops::{APP, CHAIN, expect, start_auditors, start_model},
     init::{Image, Init, networks},
     network::Network,
 };
@@ -159,6 +159,6 @@ fn printed_rules_are_idempotent() {
 
         start_model(&network);
         start_auditors(&network);
-        assert_eq!(get(&network.node, APP, "[fd00::2]:5000", "/"), Ok(CHAIN.to_owned()));
+        expect(image, &network.node, APP, "[fd00::2]:5000", Ok(CHAIN));
     }
 }

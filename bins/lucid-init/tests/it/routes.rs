@@ -1,7 +1,7 @@
 //! A model with two ports, each guarded on its own route.
 
 use super::{
-    hops::{APP, FIRST, SECOND, get, serve},
+    hops::{APP, FIRST, SECOND, expect, serve},
     init::{Init, networks},
     network::{Namespace, Network},
 };
@@ -58,14 +58,12 @@ fn every_model_port_is_reached_along_its_route() {
                 (pod, APP, "[::1]"),
                 (pod, 0, "[fd00::2]"),
             ] {
-                let response = get(from, uid, &format!("{host}:{port}"), "/");
-                assert_eq!(response, Ok(wanted.to_owned()), "{image:?}: uid {uid}, {host}:{port}");
+                expect(image, from, uid, &format!("{host}:{port}"), Ok(wanted));
             }
         }
         for (uid, port, wanted) in AUDITORS {
             for host in ["127.0.0.1", "[::1]", "10.0.0.2", "[fd00::2]"] {
-                let response = get(pod, uid, &format!("{host}:{port}"), "/");
-                assert_eq!(response, Ok(wanted.to_owned()), "{image:?}: uid {uid}, {host}:{port}");
+                expect(image, pod, uid, &format!("{host}:{port}"), Ok(wanted));
             }
         }
         // A restarted lucid-init verifies the routes while the auditors listen.
@@ -84,11 +82,7 @@ fn one_auditor_leads_each_port_to_itself() {
         serve(&network.pod, FIRST, 8091, "A2", Some("127.0.0.1:8085"));
         for (port, wanted) in [(8080, "A1 -> MODEL1"), (8085, "A2 -> MODEL2")] {
             for (from, host) in [(&network.node, "10.0.0.2"), (&network.pod, "[::1]")] {
-                assert_eq!(
-                    get(from, APP, &format!("{host}:{port}"), "/"),
-                    Ok(wanted.to_owned()),
-                    "{image:?}"
-                );
+                expect(image, from, APP, &format!("{host}:{port}"), Ok(wanted));
             }
         }
     }
