@@ -1,129 +1,46 @@
-//! Trees and proofs compared with the definitions of RFC 6962 and a third-party implementation.
+//! Trees and proofs compared with a third-party implementation of RFC 6962.
 
 use proptest::prelude::*;
-use sha2::{Digest, Sha256};
 
 use super::*;
 use crate::tile::Frontier;
 
-/// Definitions of section 2.1, over whole entries.
-mod naive {
-    use super::*;
-
-    pub(super) fn mth(d: &[Vec<u8>]) -> [u8; 32] {
-        match d {
-            [] => Sha256::digest([]).into(),
-            [d0] => Sha256::new().chain_update([0]).chain_update(d0).finalize().into(),
-            _ => {
-                let k = k(d.len());
-                node(mth(&d[..k]), mth(&d[k..]))
-            }
-        }
-    }
-
-    fn k(n: usize) -> usize {
-        n.next_power_of_two() / 2
-    }
-
-    fn node(left: [u8; 32], right: [u8; 32]) -> [u8; 32] {
-        Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
-    }
-
-    pub(super) fn path(m: usize, d: &[Vec<u8>]) -> Vec<[u8; 32]> {
-        if d.len() == 1 {
-            return Vec::new();
-        }
-        let k = k(d.len());
-        let (mut path, sibling) =
-            if m < k { (path(m, &d[..k]), mth(&d[k..])) } else { (path(m - k, &d[k..]), mth(&d[..k])) };
-        path.push(sibling);
-        path
-    }
-
-    pub(super) fn proof(m: usize, d: &[Vec<u8>]) -> Vec<[u8; 32]> {
-        if m == 0 { Vec::new() } else { subproof(m, d, true) }
-    }
-
-    fn subproof(m: usize, d: &[Vec<u8>], b: bool) -> Vec<[u8; 32]> {
-        if m == d.len() {
-            return if b { Vec::new() } else { vec![mth(d)] };
-        }
-        let k = k(d.len());
-        let (mut proof, sibling) = if m <= k {
-            (subproof(m, &d[..k], b), mth(&d[k..]))
-        } else {
-            (subproof(m - k, &d[k..], false), mth(&d[..k]))
-        };
-        proof.push(sibling);
-        proof
-    }
+fn leaves(count: usize) -> Vec<Hash> {
+    (0..count).map(|entry| leaf_hash(entry.to_string().as_bytes())).collect()
 }
 
-fn entries(count: usize) -> Vec<Vec<u8>> {
-    (0..count).map(|entry| entry.to_string().into_bytes()).collect()
+fn theirs(hash: &Hash) -> tlog_tiles::Hash {
+    tlog_tiles::Hash(hash.0)
 }
 
-fn leaves(entries: &[Vec<u8>]) -> Vec<Hash> {
-    entries.iter().map(|entry| leaf_hash(entry)).collect()
-}
-
-fn plain(hashes: &[Hash]) -> Vec<[u8; 32]> {
-    hashes.iter().map(|hash| hash.0).collect()
-}
-
-const MOST: usize = 67;
-
+/// tlog_tiles recomputes each root from a proof, so that no other root or proof passes.
 #[test]
-fn roots_are_those_of_the_definition() {
-    let entries = entries(MOST);
-    let leaves = leaves(&entries);
-    let mut frontier = Frontier::new();
-    for size in 0..=MOST {
-        let expected = naive::mth(&entries[..size]);
-        assert_eq!(root(&leaves[..], size as u64).unwrap().0, expected, "{size}");
-        assert_eq!(frontier.root().0, expected, "{size}");
-        if let Some(leaf) = leaves.get(size) {
-            frontier.append(*leaf);
-        }
-    }
-}
-
-#[test]
-fn known_roots() {
-    // Computed with sha256sum: of nothing, of "\0", and of "\1" with both hashes.
-    assert_eq!(empty_root().to_string(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    let leaf = leaf_hash(b"");
-    assert_eq!(leaf.to_string(), "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d");
-    assert_eq!(
-        node_hash(&leaf, &leaf).to_string(),
-        "fe43d66afa4a9a5c4f9c9da89f4ffb52635c8f342e7ffb731d68e36c5982072a"
-    );
-}
-
-#[test]
-fn inclusion_proofs_are_those_of_the_definition_and_verify() {
-    let entries = entries(MOST);
-    let leaves = leaves(&entries);
-    for size in 1..=MOST {
-        let root = root(&leaves[..], size as u64).unwrap();
-        for index in 0..size {
-            let proof = inclusion_proof(&leaves[..], index as u64, size as u64).unwrap();
-            assert_eq!(plain(&proof), naive::path(index, &entries[..size]), "{index} of {size}");
-            assert!(verify_inclusion(&leaves[index], index as u64, size as u64, &proof, &root));
-        }
-    }
-}
-
-#[test]
-fn consistency_proofs_are_those_of_the_definition_and_verify() {
-    let entries = entries(MOST);
-    let leaves = leaves(&entries);
+fn roots_and_proofs_verify_with_tlog_tiles_at_every_size() {
+    const MOST: usize = 67;
+    let all = |proof: &[Hash]| proof.iter().map(theirs).collect::<Vec<_>>();
+    let leaves = leaves(MOST);
     let roots: Vec<_> = (0..=MOST as u64).map(|size| root(&leaves[..], size).unwrap()).collect();
+    assert_eq!((roots[0].0, empty_root().0), (tlog_tiles::EMPTY_HASH.0, tlog_tiles::EMPTY_HASH.0));
+    let mut frontier = Frontier::new();
+    assert_eq!(frontier.root(), roots[0]);
     for size in 1..=MOST {
-        for old in 0..=size {
-            let proof = consistency_proof(&leaves[..], old as u64, size as u64).unwrap();
-            assert_eq!(plain(&proof), naive::proof(old, &entries[..size]), "{old} to {size}");
-            assert!(verify_consistency(old as u64, &roots[old], size as u64, &roots[size], &proof));
+        frontier.append(leaves[size - 1]);
+        let (now, count) = (&roots[size], size as u64);
+        assert_eq!(frontier.root(), *now, "{size}");
+        for index in 0..count {
+            let proof = inclusion_proof(&leaves[..], index, count).unwrap();
+            let leaf = tlog_tiles::record_hash(index.to_string().as_bytes());
+            let checked = tlog_tiles::check_record(&all(&proof), count, theirs(now), index, leaf);
+            assert!(checked.is_ok(), "{index} of {size}");
+            assert!(verify_inclusion(&leaves[index as usize], index, count, &proof, now));
+        }
+        assert_eq!(consistency_proof(&leaves[..], 0, count).unwrap(), []);
+        assert!(verify_consistency(0, &roots[0], count, now, &[]));
+        for old in 1..=count {
+            let (proof, before) = (consistency_proof(&leaves[..], old, count).unwrap(), &roots[old as usize]);
+            let checked = tlog_tiles::check_tree(&all(&proof), count, theirs(now), old, theirs(before));
+            assert!(checked.is_ok(), "{old} to {size}");
+            assert!(verify_consistency(old, before, count, now, &proof));
         }
     }
 }
@@ -144,7 +61,7 @@ proptest! {
         size in 1..400_usize, index: prop::sample::Index, other: prop::sample::Index,
         at: prop::sample::Index, bit in 0..256_usize,
     ) {
-        let leaves = leaves(&entries(size));
+        let leaves = leaves(size);
         let (index, other, size) = (index.index(size), other.index(size), size as u64);
         let root = root(&leaves[..], size).unwrap();
         let proof = inclusion_proof(&leaves[..], index as u64, size).unwrap();
@@ -169,7 +86,7 @@ proptest! {
     fn other_consistency_proofs_do_not_verify(
         size in 2..400_usize, old: prop::sample::Index, at: prop::sample::Index, bit in 0..256_usize,
     ) {
-        let leaves = leaves(&entries(size));
+        let leaves = leaves(size);
         let old = 1 + old.index(size - 1) as u64;
         let size = size as u64;
         let [before, now] = [old, size].map(|size| root(&leaves[..], size).unwrap());
@@ -190,19 +107,5 @@ proptest! {
         let fork = root(&forked[..], size).unwrap();
         let proof = consistency_proof(&forked[..], old, size).unwrap();
         prop_assert!(!check(&before, &fork, &proof));
-    }
-
-    #[test]
-    fn tlog_tiles_computes_the_same_hashes(size in 1..400_usize, index: prop::sample::Index, old: prop::sample::Index) {
-        let leaves = leaves(&entries(size));
-        let (index, old, size) = (index.index(size) as u64, 1 + old.index(size) as u64, size as u64);
-        let theirs = |hashes: &[Hash]| hashes.iter().map(|hash| tlog_tiles::Hash(hash.0)).collect::<Vec<_>>();
-        let [before, now] = [old, size].map(|size| tlog_tiles::Hash(root(&leaves[..], size).unwrap().0));
-        let leaf = tlog_tiles::record_hash(index.to_string().as_bytes());
-        prop_assert_eq!(leaf.0, leaves[index as usize].0);
-        let proof = theirs(&inclusion_proof(&leaves[..], index, size).unwrap());
-        prop_assert!(tlog_tiles::check_record(&proof, size, now, index, leaf).is_ok());
-        let proof = theirs(&consistency_proof(&leaves[..], old, size).unwrap());
-        prop_assert!(tlog_tiles::check_tree(&proof, size, now, old, before).is_ok());
     }
 }
