@@ -7,7 +7,7 @@ use lucid_audit::correlate::Correlator;
 use lucid_audit::note::SigningKey;
 use serde_json::json;
 
-use crate::support::events::{Counts, GRACE, Recorded, annotate, brief, decision, event, time};
+use crate::support::events::{Counts, GRACE, Recorded, annotate, brief, decision, event, feed, time};
 use crate::support::format::sign;
 use crate::support::{ORIGIN, again, copy};
 
@@ -37,38 +37,25 @@ async fn two_records_of_the_same_decisions_have_no_drift() {
 }
 
 #[tokio::test]
-async fn an_edited_record_is_rewritten() {
-    let pair = recorded(40).await;
-    edit(&pair, 17, |line| line.replace("\"allowed\":true", "\"allowed\":false"));
-    assert_eq!(pair.drifts(), ["fork 39", "rewritten 17"]);
-}
-
-#[tokio::test]
-async fn a_deleted_record_is_a_gap_and_missing() {
-    let pair = recorded(40).await;
-    edit(&pair, 17, |_| String::new());
-    assert_eq!(pair.drifts(), ["gap 17", "missing 17"]);
-}
-
-#[tokio::test]
-async fn repeated_records_and_anchors_are_duplicates() {
-    let mut pair = recorded(40).await;
-    edit(&pair, 17, |line| line.repeat(2));
-    assert_eq!(pair.drifts(), ["duplicate 17"]);
-    edit(&pair, 17, |line| line.to_owned());
-    let mut replayed = event(41);
-    annotate(&mut replayed, "validate.lucid.computing", &pair.anchors[3]);
-    pair.events.push(replayed);
-    assert_eq!(pair.drifts(), ["duplicate 3", "duplicate 17"]);
-}
-
-#[tokio::test]
-async fn truncated_logs_have_shrunk() {
-    let pair = recorded(40).await;
-    for seq in 38..40 {
-        edit(&pair, seq, |_| String::new());
+async fn edited_deleted_and_repeated_records_are_named() {
+    type Edit = fn(&str) -> String;
+    let deny: Edit = |line| line.replace("\"allowed\":true", "\"allowed\":false");
+    for (seqs, change, drifts) in [
+        (17..18, deny, &["fork 39", "rewritten 17"][..]),
+        (17..18, |_| String::new(), &["gap 17", "missing 17"]),
+        (38..40, |_| String::new(), &["shrink 38 to 39"]),
+        (17..18, |line| line.repeat(2), &["duplicate 17"]),
+    ] {
+        let pair = recorded(40).await;
+        seqs.for_each(|seq| edit(&pair, seq, change));
+        assert_eq!(pair.drifts(), drifts);
     }
-    assert_eq!(pair.drifts(), ["shrink 38 to 39"]);
+    // An anchor that is repeated.
+    let mut pair = recorded(40).await;
+    let mut replayed = event(41);
+    annotate(&mut replayed, &pair.anchors[3]);
+    pair.events.push(replayed);
+    assert_eq!(pair.drifts(), ["duplicate 3"]);
 }
 
 #[tokio::test]
@@ -180,11 +167,11 @@ async fn revoked_records_are_drift_only_with_an_anchor() {
     assert_eq!((tally.overruled, tally.explained, tally.matched), (2, 4, 40), "{tally:?}");
     assert_eq!(drifts, Vec::<String>::new());
     // The anchor is reported whether event or record arrives first.
-    annotate(&mut pair.events[40], "validate.lucid.computing", &late);
+    annotate(&mut pair.events[40], &late);
     assert_eq!(pair.drifts(), ["rewritten 40"]);
     let mut correlator = pair.correlator();
     correlator.read().unwrap();
-    pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+    feed(&mut correlator, &pair.events);
     assert_eq!(brief(&correlator.finish(Timestamp::now())), ["rewritten 40"]);
 }
 
@@ -204,7 +191,7 @@ async fn revocations_of_other_calls_are_reported() {
 async fn a_record_that_is_edited_after_it_was_read_is_rewritten() {
     let pair = recorded(40).await;
     let mut correlator = pair.correlator();
-    pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+    feed(&mut correlator, &pair.events);
     correlator.read().unwrap();
     let again = |correlator: &mut Correlator| {
         correlator.read_again().unwrap();
@@ -223,7 +210,7 @@ async fn a_record_that_is_edited_after_it_was_read_is_rewritten() {
 async fn segments_removed_while_followed_are_losses() {
     let pair = recorded(40).await;
     let mut correlator = pair.correlator();
-    pair.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+    feed(&mut correlator, &pair.events);
     correlator.read().unwrap();
     fs::remove_file(super::support::segments(pair.path()).last().unwrap()).unwrap();
     correlator.read().unwrap();
@@ -238,9 +225,8 @@ async fn replicas_are_distinguished() {
     let mut correlator = Correlator::new(GRACE);
     correlator.add_log(one.path(), vec![]);
     correlator.add_log(other.path(), vec![]);
-    for event in one.events.iter().chain(&other.events) {
-        correlator.event(event.to_string().as_bytes());
-    }
+    feed(&mut correlator, &one.events);
+    feed(&mut correlator, &other.events);
     correlator.read().unwrap();
     assert_eq!(brief(&correlator.finish(Timestamp::now())), Vec::<String>::new());
     assert_eq!(Counts::of(&correlator).matched, 60);
@@ -269,7 +255,7 @@ async fn the_order_of_arrival_does_not_matter() {
     let mut lost = event(50);
     let mut anchor = pair.anchors[39];
     (anchor.seq, anchor.size) = (40, 41);
-    annotate(&mut lost, "validate.lucid.computing", &anchor);
+    annotate(&mut lost, &anchor);
     correlator.event(lost.to_string().as_bytes());
     assert!(correlator.settle(time(51)).is_empty());
     assert_eq!(brief(&correlator.settle(time(60))), ["shrink 40"]);
@@ -282,11 +268,11 @@ async fn missing_records_are_drift_unless_pruned() {
     recorded.keep_bytes = 64 << 10;
     let mut correlator = recorded.correlator();
     recorded.decide(0..60).await;
-    recorded.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+    feed(&mut correlator, &recorded.events);
     correlator.read().unwrap();
     correlator.read_again().unwrap();
     recorded.decide(60..300).await;
-    recorded.events[60..].iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+    feed(&mut correlator, &recorded.events[60..]);
     correlator.read().unwrap();
     correlator.read_again().unwrap();
     assert_eq!(brief(&correlator.finish(Timestamp::now())), Vec::<String>::new());

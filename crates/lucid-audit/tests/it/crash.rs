@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use lucid_audit::log::{AppendError, OpenErrorKind, Options};
+use lucid_audit::log::{OpenErrorKind, Options};
 use lucid_audit::note::SigningKey;
-use lucid_audit::verify::{Expectations, verify};
+use lucid_audit::verify::verify;
 use lucid_audit::{Decision, Log, LogFailurePolicy, Recorder};
 use lucid_testbed::Disk;
 
 use crate::support::format::leaf_hash;
-use crate::support::{self, again, decision, fill, key, record};
+use crate::support::{self, decision, fill, key};
 
 const DIRECTORY: &str = "LUCID_TEST_LOG";
 const KEY: &str = "LUCID_TEST_KEY";
@@ -107,8 +107,7 @@ fn survives(rounds: usize) {
         // All kept records are in the log after recovery.
         drop(support::open(folder.path(), &key));
         let lines = support::verify(folder.path(), key.verifier());
-        let mut expected = Expectations::default();
-        expected.keys.push(key.verifier().clone());
+        let mut expected = support::expected(key.verifier());
         expected.sealed = true;
         let report = verify(folder.path(), &expected).unwrap();
         assert!(report.is_intact(), "round {round}: {:?}", report.faults);
@@ -140,37 +139,6 @@ fn sigkill_does_not_lose_acknowledged_records() {
 #[ignore = "slow"]
 fn slow_forty_kills_do_not_lose_acknowledged_records() {
     survives(40);
-}
-
-#[tokio::test]
-async fn records_refused_by_a_full_disk_are_absent() {
-    let Some(disk) = Disk::mount(4 << 20) else { return };
-    let directory = disk.path().join("log");
-    let key = key();
-    let log = Log::open(&directory, Options::new().with_key(again(&key))).unwrap();
-    log.append(record("before")).await.unwrap();
-    let ballast = fill(&disk, 20_000);
-    let mut kept = 1;
-    let error = loop {
-        match log.append(record(kept)).await {
-            Ok(_) => kept += 1,
-            Err(error) => break error,
-        }
-        assert!(kept < 1000, "the disk does not fill up");
-    };
-    assert!(matches!(error, AppendError::Full { .. }), "{error}");
-    assert!(log.status().failure().unwrap().contains("the disk is full"));
-    for _ in 0..10 {
-        log.append(record("while")).await.unwrap_err();
-    }
-    fs::remove_file(ballast).unwrap();
-    support::until(&log, |status| status.failure().is_none()).await;
-    log.append(record("after")).await.unwrap();
-    drop(log);
-    let lines = support::verify(&directory, key.verifier());
-    assert_eq!(lines.len(), kept + 1);
-    let last: Decision = serde_json::from_slice(&lines[kept]).unwrap();
-    assert_eq!(last.uid, "after");
 }
 
 #[tokio::test]

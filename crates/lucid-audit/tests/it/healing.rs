@@ -41,6 +41,7 @@ async fn logs_stay_full_until_enough_space_is_free() {
         kept += 1;
         assert!(kept < 1000, "the disk does not fill up");
     }
+    assert!(log.status().failure().unwrap().contains("the disk is full"));
     let length = fs::metadata(&ballast).unwrap().len();
     fs::File::options().write(true).open(&ballast).unwrap().set_len(length - 500_000).unwrap();
     // Each probe creates and removes a file, so one probe has ended after the third change.
@@ -176,7 +177,9 @@ async fn a_lock_that_was_removed_is_taken_again() {
     let log = log(folder.path()).await;
     fs::remove_file(folder.path().join(format::LOCK)).unwrap();
     log.append(record(1)).await.unwrap();
-    assert_eq!(Log::open(folder.path(), Options::new()).unwrap_err().kind(), OpenErrorKind::Locked);
+    let error = Log::open(folder.path(), Options::new()).unwrap_err();
+    assert_eq!(error.kind(), OpenErrorKind::Locked);
+    assert!(error.to_string().contains("another process writes the log in"), "{error}");
     drop(log);
     Log::open(folder.path(), Options::new()).unwrap();
 }
@@ -207,13 +210,18 @@ async fn a_recorder_that_denies_is_ready_while_its_log_takes_records() {
 #[test]
 fn only_curable_failures_are_transient() {
     let folder = tempfile::tempdir().unwrap();
-    let error = Log::open(Path::new("/proc/nonexistent/log"), Options::new()).unwrap_err();
-    assert!(!matches!(error.kind(), OpenErrorKind::Transient | OpenErrorKind::Locked), "{error}");
+    let file = folder.path().join("decisions.jsonl");
+    fs::write(&file, "").unwrap();
     fs::create_dir(folder.path().join(format::SEGMENTS)).unwrap();
     fs::create_dir(format::segment(folder.path(), 0)).unwrap();
-    let error = Log::open(folder.path(), Options::new()).unwrap_err();
-    assert!(!matches!(error.kind(), OpenErrorKind::Transient | OpenErrorKind::Locked), "{error}");
-    fs::write(folder.path().join("file"), "").unwrap();
-    let error = Log::open(&folder.path().join("file"), Options::new()).unwrap_err();
-    assert!(!matches!(error.kind(), OpenErrorKind::Transient | OpenErrorKind::Locked), "{error}");
+    for (path, says) in [
+        (Path::new("/proc/nonexistent/log"), "failed to make /proc/nonexistent/log/segments"),
+        (folder.path(), ""),
+        (&file, "decisions.jsonl is not a directory"),
+    ] {
+        let error = Log::open(path, Options::new()).unwrap_err();
+        assert!(!matches!(error.kind(), OpenErrorKind::Transient | OpenErrorKind::Locked), "{error}");
+        assert_eq!(error.kind() == OpenErrorKind::Conflict, path == file, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
 }

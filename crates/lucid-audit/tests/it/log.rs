@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use lucid_audit::log::{AppendError, Options};
@@ -15,34 +14,6 @@ use crate::support::{self, again, key, record};
 
 async fn sealed(log: &Log) {
     support::until(log, |status| status.sealed_size >= status.size).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn concurrent_records_are_kept_once_across_restarts() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    for _ in 0..3 {
-        let options = Options::new().with_key(again(&key)).with_segment_bytes(20_000);
-        let log = Arc::new(Log::open(folder.path(), options).unwrap());
-        let tasks = (0..20).map(|task| {
-            let log = Arc::clone(&log);
-            tokio::spawn(async move {
-                for number in 0..20 {
-                    let anchor = log.append(record(format!("{task}-{number}"))).await.unwrap();
-                    assert!(anchor.seq < anchor.size);
-                }
-            })
-        });
-        for task in tasks.collect::<Vec<_>>() {
-            task.await.unwrap();
-        }
-        // Sealing does not require closing the log.
-        sealed(&log).await;
-        support::verify(folder.path(), key.verifier());
-    }
-    let lines = support::verify(folder.path(), key.verifier());
-    assert_eq!(lines.len(), 1200);
-    assert!(support::segments(folder.path()).len() > 3);
 }
 
 #[tokio::test]
@@ -151,18 +122,6 @@ async fn a_reader_with_an_older_checkpoint_reads_wider_tiles() {
             assert_eq!(proven.lines().last().unwrap().as_bytes(), line);
         }
     }
-}
-
-#[tokio::test]
-async fn only_one_process_writes_a_log() {
-    let folder = tempfile::tempdir().unwrap();
-    let key = key();
-    let log = support::open(folder.path(), &key);
-    let error = Log::open(folder.path(), Options::new().with_key(again(&key))).unwrap_err().to_string();
-    assert!(error.contains("another process writes the log in"), "{error}");
-    log.append(record(1)).await.unwrap();
-    drop(log);
-    support::open(folder.path(), &key);
 }
 
 #[tokio::test]

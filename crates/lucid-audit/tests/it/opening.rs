@@ -260,21 +260,6 @@ async fn unsealed_logs_are_sealed_only_on_request() {
     assert_eq!((&event["event"], event.get("from")), (&json!("key-changed"), None));
 }
 
-#[test]
-fn paths_other_than_directories_are_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("decisions.jsonl");
-    fs::write(&path, "").unwrap();
-    let error = Log::open(&path, Options::new()).unwrap_err();
-    assert!(
-        error.to_string().contains("decisions.jsonl is not a directory")
-            && error.kind() == OpenErrorKind::Conflict,
-        "{error}"
-    );
-    let error = Log::open(Path::new("/proc/nonexistent/log"), Options::new()).unwrap_err();
-    assert!(error.to_string().starts_with("failed to make /proc/nonexistent/log/segments"), "{error}");
-}
-
 /// Creates a cosignature (C2SP tlog-cosignature) with a third-party Ed25519 implementation.
 fn cosign(seed: u8, name: &str, text: &str, time: u64) -> (String, String) {
     use base64::Engine;

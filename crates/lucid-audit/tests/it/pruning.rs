@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use lucid_audit::log::{OpenErrorKind, Options};
-use lucid_audit::note::{Note, SigningKey, VerifierKey};
+use lucid_audit::note::{Note, SigningKey};
 use lucid_audit::proof::Proof;
 use lucid_audit::verify::{Expectations, Report, Since, verify};
 use lucid_audit::{Anchor, Log, Recorder};
@@ -16,18 +16,14 @@ use prometheus_client::registry::Registry;
 use crate::support::format::{
     self, CHECKPOINT, Checkpoint, Hash, KEY, MINIMUM, SEGMENTS, TILES, leaf_hash, root, segment, sign,
 };
-use crate::support::{ORIGIN, again, append, copy, count, key, metric, segments, until};
+use crate::support::{
+    ORIGIN, again, append, bytes, checkpoint, copy, count, expected, key, metric, segments, until,
+};
 
 const KEEP: u64 = 256 << 10;
 
 fn options(key: &SigningKey) -> Options {
     Options::new().with_key(again(key)).with_keep_bytes(KEEP).with_seal_interval(Duration::ZERO)
-}
-
-fn expected(key: &VerifierKey) -> Expectations {
-    let mut expected = Expectations::default();
-    expected.keys.push(key.clone());
-    expected
 }
 
 fn faults(directory: &Path, expected: &Expectations) -> Vec<String> {
@@ -48,18 +44,9 @@ fn classes(directory: &Path, key: &SigningKey) -> Vec<String> {
     classes
 }
 
-fn bytes(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).unwrap().map(|it| it.unwrap());
-    let length = |it: fs::DirEntry| match it.metadata().unwrap() {
-        folder if folder.is_dir() => bytes(&it.path()),
-        file => file.len(),
-    };
-    entries.map(length).sum()
-}
-
-fn checkpoint(directory: &Path) -> Checkpoint {
-    let note: Note = fs::read_to_string(directory.join(CHECKPOINT)).unwrap().parse().unwrap();
-    Checkpoint::parse(note.text())
+fn replace(file: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(file).unwrap();
+    fs::write(file, text.replacen(from, to, 1)).unwrap();
 }
 
 async fn pruned() -> (tempfile::TempDir, SigningKey, u64) {
@@ -116,9 +103,11 @@ async fn every_fault_of_a_pruned_log_is_found() {
         move |log: &Path, earlier: &Path| _ = fs::copy(earlier.join(name), log.join(name)).unwrap()
     };
     let remove = |name: &'static str| move |log: &Path, _: &Path| fs::remove_file(log.join(name)).unwrap();
-    let segment = |log: &Path| segments(log)[0].clone();
     type Change<'a> = Box<dyn Fn(&Path, &Path) + 'a>;
     let other = SigningKey::generate(ORIGIN).unwrap();
+    let move_minimum = |log: &Path, to: u64| {
+        replace(&log.join(MINIMUM), &format!("\n{first}\n"), &format!("\n{to}\n"));
+    };
     let resign = |log: &Path, signer: &SigningKey, change: &dyn Fn(&mut Checkpoint)| {
         let note: Note = fs::read_to_string(log.join(MINIMUM)).unwrap().parse().unwrap();
         let mut minimum = Checkpoint::parse(note.text());
@@ -126,24 +115,17 @@ async fn every_fault_of_a_pruned_log_is_found() {
         fs::write(log.join(MINIMUM), sign(&minimum.to_string(), signer).to_string()).unwrap();
     };
     let cases: Vec<(&str, &[&str], Change<'_>)> = vec![
-        ("the first segment is gone", &["gap"], Box::new(|log, _| fs::remove_file(segment(log)).unwrap())),
+        ("no first segment", &["gap"], Box::new(|log, _| fs::remove_file(&segments(log)[0]).unwrap())),
+        ("no second segment", &["gap"], Box::new(|log, _| fs::remove_file(&segments(log)[1]).unwrap())),
         (
-            "the second segment is gone",
-            &["gap"],
-            Box::new(|log, _| fs::remove_file(&segments(log)[1]).unwrap()),
-        ),
-        (
-            "the last segment is gone",
+            "no last segment",
             &["shrink"],
             Box::new(|log, _| fs::remove_file(segments(log).last().unwrap()).unwrap()),
         ),
         (
-            "a record is changed",
+            "a changed record",
             &["rewritten"],
-            Box::new(|log, _| {
-                let text = fs::read_to_string(segment(log)).unwrap();
-                fs::write(segment(log), text.replacen("\"validate\"", "\"mutate00\"", 1)).unwrap();
-            }),
+            Box::new(|log, _| replace(&segments(log)[0], "\"validate\"", "\"mutate00\"")),
         ),
         ("the minimum is gone", &["gap"], Box::new(remove(MINIMUM))),
         ("an earlier minimum", &["gap"], Box::new(restore(MINIMUM))),
@@ -154,31 +136,13 @@ async fn every_fault_of_a_pruned_log_is_found() {
         ),
         ("an earlier checkpoint", &["fork", "shrink"], Box::new(restore(CHECKPOINT))),
         ("a minimum by another key", &["key-change", "gap"], Box::new(|log, _| resign(log, &other, &|_| ()))),
-        (
-            "a changed minimum",
-            &["signature", "gap"],
-            Box::new(|log, _| {
-                let text = fs::read_to_string(log.join(MINIMUM)).unwrap();
-                fs::write(
-                    log.join(MINIMUM),
-                    text.replacen(&format!("\n{first}\n"), &format!("\n{}\n", first + 1), 1),
-                )
-                .unwrap();
-            }),
-        ),
+        ("a changed minimum", &["signature", "gap"], Box::new(|log, _| move_minimum(log, first + 1))),
         (
             "a minimum that skips a segment",
             &["signature", "gap"],
             Box::new(|log, _| {
-                let text = fs::read_to_string(log.join(MINIMUM)).unwrap();
-                let name = segments(log)[1].file_stem().unwrap().to_str().unwrap().to_owned();
-                fs::remove_file(segment(log)).unwrap();
-                let next: u64 = name.parse().unwrap();
-                fs::write(
-                    log.join(MINIMUM),
-                    text.replacen(&format!("\n{first}\n"), &format!("\n{next}\n"), 1),
-                )
-                .unwrap();
+                fs::remove_file(&segments(log)[0]).unwrap();
+                move_minimum(log, format::first(&segments(log)[0]) as u64);
             }),
         ),
         (
@@ -214,7 +178,7 @@ async fn every_fault_of_a_pruned_log_is_found() {
 async fn earlier_states_of_a_pruned_log_are_compared_if_possible() {
     let (folder, key, first) = pruned().await;
     let path = folder.path();
-    let now = checkpoint(path);
+    let now = checkpoint(path, key.verifier());
     let check = |since: Since| {
         let mut expected = expected(key.verifier());
         expected.since.push(since);
@@ -245,7 +209,7 @@ async fn earlier_states_of_a_pruned_log_are_compared_if_possible() {
     let mut forged = at_512;
     forged.root = now.root;
     assert_eq!(check(forged.since()), ["fork segments"]);
-    let short = checkpoint(other.path());
+    let short = checkpoint(other.path(), key.verifier());
     assert_eq!(check(short.since()), ["fork segments"]);
 }
 
@@ -260,7 +224,7 @@ async fn a_changed_segment_is_not_pruned() {
     append(log, 0..100).await;
     until(log, |status| status.sealed_size == 100).await;
     let text = fs::read_to_string(segment(path, 0)).unwrap();
-    fs::write(segment(path, 0), text.replacen("\"validate\"", "\"mutate00\"", 1)).unwrap();
+    replace(&segment(path, 0), "\"validate\"", "\"mutate00\"");
     append(log, 100..1500).await;
     let status = until(log, |status| status.failure().is_some()).await;
     assert!(status.failure().unwrap().contains("not those that were sealed"));
@@ -291,8 +255,7 @@ async fn segments_beyond_their_age_are_pruned() {
         log.append(old.to_string().into_bytes()).await.unwrap();
     }
     log.close();
-    let last = segments(folder.path()).pop().unwrap();
-    let last: u64 = last.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    let last = format::first(&segments(folder.path()).pop().unwrap()) as u64;
     let log = Log::open(folder.path(), options()).unwrap();
     append(&log, 100..101).await;
     until(&log, |status| status.first == last).await;

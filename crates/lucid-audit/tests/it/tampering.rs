@@ -10,7 +10,7 @@ use crate::support::forge::{self, Lines};
 use crate::support::format::{
     self, CHECKPOINT, COSIGNED, Checkpoint, VKEY, leaf_hash, line, record, root, segment, sign,
 };
-use crate::support::{ORIGIN, count, detail};
+use crate::support::{self, ORIGIN, count, detail};
 
 /// A log of 700 records in segments of 100, all of them sealed.
 struct Log {
@@ -36,9 +36,7 @@ impl Log {
     }
 
     fn expected(&self) -> Expectations {
-        let mut expected = Expectations::default();
-        expected.keys.push(self.key.verifier().clone());
-        expected
+        support::expected(self.key.verifier())
     }
 
     fn ended(&self) -> Expectations {
@@ -794,7 +792,7 @@ fn directories_without_a_log_are_an_error() {
 async fn the_copy_to_tamper_with_equals_the_original() {
     let (real, forged) = (tempfile::tempdir().unwrap(), Log::new());
     let options =
-        lucid_audit::log::Options::new().with_key(crate::support::again(&forged.key.named(ORIGIN).unwrap()));
+        lucid_audit::log::Options::new().with_key(support::again(&forged.key.named(ORIGIN).unwrap()));
     let log = lucid_audit::Log::open(real.path(), options).unwrap();
     for line in &forged.lines {
         log.append(record(line).into_bytes()).await.unwrap();
@@ -809,34 +807,8 @@ async fn the_copy_to_tamper_with_equals_the_original() {
             "{name}"
         );
     }
-    let lines = crate::support::lines(real.path());
+    let lines = support::lines(real.path());
     assert_eq!(lines, forged.lines);
     let report = verify(real.path(), &Expectations::default()).unwrap();
     assert_eq!((brief(&report), report.sealed, count(&report, "unsealed")), (vec![], Some(700), Some(0)));
-}
-
-#[tokio::test]
-async fn a_log_that_is_being_written_is_intact_at_any_moment() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = lucid_audit::log::Options::new()
-        .with_key(SigningKey::generate(ORIGIN).unwrap())
-        .with_segment_bytes(5_000);
-    let log = std::sync::Arc::new(lucid_audit::Log::open(directory.path(), options).unwrap());
-    let writer = std::sync::Arc::clone(&log);
-    let writing = tokio::spawn(async move {
-        for number in 0..300 {
-            writer.append(crate::support::record(number)).await.unwrap();
-        }
-    });
-    let mut verified = 0;
-    while !writing.is_finished() {
-        let report = verify(directory.path(), &Expectations::default()).unwrap();
-        assert_eq!(brief(&report), Vec::<String>::new());
-        verified += 1;
-        tokio::task::yield_now().await;
-    }
-    writing.await.unwrap();
-    log.close();
-    let report = verify(directory.path(), &Expectations::default()).unwrap();
-    assert_eq!((brief(&report), report.sealed), (vec![], Some(300)), "after {verified} looks");
 }

@@ -40,8 +40,12 @@ pub(crate) fn event(number: u64) -> Value {
     })
 }
 
-pub(crate) fn annotate(event: &mut Value, webhook: &str, anchor: &Anchor) {
-    event["annotations"][format!("{webhook}/anchor")] = serde_json::to_string(anchor).unwrap().into();
+pub(crate) fn annotate(event: &mut Value, anchor: &Anchor) {
+    event["annotations"]["validate.lucid.computing/anchor"] = serde_json::to_string(anchor).unwrap().into();
+}
+
+pub(crate) fn feed(correlator: &mut Correlator, events: &[Value]) {
+    events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
 }
 
 pub(crate) fn brief(drifts: &[Drift]) -> Vec<String> {
@@ -116,7 +120,7 @@ impl Recorded {
         for number in numbers {
             let anchor = log.append(serde_json::to_vec(&decision(number)).unwrap()).await.unwrap();
             let mut event = event(number);
-            annotate(&mut event, "validate.lucid.computing", &anchor);
+            annotate(&mut event, &anchor);
             self.events.push(event);
             self.anchors.push(anchor);
         }
@@ -134,7 +138,7 @@ impl Recorded {
 
     pub(crate) fn correlate(&self) -> (Vec<String>, Counts) {
         let mut correlator = self.correlator();
-        self.events.iter().for_each(|event| correlator.event(event.to_string().as_bytes()));
+        feed(&mut correlator, &self.events);
         correlator.read().unwrap();
         (brief(&correlator.finish(Timestamp::now())), Counts::of(&correlator))
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use lucid_audit::log::{LogStatus, Options};
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
-use lucid_audit::verify::{Fault, Report};
+use lucid_audit::verify::{Expectations, Fault, Report};
 use lucid_audit::{Decision, Log};
 use lucid_testbed::Disk;
 use prometheus_client::registry::Registry;
@@ -103,6 +103,12 @@ pub(crate) fn verify(directory: &Path, vkey: &VerifierKey) -> Vec<Vec<u8>> {
     lines
 }
 
+pub(crate) fn expected(key: &VerifierKey) -> Expectations {
+    let mut expected = Expectations::default();
+    expected.keys.push(key.clone());
+    expected
+}
+
 pub(crate) fn count(report: &Report, name: &str) -> Option<u64> {
     serde_json::json!(report)[name].as_u64()
 }
@@ -114,6 +120,16 @@ pub(crate) fn detail(fault: &Fault) -> String {
 pub(crate) fn copy(from: &Path, to: &Path) {
     let status = Command::new("cp").arg("-aT").args([from, to]).status().unwrap();
     assert!(status.success());
+}
+
+/// Returns the total size of the files in a folder in bytes, 0 if the folder is missing.
+pub(crate) fn bytes(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().map(|it| it.unwrap());
+    let length = |it: fs::DirEntry| {
+        let metadata = it.metadata().unwrap();
+        if metadata.is_dir() { bytes(&it.path()) } else { metadata.len() }
+    };
+    entries.map(length).sum()
 }
 
 pub(crate) fn fill(disk: &Disk, room: usize) -> PathBuf {
