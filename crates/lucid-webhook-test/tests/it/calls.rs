@@ -44,6 +44,11 @@ fn response(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Re
     builder.body(Full::new(body.into())).unwrap()
 }
 
+fn reviewed(answer: &Value) -> Response<Full<Bytes>> {
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer});
+    response(200, &[("content-type", "application/json")], review.to_string())
+}
+
 /// A service that responds with an AdmissionReview with this `response`, adding a missing uid.
 fn answering(answer: Value) -> ApiServer {
     api_server(move |_, review| {
@@ -51,10 +56,12 @@ fn answering(answer: Value) -> ApiServer {
         if answer.is_object() && answer.get("uid").is_none() {
             answer["uid"] = review["request"]["uid"].clone();
         }
-        let review =
-            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer});
-        response(200, &[("content-type", "application/json")], review.to_string())
+        reviewed(&answer)
     })
+}
+
+fn patching(operations: &Value) -> ApiServer {
+    answering(json!({"allowed": true, "patch": patch(operations), "patchType": "JSONPatch"}))
 }
 
 fn patch(operations: &Value) -> String {
@@ -228,8 +235,7 @@ async fn an_inapplicable_patch_rejects_under_any_failure_policy() {
         (add("/x", json!(1)), Review::delete(&pod()), no_object),
     ];
     for (operations, review, expected) in cases {
-        let api_server =
-            answering(json!({"allowed": true, "patch": patch(&operations), "patchType": "JSONPatch"}));
+        let api_server = patching(&operations);
         for policy in [FailurePolicy::Fail, FailurePolicy::Ignore] {
             let webhook = registered(&api_server, WebhookKind::Mutating, policy);
             let rejection = webhook.review(&review).await.expect_rejected();
@@ -243,9 +249,8 @@ async fn an_inapplicable_patch_rejects_under_any_failure_policy() {
 #[tokio::test]
 async fn a_removed_type_of_a_built_in_object_is_filled_in() {
     let operations = json!([{"op": "remove", "path": "/kind"}, {"op": "remove", "path": "/apiVersion"}]);
-    let answer = json!({"allowed": true, "patch": patch(&operations), "patchType": "JSONPatch"});
-    let patched =
-        answering(answer).mutating(NAME, "/").review(&Review::create(&pod())).await.expect_admitted();
+    let webhook = patching(&operations).mutating(NAME, "/");
+    let patched = webhook.review(&Review::create(&pod())).await.expect_admitted();
     assert_eq!((&patched["kind"], &patched["apiVersion"]), (&json!("Pod"), &json!("v1")));
 }
 
@@ -257,9 +262,7 @@ async fn a_patch_changes_the_object_and_an_empty_list_does_not() {
         (json!([]), Review::create(&pod()), Value::Null),
         (json!([]), Review::delete(&pod()), Value::Null),
     ] {
-        let answer = json!({"allowed": true, "patch": patch(&operations), "patchType": "JSONPatch"});
-        let webhook = answering(answer).mutating(NAME, "/");
-        let outcome = webhook.review(&review).await;
+        let outcome = patching(&operations).mutating(NAME, "/").review(&review).await;
         outcome.assert_nothing_dropped();
         assert!(outcome.is_admitted());
         assert_eq!(outcome.expect_admitted()["metadata"]["labels"], labels);
@@ -323,10 +326,7 @@ fn shedding(status: u16, retry_after: &'static str, times: u32) -> (ApiServer, A
         if *calls <= times {
             return response(status, &[("retry-after", retry_after)], "busy");
         }
-        let answer = json!({"uid": review["request"]["uid"], "allowed": true});
-        let review =
-            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer});
-        response(200, &[], review.to_string())
+        reviewed(&json!({"uid": review["request"]["uid"], "allowed": true}))
     });
     (api_server, calls)
 }
@@ -388,14 +388,9 @@ async fn calls_match_those_of_the_api_server() {
         *sink.lock().unwrap() = Some((head.method().clone(), head.uri().clone(), head.headers().clone()));
         response(500, &[], "")
     });
-    drop(
-        api_server
-            .register(WebhookKind::Mutating, [NAME, "/mutate"], |registration| {
-                registration.with_timeout_seconds(7)
-            })
-            .review(&Review::create(&pod()))
-            .await,
-    );
+    let webhook =
+        api_server.register(WebhookKind::Mutating, [NAME, "/mutate"], |it| it.with_timeout_seconds(7));
+    drop(webhook.review(&Review::create(&pod())).await);
     let (method, uri, headers) = seen.lock().unwrap().take().unwrap();
     assert_eq!((method.as_str(), uri.path_and_query().unwrap().as_str()), ("POST", "/mutate?timeout=7s"));
     let header = |name: &str| headers[name].to_str().unwrap();
@@ -447,41 +442,4 @@ fn registrations_that_the_api_server_rejects_cannot_be_built() {
         let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| api_server.mutating(name, "/")));
         assert!(made.is_err(), "{name}");
     }
-}
-
-#[tokio::test]
-async fn responses_of_the_router_are_accepted() {
-    let router = ["/deny", "/fail", "/warn", "/hang"].into_iter().fold(Router::new(), |router, path| {
-        let handler = move |_: AdmissionRequest| async move {
-            match path {
-                "/deny" => Ok(AdmissionResponse::deny(403, "Forbidden", "no")),
-                "/fail" => Err(BoxError::from("disk full")),
-                "/warn" => Ok(AdmissionResponse::allow().with_warning("a\nb")),
-                _ => pending().await,
-            }
-        };
-        router.webhook(path, Webhook::validating("a.example.com", handler))
-    });
-    let api_server = ApiServer::in_process(router);
-    let review = Review::create(&pod());
-    let rejection = api_server.validating(NAME, "/deny").review(&review).await.expect_rejected();
-    assert_eq!((rejection.by, rejection.code), (RejectedBy::Webhook, 403));
-    let rejection = api_server.validating(NAME, "/fail").review(&review).await.expect_rejected();
-    assert_eq!(
-        rejection.by,
-        RejectedBy::Webhook,
-        "a failure is answered, so that the user reads why: {rejection}"
-    );
-    let outcome = api_server.validating(NAME, "/warn").review(&review).await;
-    outcome.assert_nothing_dropped();
-    assert_eq!(outcome.warnings, ["a b"]);
-    let webhook = api_server.register(WebhookKind::Validating, [NAME, "/hang"], |registration| {
-        registration.with_timeout_seconds(1)
-    });
-    let rejection = webhook.review(&review).await.expect_rejected();
-    assert_eq!(
-        (rejection.by, rejection.code),
-        (RejectedBy::Webhook, 504),
-        "it answers before it is too late"
-    );
 }

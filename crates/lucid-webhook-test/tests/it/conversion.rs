@@ -102,63 +102,45 @@ async fn objects_in_the_requested_version_are_not_sent() {
 
 #[tokio::test]
 async fn an_invalid_response_fails_the_whole_list() {
-    let at_0 = "returned invalid converted object at index 0: ";
-    let metadata_at_0 = "returned invalid metadata in object at index 0: ";
+    let at_0 = |problem: &str| format!("returned invalid converted object at index 0: {problem}");
+    let metadata = |problem: &str| format!("returned invalid metadata in object at index 0: {problem}");
+    let failed = |problem: &str| format!("failed: {problem}");
+    let swapped: Change =
+        Box::new(|review| review["response"]["convertedObjects"].as_array_mut().unwrap().swap(0, 1));
+    let lost = json!({"status": "Failure", "message": "lost", "code": 422});
+    let labels = "/response/convertedObjects/0/metadata/labels";
+    let annotations = "/response/convertedObjects/0/metadata/annotations";
     let cases: Vec<(Change, String)> = vec![
-        (set("/kind", json!("")), "failed: expected webhook response of apiextensions.k8s.io/v1".into()),
-        (set("/kind", json!("Pod")), "failed: no kind \"Pod\"".into()),
-        (set("/response", json!(null)), "failed: no response provided".into()),
-        (set("/response/uid", json!("x")), "failed: expected response.uid=".into()),
-        (
-            set("/response/result/status", json!("")),
-            "failed: response.result.status was '', not 'Success'".into(),
-        ),
-        (
-            set("/response/result", json!({"status": "Failure", "message": "lost", "code": 422})),
-            "failed: lost".into(),
-        ),
+        (set("/kind", json!("")), failed("expected webhook response of apiextensions.k8s.io/v1")),
+        (set("/kind", json!("Pod")), failed("no kind \"Pod\"")),
+        (set("/response", json!(null)), failed("no response provided")),
+        (set("/response/uid", json!("x")), failed("expected response.uid=")),
+        (set("/response/result/status", json!("")), failed("response.result.status was '', not 'Success'")),
+        (set("/response/result", lost), failed("lost")),
         (set("/response/convertedObjects", json!([])), "returned 0 objects, expected 2".into()),
-        (
-            Box::new(|review| review["response"]["convertedObjects"].as_array_mut().unwrap().swap(0, 1)),
-            format!("{at_0}must have the same name: a != b"),
-        ),
+        (swapped, at_0("must have the same name: a != b")),
         (
             set("/response/convertedObjects/0/apiVersion", json!("example.com/v1")),
-            format!("{at_0}invalid groupVersion (expected example.com/v2, received example.com/v1)"),
+            at_0("invalid groupVersion (expected example.com/v2, received example.com/v1)"),
         ),
         (
             set("/response/convertedObjects/0/kind", json!("Gadget")),
-            format!("{at_0}invalid kind (expected Widget, received Gadget)"),
+            at_0("invalid kind (expected Widget, received Gadget)"),
         ),
-        (set("/response/convertedObjects/0", json!({})), format!("{at_0}Object 'Kind' is missing")),
+        (set(FIRST, json!({})), at_0("Object 'Kind' is missing")),
         (
             set("/response/convertedObjects/0/metadata/namespace", json!("x")),
-            format!("{at_0}must have the same namespace: shop != x"),
+            at_0("must have the same namespace: shop != x"),
         ),
         (
             set("/response/convertedObjects/0/metadata/uid", json!("x")),
-            format!("{at_0}must have the same UID: uid-a != x"),
+            at_0("must have the same UID: uid-a != x"),
         ),
-        (
-            set("/response/convertedObjects/0/metadata/labels", json!({"a": 1})),
-            format!("{metadata_at_0}metadata.labels[a] must be a string"),
-        ),
-        (
-            set("/response/convertedObjects/0/metadata/labels", json!({"NOT valid": "x"})),
-            format!("{metadata_at_0}metadata.labels: Invalid value"),
-        ),
-        (
-            set("/response/convertedObjects/0/metadata/labels", json!({"a": "not valid"})),
-            format!("{metadata_at_0}metadata.labels: Invalid value"),
-        ),
-        (
-            set("/response/convertedObjects/0/metadata/annotations", json!({"a": "x".repeat(300_000)})),
-            format!("{metadata_at_0}metadata.annotations: Too long"),
-        ),
-        (
-            set("/response/convertedObjects/0/metadata/annotations", json!([])),
-            format!("{metadata_at_0}invalid metadata.annotations"),
-        ),
+        (set(labels, json!({"a": 1})), metadata("metadata.labels[a] must be a string")),
+        (set(labels, json!({"NOT valid": "x"})), metadata("metadata.labels: Invalid value")),
+        (set(labels, json!({"a": "not valid"})), metadata("metadata.labels: Invalid value")),
+        (set(annotations, json!({"a": "x".repeat(300_000)})), metadata("metadata.annotations: Too long")),
+        (set(annotations, json!([])), metadata("invalid metadata.annotations")),
     ];
     for (change, expected) in cases {
         let change = std::sync::Arc::new(change);

@@ -1,6 +1,5 @@
 //! Calls over real TLS.
 
-use std::convert::Infallible;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tower::service_fn;
 
 use crate::register::Register;
 
@@ -36,19 +34,18 @@ impl Ca {
         self.0.pem().into_bytes()
     }
 
-    fn issue(&self, name: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
+    /// Issues a certificate with the service as its common name.
+    fn issue(&self, names: &[&str], usage: ExtendedKeyUsagePurpose) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, SERVICE);
         params.extended_key_usages = vec![usage];
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
 
-    /// Issues a certificate with a common name and no subjectAltName.
-    fn issue_without_san(&self) -> (String, String) {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(rcgen::DnType::CommonName, SERVICE);
-        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
+    fn tls(&self, names: &[&str]) -> Arc<rustls::ServerConfig> {
+        tls(&self.issue(names, ExtendedKeyUsagePurpose::ServerAuth), None)
     }
 }
 
@@ -76,16 +73,10 @@ fn tls((certificate, key): &(String, String), clients: Option<&Ca>) -> Arc<rustl
 }
 
 async fn serve(tls: Arc<rustls::ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
+    let allow =
+        async |request: AdmissionRequest| AdmissionResponse::allow().with_warning(request.user_info.username);
     let router = Router::new()
-        .webhook(
-            "/allow",
-            Webhook::validating(
-                "a.example.com",
-                service_fn(async |request: AdmissionRequest| {
-                    Ok::<_, Infallible>(AdmissionResponse::allow().with_warning(request.user_info.username))
-                }),
-            ),
-        )
+        .webhook("/allow", Webhook::validating("a.example.com", allow))
         .webhook("/hang", Webhook::validating("a.example.com", pending::<AdmissionResponse>));
     let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let behind = server.local_addr();
@@ -136,9 +127,8 @@ async fn failure(webhook: ApiServer) -> String {
 #[tokio::test]
 async fn connections_are_kept_and_each_webhook_has_its_own() {
     let ca = Ca::new();
-    let (address, connections) =
-        serve(tls(&ca.issue(SERVICE, ExtendedKeyUsagePurpose::ServerAuth), None)).await;
-    let api_server = ApiServer::for_service("webhook", "system", address, &ca.pem()).unwrap();
+    let (address, connections) = serve(ca.tls(&[SERVICE])).await;
+    let api_server = api_server(address, &ca);
     let first = api_server.validating(NAME, "/allow");
     for _ in 0..20 {
         assert_eq!(first.review(&review()).await.warnings, ["jane"]);
@@ -153,7 +143,7 @@ async fn connections_are_kept_and_each_webhook_has_its_own() {
 #[tokio::test]
 async fn a_url_is_called_with_its_host_as_server_name() {
     let ca = Ca::new();
-    let (address, _) = serve(tls(&ca.issue("localhost", ExtendedKeyUsagePurpose::ServerAuth), None)).await;
+    let (address, _) = serve(ca.tls(&["localhost"])).await;
     let url = format!("https://localhost:{}", address.port());
     let api_server = ApiServer::for_url(&url, &ca.pem()).unwrap();
     drop(api_server.validating(NAME, "/allow").review(&review()).await.expect_admitted());
@@ -172,18 +162,16 @@ async fn a_url_is_called_with_its_host_as_server_name() {
 #[tokio::test]
 async fn only_the_ca_bundle_and_subject_alt_names_are_trusted() {
     let ca = Ca::new();
-    let good = ca.issue(SERVICE, ExtendedKeyUsagePurpose::ServerAuth);
-    let (address, _) = serve(tls(&good, None)).await;
-    assert!(failure(webhook(address, &Ca::new(), "/allow")).await.contains("certificate"));
-    let (address, _) = serve(tls(&ca.issue("other.svc", ExtendedKeyUsagePurpose::ServerAuth), None)).await;
-    assert!(failure(webhook(address, &ca, "/allow")).await.contains("certificate"));
-    let (address, _) = serve(tls(&ca.issue_without_san(), None)).await;
-    assert!(failure(webhook(address, &ca, "/allow")).await.contains("certificate"));
+    for (names, trusted) in [(&[SERVICE][..], &Ca::new()), (&["other.svc"], &ca), (&[], &ca)] {
+        let (address, _) = serve(ca.tls(names)).await;
+        let message = failure(webhook(address, trusted, "/allow")).await;
+        assert!(message.contains("certificate"), "{names:?}: {message}");
+    }
+    let (address, _) = serve(ca.tls(&[SERVICE])).await;
     for bundle in ["", "no certificate"] {
         assert!(ApiServer::for_service("a", "b", address, bundle.as_bytes()).is_err());
     }
     let both = [Ca::new().pem(), ca.pem()].concat();
-    let (address, _) = serve(tls(&good, None)).await;
     let api_server = ApiServer::for_service("webhook", "system", address, &both).unwrap();
     drop(api_server.validating(NAME, "/allow").review(&review()).await.expect_admitted());
 }
@@ -191,16 +179,13 @@ async fn only_the_ca_bundle_and_subject_alt_names_are_trusted() {
 #[tokio::test]
 async fn a_configured_client_certificate_is_presented() {
     let (ca, clients) = (Ca::new(), Ca::new());
-    let server = tls(&ca.issue(SERVICE, ExtendedKeyUsagePurpose::ServerAuth), Some(&clients));
+    let server = tls(&ca.issue(&[SERVICE], ExtendedKeyUsagePurpose::ServerAuth), Some(&clients));
     let (address, _) = serve(server).await;
-    assert!(
-        failure(webhook(address, &ca, "/allow"))
-            .await
-            .contains("Post \"https://webhook.system.svc:443/allow")
-    );
-    let (chain, key) = clients.issue("apiserver", ExtendedKeyUsagePurpose::ClientAuth);
-    let api_server = ApiServer::for_service("webhook", "system", address, &ca.pem()).unwrap();
-    let api_server = api_server.with_client_certificate(chain.as_bytes(), key.as_bytes()).unwrap();
+    let message = failure(webhook(address, &ca, "/allow")).await;
+    assert!(message.contains("Post \"https://webhook.system.svc:443/allow"), "{message}");
+    let (chain, key) = clients.issue(&["apiserver"], ExtendedKeyUsagePurpose::ClientAuth);
+    let api_server =
+        api_server(address, &ca).with_client_certificate(chain.as_bytes(), key.as_bytes()).unwrap();
     drop(api_server.validating(NAME, "/allow").review(&review()).await.expect_admitted());
 }
 
@@ -213,14 +198,14 @@ async fn the_deadline_includes_connecting() {
     let message = failure(impatient(listener.local_addr().unwrap(), &ca, "/", 1)).await;
     assert!(message.ends_with("?timeout=1s\": context deadline exceeded"), "{message}");
     assert!((1000..1800).contains(&started.elapsed().as_millis()));
-    let (address, _) = serve(tls(&ca.issue(SERVICE, ExtendedKeyUsagePurpose::ServerAuth), None)).await;
+    let (address, _) = serve(ca.tls(&[SERVICE])).await;
     let rejection = impatient(address, &ca, "/hang", 1).review(&review()).await.expect_rejected();
     assert_eq!(rejection.code, 504, "the server answers in time: {rejection}");
 }
 
 /// A TLS server that reads a request, sends `answer` and closes. Also returns the number of requests.
 async fn raw(ca: &Ca, answer: &'static str, keep: bool) -> (SocketAddr, Arc<AtomicUsize>) {
-    let acceptor = TlsAcceptor::from(tls(&ca.issue(SERVICE, ExtendedKeyUsagePurpose::ServerAuth), None));
+    let acceptor = TlsAcceptor::from(ca.tls(&[SERVICE]));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
@@ -280,7 +265,7 @@ async fn retry_after_reuses_the_connection() {
 #[tokio::test]
 async fn requests_name_the_service_as_host_over_http_1() {
     let ca = Ca::new();
-    let mut config = (*tls(&ca.issue(SERVICE, ExtendedKeyUsagePurpose::ServerAuth), None)).clone();
+    let mut config = (*ca.tls(&[SERVICE])).clone();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -158,16 +158,9 @@ fn a_handler_gets_the_request() {
     assert_eq!((request.name.as_str(), request.resource.resource.as_str()), ("other", "podlets"));
     assert!(request.object.is_some() && request.old_object.is_some() && !request.uid.is_empty());
     let other = Review::delete(&pod("a")).user("system:anonymous", ["system:unauthenticated"]);
-    assert_eq!(request_groups(&other), json!(["system:unauthenticated"]));
-    assert_ne!(request_uid(&other), request_uid(&other), "each call has a uid of its own");
-}
-
-fn request_groups(review: &Review) -> Value {
-    request(review)["userInfo"]["groups"].clone()
-}
-
-fn request_uid(review: &Review) -> Value {
-    request(review)["uid"].clone()
+    let [first, second] = [&other; 2].map(self::request);
+    assert_eq!(first["userInfo"]["groups"], json!(["system:unauthenticated"]));
+    assert_ne!(first["uid"], second["uid"], "each call has a uid of its own");
 }
 
 #[test]
@@ -178,69 +171,39 @@ fn an_object_without_a_kind_is_rejected() {
 
 #[test]
 fn a_kind_maps_to_the_resource_that_serves_it() {
-    use k8s_openapi::api::{
-        admissionregistration, apps, autoscaling, batch, certificates, coordination, core, discovery,
-        flowcontrol, networking, node, policy, rbac, scheduling, storage,
-    };
+    use k8s_openapi::api::*;
     macro_rules! check {
-        ($($kind:ty),* $(,)?) => {$({
-            let object = json!({"apiVersion": <$kind>::API_VERSION, "kind": <$kind>::KIND});
+        ($($module:ident::$version:ident {$($kind:ident),*})*) => {$($({
+            type Kind = $module::$version::$kind;
+            let object = json!({"apiVersion": Kind::API_VERSION, "kind": Kind::KIND});
             let request = request(&Review::create(&object));
-            assert_eq!(request["resource"]["resource"], <$kind>::URL_PATH_SEGMENT, "{object}");
-            assert_eq!(request["resource"]["group"], <$kind>::GROUP);
-            assert_eq!(request["kind"]["version"], <$kind>::VERSION);
-        })*};
+            assert_eq!(request["resource"]["resource"], Kind::URL_PATH_SEGMENT, "{object}");
+            assert_eq!(request["resource"]["group"], Kind::GROUP);
+            assert_eq!(request["kind"]["version"], Kind::VERSION);
+        })*)*};
     }
-    check!(
-        admissionregistration::v1::MutatingWebhookConfiguration,
-        admissionregistration::v1::ValidatingAdmissionPolicy,
-        admissionregistration::v1::ValidatingAdmissionPolicyBinding,
-        apps::v1::DaemonSet,
-        apps::v1::Deployment,
-        apps::v1::ControllerRevision,
-        apps::v1::ReplicaSet,
-        apps::v1::StatefulSet,
-        autoscaling::v2::HorizontalPodAutoscaler,
-        batch::v1::CronJob,
-        batch::v1::Job,
-        certificates::v1::CertificateSigningRequest,
-        coordination::v1::Lease,
-        core::v1::ConfigMap,
-        core::v1::Endpoints,
-        core::v1::Event,
-        core::v1::LimitRange,
-        core::v1::Namespace,
-        core::v1::Node,
-        core::v1::PersistentVolume,
-        core::v1::PersistentVolumeClaim,
-        Pod,
-        core::v1::PodTemplate,
-        core::v1::ReplicationController,
-        core::v1::ResourceQuota,
-        core::v1::Secret,
-        core::v1::Service,
-        core::v1::ServiceAccount,
-        discovery::v1::EndpointSlice,
-        flowcontrol::v1::FlowSchema,
-        flowcontrol::v1::PriorityLevelConfiguration,
-        networking::v1::IPAddress,
-        networking::v1::Ingress,
-        networking::v1::IngressClass,
-        networking::v1::NetworkPolicy,
-        networking::v1::ServiceCIDR,
-        node::v1::RuntimeClass,
-        policy::v1::PodDisruptionBudget,
-        rbac::v1::ClusterRole,
-        rbac::v1::ClusterRoleBinding,
-        rbac::v1::Role,
-        rbac::v1::RoleBinding,
-        scheduling::v1::PriorityClass,
-        storage::v1::CSIDriver,
-        storage::v1::CSINode,
-        storage::v1::CSIStorageCapacity,
-        storage::v1::StorageClass,
-        storage::v1::VolumeAttachment,
-    );
+    check! {
+        admissionregistration::v1 {
+            MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding
+        }
+        apps::v1 { ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet }
+        autoscaling::v2 { HorizontalPodAutoscaler }
+        batch::v1 { CronJob, Job }
+        certificates::v1 { CertificateSigningRequest }
+        coordination::v1 { Lease }
+        core::v1 {
+            ConfigMap, Endpoints, Event, LimitRange, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+            PodTemplate, ReplicationController, ResourceQuota, Secret, Service, ServiceAccount
+        }
+        discovery::v1 { EndpointSlice }
+        flowcontrol::v1 { FlowSchema, PriorityLevelConfiguration }
+        networking::v1 { IPAddress, Ingress, IngressClass, NetworkPolicy, ServiceCIDR }
+        node::v1 { RuntimeClass }
+        policy::v1 { PodDisruptionBudget }
+        rbac::v1 { ClusterRole, ClusterRoleBinding, Role, RoleBinding }
+        scheduling::v1 { PriorityClass }
+        storage::v1 { CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment }
+    }
     let gateway = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway"});
     assert_eq!(request(&Review::create(&gateway))["resource"]["resource"], "gateways");
 }
