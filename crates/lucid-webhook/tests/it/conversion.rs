@@ -646,27 +646,6 @@ fn conversion_functions_may_be_closures_and_may_fail() {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
-
-proptest! {
-    #[test]
-    fn arbitrary_bytes_get_a_valid_response(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let (status, _) = block_on(send(router(&converter()), "", bytes));
-        prop_assert!(matches!(status, 200 | 400), "{}", status);
-    }
-
-    #[test]
-    fn a_review_with_a_broken_byte_gets_a_valid_response(at in 0_usize..700, byte in any::<u8>()) {
-        let mut body = review(V2, json!([v1("a"), v2("b")])).into_bytes();
-        let at = at % body.len();
-        body[at] = byte;
-        let (status, _) = block_on(send(router(&converter()), "", body));
-        prop_assert!(matches!(status, 200 | 400), "{}", status);
-    }
-}
-
 /// The definition's converter with another conversion from v2 to v1.
 fn seeded(v2_to_v1: impl Fn(CronTabV2) -> CronTabV1 + Send + Sync + 'static) -> Converter {
     Converter::hub::<CronTabV2>().spoke::<CronTabV1>(v1_to_v2, v2_to_v1).build(&definition()).unwrap()

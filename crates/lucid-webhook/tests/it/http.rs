@@ -1,14 +1,13 @@
 //! Responses over TLS, above all to malformed requests.
 
 use std::future::pending;
-use std::time::Duration;
 
 use lucid_testbed::eventually;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, Router, Webhook};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
-use crate::common::{assert_counted, exposed, patch, patch_of, post, review, things};
+use crate::common::{assert_counted, exposed, patch, post, review, things};
 use crate::server_under_test::TestServer;
 
 fn create() -> Value {
@@ -192,43 +191,6 @@ fn contains(whole: &Value, part: &Value) -> bool {
         }
         _ => whole == part,
     }
-}
-
-#[tokio::test]
-async fn a_patch_is_base64_of_the_operations() {
-    let server = TestServer::start(router()).await;
-    let response = server.client().post(server.url("/patch")).json(&create()).send().await.unwrap();
-    let answer: Value = response.json().await.unwrap();
-    let expected = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
-    assert_eq!(patch_of(&answer["response"]), expected);
-}
-
-#[tokio::test]
-async fn shutdown_completes_requests_in_flight_and_closes_connections() {
-    let slow = async |request: AdmissionRequest| {
-        tokio::time::sleep(Duration::from_millis(request.name.parse().unwrap_or(0))).await;
-        AdmissionResponse::allow()
-    };
-    let router = Router::new().webhook("/slow", Webhook::validating("slow.example.com", slow));
-    let mut server = TestServer::start(router).await;
-    let client = server.client_builder().http1_only().build().unwrap();
-    let call = |millis: u64| {
-        let mut body = create();
-        body["request"]["name"] = json!(millis.to_string());
-        client.post(server.url("/slow")).json(&body).send()
-    };
-    assert!(!call(0).await.unwrap().headers().contains_key("connection"));
-    let in_flight = tokio::spawn(call(1500));
-    let as_lame_duck = call(0);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let address = server.address;
-    server.begin_shutdown();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let answer = as_lame_duck.await.expect("a lame duck still serves");
-    assert_eq!(answer.headers()["connection"], "close");
-    server.ended().await;
-    assert_eq!(in_flight.await.unwrap().expect("the request in flight was dropped").status(), 200);
-    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "it still listens");
 }
 
 #[tokio::test]

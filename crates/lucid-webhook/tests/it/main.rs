@@ -17,7 +17,6 @@ mod hostile;
 mod http;
 mod interop;
 mod keepalive;
-mod layers;
 mod limits;
 mod offload;
 mod operator;

@@ -87,19 +87,24 @@ async fn permissions_override_code_and_earlier_permissions() {
 }
 
 #[tokio::test]
-async fn a_guard_that_times_out_blocks_patches() {
+async fn a_guard_that_fails_or_times_out_blocks_patches() {
+    let with = |patches: bool| {
+        let action = move |_: &AdmissionRequest, _: &Failure| match patches {
+            false => AdmissionResponse::allow().with_warning("two\nlines"),
+            true => patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap(),
+        };
+        mutating(async || AdmissionResponse::allow())
+            .with_permissions(fixed(json!({"serviceAccountName": "a/b"})))
+            .with_failure_action(FailureAction::call(action))
+    };
+    let answer = ask(with(true), json!({})).await;
+    let message = answer["status"]["message"].as_str().unwrap();
+    assert!(message.contains("failed to find out") && message.contains("no access review"), "{answer}");
+    assert_eq!(ask(with(false), json!({})).await["warnings"], json!(["two lines"]));
     let late =
         tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>());
-    let action = |_: &AdmissionRequest, _: &Failure| {
-        patch(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap()
-    };
-    let webhook = mutating(async || AdmissionResponse::allow())
-        .with_client(Client::new(late, "default"))
-        .with_permissions(fixed(json!({"serviceAccountName": "a/b"})))
-        .with_failure_action(FailureAction::call(action));
-    let router = Router::new().webhook("a", webhook);
-    let (_, _, answer) = post(&router, "/a?timeout=1s", &review(json!({}))).await;
-    assert_eq!(answer["response"]["allowed"], false, "{answer}");
+    let answer = ask(with(true).with_client(Client::new(late, "default")), json!({})).await;
+    assert_eq!(answer["allowed"], false, "{answer}");
 }
 
 #[tokio::test]
