@@ -8,13 +8,13 @@ use lucid_certs::{ClientCertificates, ServerTls};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, HandshakeKind};
+use tower::service_fn;
 
-use crate::server::Echo;
-use crate::wire::{Authority, Http1, Http2, Identity};
+use crate::server_under_test::{TestServer, echo};
+use crate::wire::{Authority, Http1, Identity};
 
 struct Setup {
-    echo: Echo,
-    server_ca: Authority,
+    server: TestServer,
     client_ca: Authority,
     clients: ClientCertificates,
 }
@@ -24,8 +24,8 @@ impl Setup {
         let (server_ca, client_ca) = (Authority::new(), Authority::new());
         let clients = clients(client_ca.pem.as_bytes());
         let config = ServerTls::new(server_ca.localhost()).with_clients(&clients).build().unwrap();
-        let echo = Echo::start(config, |server| server).await;
-        Self { echo, server_ca, client_ca, clients }
+        let server = TestServer::with_tls(server_ca, Some(config.into()), service_fn(echo), |it| it).await;
+        Self { server, client_ca, clients }
     }
 
     fn config(
@@ -33,14 +33,14 @@ impl Setup {
         version: &'static rustls::SupportedProtocolVersion,
         identity: Option<&Identity>,
     ) -> Arc<ClientConfig> {
-        Arc::new(self.server_ca.client_config_of("http/1.1", &[version], identity))
+        Arc::new(self.server.authority.client_config_of("http/1.1", &[version], identity))
     }
 
     /// The caller as seen by the service, or `None` if it is rejected, with both TLS 1.2 and 1.3.
     async fn seen(&self, identity: Option<&Identity>) -> Option<String> {
         let mut seen = Vec::new();
         for version in [&TLS12, &TLS13] {
-            seen.push(call(self.echo.address, self.config(version, identity)).await.map(|(seen, _)| seen));
+            seen.push(call(self.server.address, self.config(version, identity)).await.map(|(seen, _)| seen));
         }
         assert_eq!(seen[0], seen[1]);
         seen.remove(0)
@@ -107,7 +107,7 @@ async fn replacing_the_ca_rejects_its_clients_and_their_sessions() {
     let before = [&TLS12, &TLS13].map(|version| setup.config(version, Some(&old)));
     for config in &before {
         for _ in 0..3 {
-            let (_, kind) = call(setup.echo.address, Arc::clone(config)).await.unwrap();
+            let (_, kind) = call(setup.server.address, Arc::clone(config)).await.unwrap();
             assert!(!matches!(kind, HandshakeKind::Resumed), "a resumed session shows no certificate");
         }
     }
@@ -119,7 +119,7 @@ async fn replacing_the_ca_rejects_its_clients_and_their_sessions() {
 
     setup.clients.replace(next_ca.pem.as_bytes()).unwrap();
     for config in &before {
-        assert!(call(setup.echo.address, Arc::clone(config)).await.is_none());
+        assert!(call(setup.server.address, Arc::clone(config)).await.is_none());
     }
     assert!(setup.seen(Some(&new)).await.is_some());
     assert_eq!(setup.seen(Some(&old)).await, None);
@@ -151,13 +151,11 @@ async fn an_invalid_bundle_is_an_error_and_changes_nothing() {
 
 #[tokio::test]
 async fn replacing_the_ca_closes_connections_after_requests_in_flight() {
-    let (server_ca, client_ca) = (Authority::new(), Authority::new());
-    let clients = ClientCertificates::optional(client_ca.pem.as_bytes()).unwrap();
-    let tls = ServerTls::new(server_ca.localhost()).with_clients(&clients).watch().unwrap();
-    let echo = Echo::start(tls, |server| server).await;
-    let connect = async || Http1::connect(echo.address, &server_ca).await.unwrap();
-    let (mut idle, mut busy) = (connect().await, connect().await);
-    let mut http2 = Http2::connect(echo.address, &server_ca).await.unwrap();
+    let clients = ClientCertificates::optional(Authority::new().pem.as_bytes()).unwrap();
+    let authority = Authority::new();
+    let tls = ServerTls::new(authority.localhost()).with_clients(&clients).watch().unwrap();
+    let server = TestServer::with_tls(authority, Some(tls.into()), service_fn(echo), |it| it).await;
+    let (mut idle, mut busy, mut http2) = (server.http1().await, server.http1().await, server.http2().await);
     assert!(!idle.post("/", "").await.unwrap().closes());
     assert_eq!(http2.post("/", "").await.unwrap().0, 200);
     busy.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\na").await.unwrap();
@@ -174,7 +172,7 @@ async fn replacing_the_ca_closes_connections_after_requests_in_flight() {
     assert!(busy.answer().await.unwrap().closes());
     assert_eq!(in_flight.await.unwrap().unwrap().0, 200);
     assert!(http2.ends_within(Duration::from_secs(1)).await);
-    let (mut http1, mut http2) = (connect().await, Http2::connect(echo.address, &server_ca).await.unwrap());
+    let (mut http1, mut http2) = (server.http1().await, server.http2().await);
     for _ in 0..2 {
         assert!(!http1.post("/", "").await.unwrap().closes());
         assert_eq!(http2.post("/", "").await.unwrap().0, 200);

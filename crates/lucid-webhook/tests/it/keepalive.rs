@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::server::Echo;
-use crate::wire::{Authority, Http1, Http2};
+use crate::server_under_test::TestServer;
 
 /// Takes minutes: run with `cargo test -p lucid-webhook --test it -- --ignored slow`.
 mod slow {
@@ -16,14 +15,12 @@ mod slow {
     #[tokio::test]
     #[ignore = "takes 96 s"]
     async fn idle_connections_live_96_s_and_slow_headers_time_out() {
-        let authority = Authority::new();
-        let echo = Echo::start(authority.server_config(), |server| server).await;
-        let connect = async || Http1::connect(echo.address, &authority).await.unwrap();
-        let (mut http1, mut unused) = (connect().await, connect().await);
-        let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
+        let server = TestServer::echo(|it| it).await;
+        let (mut http1, mut unused) = (server.http1().await, server.http1().await);
+        let mut http2 = server.http2().await;
         assert_eq!(http1.post("/", "1").await.unwrap().body, b"POST / 1");
         assert_eq!(http2.post("/", "1").await.unwrap().1, "POST / 1");
-        let mut attacker = connect().await;
+        let mut attacker = server.http1().await;
         let attack = tokio::spawn(async move {
             let begin = Instant::now();
             attacker.send("POST / HTTP/1.1\r\nhost: localhost\r\nx-long: ").await.unwrap();

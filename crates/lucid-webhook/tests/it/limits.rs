@@ -6,19 +6,15 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::server::Echo;
-use crate::wire::{Authority, Http1};
+use crate::server_under_test::TestServer;
+use crate::wire::Http1;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn new_connections_evict_the_longest_idle_ones() {
-    let authority = Authority::new();
-    let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(3)).await;
-    let connect = async || {
-        let client = Http1::connect(echo.address, &authority);
-        tokio::time::timeout(5 * SECOND, client).await.expect("it waits").unwrap()
-    };
+    let server = TestServer::echo(|it| it.with_connection_limit(3)).await;
+    let connect = async || tokio::time::timeout(5 * SECOND, server.http1()).await.expect("it waits");
     let (mut first, mut silent, mut second) = (connect().await, connect().await, connect().await);
     for client in [&mut first, &mut second] {
         assert_eq!(client.post("/", "").await.unwrap().status, 200);
@@ -36,16 +32,14 @@ async fn new_connections_evict_the_longest_idle_ones() {
 
 #[tokio::test]
 async fn connections_with_requests_in_flight_stay() {
-    let authority = Authority::new();
-    let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(2)).await;
-    let connect = || Http1::connect(echo.address, &authority);
-    let (mut one, mut two) = (connect().await.unwrap(), connect().await.unwrap());
+    let server = TestServer::echo(|it| it.with_connection_limit(2)).await;
+    let (mut one, mut two) = (server.http1().await, server.http1().await);
     let slow = "POST /millis/1500 HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
     one.send(slow).await.unwrap();
     two.send(slow).await.unwrap();
     tokio::time::sleep(SECOND / 5).await;
     let begin = tokio::time::Instant::now();
-    let mut waiting = connect().await.unwrap();
+    let mut waiting = server.http1().await;
     assert!(begin.elapsed() > SECOND / 2, "accepted above the limit");
     let (answer, one, two) = tokio::join!(waiting.post("/", ""), one.answer(), two.answer());
     assert_eq!((answer.unwrap().status, one.unwrap().status, two.unwrap().status), (200, 200, 200));
@@ -53,16 +47,12 @@ async fn connections_with_requests_in_flight_stay() {
 
 #[tokio::test]
 async fn connections_without_a_handshake_are_evicted() {
-    let authority = Authority::new();
-    let echo = Echo::start(authority.server_config(), |server| server.with_connection_limit(20)).await;
+    let server = TestServer::echo(|it| it.with_connection_limit(20)).await;
     let mut silent = Vec::new();
     for _ in 0..100 {
-        silent.push(tokio::net::TcpStream::connect(echo.address).await.unwrap());
+        silent.push(tokio::net::TcpStream::connect(server.address).await.unwrap());
     }
-    let call = async {
-        let mut client = Http1::connect(echo.address, &authority).await.unwrap();
-        client.post("/", "").await.unwrap().status
-    };
+    let call = async { server.http1().await.post("/", "").await.unwrap().status };
     assert_eq!(tokio::time::timeout(5 * SECOND, call).await.expect("locked out"), 200);
 }
 
@@ -108,9 +98,8 @@ async fn a_server_without_file_descriptors_evicts_and_continues() {
 async fn serve_with_few_descriptors() {
     let limit = Some(64);
     setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).unwrap();
-    let authority = Authority::new();
-    let echo = Echo::start(authority.server_config(), |server| server).await;
-    let der: Vec<String> = authority.der.iter().map(u8::to_string).collect();
-    println!("\nserving {} {}", echo.address, der.join(" "));
-    echo.serving.await.unwrap();
+    let server = TestServer::echo(|it| it).await;
+    let der: Vec<String> = server.authority.der.iter().map(u8::to_string).collect();
+    println!("\nserving {} {}", server.address, der.join(" "));
+    server.serving.await.unwrap();
 }

@@ -4,32 +4,22 @@ use std::time::Duration;
 
 use lucid_webhook::{Condition, Readiness};
 
-use crate::server::Echo;
-use crate::wire::{Authority, Http1, Http2};
+use crate::server_under_test::TestServer;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-async fn start(authority: &Authority) -> (Echo, Condition) {
+async fn start() -> (TestServer, Condition) {
     let readiness = Readiness::default();
     let synced = readiness.condition("synced");
-    let echo = Echo::start(authority.server_config(), |server| {
-        server.with_lame_duck(PATIENCE).with_readiness(readiness)
-    });
-    (echo.await, synced)
-}
-
-async fn http1(echo: &Echo, authority: &Authority) -> Http1 {
-    Http1::connect(echo.address, authority).await.unwrap()
+    (TestServer::echo(|it| it.with_lame_duck(PATIENCE).with_readiness(readiness)).await, synced)
 }
 
 #[tokio::test]
 async fn an_unready_replica_closes_connections_and_still_responds() {
-    let authority = Authority::new();
-    let (echo, synced) = start(&authority).await;
+    let (server, synced) = start().await;
     synced.set(true);
-    let (mut idle, mut busy, mut fresh) =
-        (http1(&echo, &authority).await, http1(&echo, &authority).await, http1(&echo, &authority).await);
-    let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
+    let (mut idle, mut busy, mut fresh) = (server.http1().await, server.http1().await, server.http1().await);
+    let mut http2 = server.http2().await;
     for client in [&mut idle, &mut busy] {
         assert!(!client.post("/", "").await.unwrap().closes(), "ready");
     }
@@ -51,21 +41,19 @@ async fn an_unready_replica_closes_connections_and_still_responds() {
     assert_eq!(in_flight.await.unwrap().status(), 200);
     assert!(http2.ends_within(PATIENCE).await, "GOAWAY");
     // There may be no other replica.
-    while http1(&echo, &authority).await.post("/", "").await.unwrap().status == 503 {}
+    while server.http1().await.post("/", "").await.unwrap().status == 503 {}
 }
 
 #[tokio::test]
 async fn connections_to_unready_replicas_serve_one_request() {
-    let authority = Authority::new();
-    let (echo, synced) = start(&authority).await;
-    let mut new = http1(&echo, &authority).await;
+    let (server, synced) = start().await;
+    let mut new = server.http1().await;
     assert!(new.post("/", "").await.unwrap().closes());
-    let mut new = Http2::connect(echo.address, &authority).await.unwrap();
+    let mut new = server.http2().await;
     assert_eq!(new.post("/", "a").await.unwrap(), (200, "POST / a".into()));
     assert!(new.ends_within(PATIENCE).await, "GOAWAY");
 
-    let (mut one, mut two) =
-        (http1(&echo, &authority).await, Http2::connect(echo.address, &authority).await.unwrap());
+    let (mut one, mut two) = (server.http1().await, server.http2().await);
     synced.set(true);
     for _ in 0..2 {
         assert!(!one.post("/", "").await.unwrap().closes(), "ready again");
@@ -75,13 +63,12 @@ async fn connections_to_unready_replicas_serve_one_request() {
 
 #[tokio::test]
 async fn readiness_lost_at_shutdown_leaves_idle_connections_open() {
-    let authority = Authority::new();
-    let (mut echo, synced) = start(&authority).await;
+    let (mut server, synced) = start().await;
     synced.set(true);
-    let (mut idle, mut other) = (http1(&echo, &authority).await, http1(&echo, &authority).await);
+    let (mut idle, mut other) = (server.http1().await, server.http1().await);
     assert_eq!(idle.post("/", "").await.unwrap().status, 200);
     assert_eq!(other.post("/", "").await.unwrap().status, 200);
-    echo.leave();
+    server.leave();
     synced.set(false);
     // The first response that closes its connection shows that the server has observed the change.
     while !other.post("/", "").await.unwrap().closes() {}

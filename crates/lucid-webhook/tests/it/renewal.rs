@@ -11,9 +11,10 @@ use rcgen::ExtendedKeyUsagePurpose;
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
 use tokio::time::timeout;
+use tower::service_fn;
 
-use crate::server::Echo;
-use crate::wire::{self, Authority, Http1, Http2};
+use crate::server_under_test::{TestServer, echo};
+use crate::wire::{self, Authority};
 
 /// Much longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,8 +25,8 @@ fn renew(authority: &Authority, folder: &Path) -> CertificateDer<'static> {
     identity.chain[0].clone()
 }
 
-async fn shown(echo: &Echo, authority: &Authority) -> CertificateDer<'static> {
-    let stream = wire::connect(echo.address, authority.client_config("")).await.unwrap();
+async fn shown(server: &TestServer) -> CertificateDer<'static> {
+    let stream = wire::connect(server.address, server.authority.client_config("")).await.unwrap();
     stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
@@ -39,13 +40,12 @@ async fn renewed_certificates_apply_to_new_connections() {
     tokio::spawn(certificates.run(FileSource::in_directory(folder.path()), pending()));
     timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.expect("it has no certificate").unwrap();
 
-    let echo = Echo::start(tls, |server| server).await;
-    let mut http1 = Http1::connect(echo.address, &authority).await.unwrap();
-    let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
+    let server = TestServer::with_tls(authority, Some(tls.into()), service_fn(echo), |it| it).await;
+    let (mut http1, mut http2) = (server.http1().await, server.http2().await);
     for _ in 0..2 {
-        assert_eq!(shown(&echo, &authority).await, certificate);
-        certificate = renew(&authority, folder.path());
-        let is_shown = async || shown(&echo, &authority).await == certificate;
+        assert_eq!(shown(&server).await, certificate);
+        certificate = renew(&server.authority, folder.path());
+        let is_shown = async || shown(&server).await == certificate;
         eventually("the new certificate is shown", is_shown).await;
         let answer = http1.post("/", "1").await.unwrap();
         assert!(answer.status == 200 && !answer.closes(), "{answer:?}");

@@ -1,62 +1,19 @@
 //! HTTP over TLS.
 
-use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
-use http::{Request, Response};
+use http::Response;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Body, Frame};
-use lucid_webhook::{BoxError, PeerCertificate, RequestBody, Server, Tls};
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
+use lucid_webhook::{BoxError, Server};
+use tokio::sync::watch;
 use tower::{ServiceBuilder, service_fn};
 
+use crate::server_under_test::{TestServer, echo};
 use crate::wire::{self, Authority, Http1, Http2};
-
-/// Responds with the method, the path, the caller and the body. A path such as `/millis/300` takes that long.
-pub(crate) async fn echo(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let (head, body) = request.into_parts();
-    let body = body.collect().await.map_or_else(|error| error.to_string().into(), |body| body.to_bytes());
-    if let Some(millis) = head.uri.path().strip_prefix("/millis/") {
-        tokio::time::sleep(Duration::from_millis(millis.parse().unwrap())).await;
-    }
-    let peer = head.extensions.get::<PeerCertificate>();
-    let peer = peer.map_or_else(String::new, |peer| format!(" {:x?}", &**peer.der()));
-    let text = format!("{} {}{peer} {}", head.method, head.uri.path(), String::from_utf8_lossy(&body));
-    Ok(Response::new(Full::new(text.into())))
-}
-
-pub(crate) struct Echo {
-    pub(crate) address: SocketAddr,
-    shutdown: Option<oneshot::Sender<()>>,
-    pub(crate) serving: JoinHandle<()>,
-}
-
-impl Echo {
-    pub(crate) async fn start(tls: impl Into<Tls>, configure: impl FnOnce(Server) -> Server) -> Self {
-        let server = configure(Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap());
-        let address = server.local_addr();
-        let (shutdown, asked) = oneshot::channel::<()>();
-        let ask = async {
-            asked.await.ok();
-        };
-        let serving = tokio::spawn(server.serve(tls.into(), service_fn(echo), ask));
-        Self { address, shutdown: Some(shutdown), serving }
-    }
-
-    pub(crate) fn leave(&mut self) {
-        self.shutdown.take().unwrap().send(()).unwrap();
-    }
-}
-
-async fn start() -> (Echo, Authority) {
-    let authority = Authority::new();
-    (Echo::start(authority.server_config(), |server| server).await, authority)
-}
 
 #[tokio::test]
 async fn an_address_in_use_is_an_error_before_anything_is_served() {
@@ -68,7 +25,7 @@ async fn an_address_in_use_is_an_error_before_anything_is_served() {
 
 #[tokio::test]
 async fn requests_succeed_and_connections_are_kept_alive() {
-    let (echo, authority) = start().await;
+    let server = TestServer::echo(|it| it).await;
     // Sent bytes, the responses, and `true` if another request may follow.
     let cases: &[(&str, &[&str], bool)] = &[
         ("GET /a HTTP/1.1\r\nhost: a\r\n\r\n", &["GET /a "], true),
@@ -90,7 +47,7 @@ async fn requests_succeed_and_connections_are_kept_alive() {
         ("GET /a HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", &["GET /a "], false),
     ];
     for (sent, answers, kept) in cases {
-        let mut client = Http1::connect(echo.address, &authority).await.unwrap();
+        let mut client = server.http1().await;
         client.send(sent).await.unwrap();
         for body in *answers {
             let answer = client.answer().await.unwrap();
@@ -102,7 +59,7 @@ async fn requests_succeed_and_connections_are_kept_alive() {
             assert!(client.ends_within(Duration::from_secs(5)).await, "{sent}");
         }
     }
-    let mut client = Http1::connect(echo.address, &authority).await.unwrap();
+    let mut client = server.http1().await;
     client.send("HEAD /a HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let answer = client.answer_to("HEAD").await.unwrap();
     assert!(answer.head.contains("content-length: 8\r\n") && answer.body.is_empty(), "{answer:?}");
@@ -111,7 +68,7 @@ async fn requests_succeed_and_connections_are_kept_alive() {
 
 #[tokio::test]
 async fn invalid_http_gets_a_status_and_closes() {
-    let (echo, authority) = start().await;
+    let server = TestServer::echo(|it| it).await;
     let long = format!("GET / HTTP/1.1\r\nhost: a\r\nx-long: {}\r\n\r\n", "a".repeat(20_000));
     let many = format!("GET / HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(200));
     let cases = [
@@ -124,7 +81,7 @@ async fn invalid_http_gets_a_status_and_closes() {
         (&many, 431),
     ];
     for (sent, status) in cases {
-        let mut client = Http1::connect(echo.address, &authority).await.unwrap();
+        let mut client = server.http1().await;
         // The server may close before all of it is sent.
         client.send(sent).await.ok();
         let name = &sent[..sent.len().min(60)];
@@ -138,8 +95,8 @@ async fn invalid_http_gets_a_status_and_closes() {
 
 #[tokio::test]
 async fn expect_100_continue_is_answered() {
-    let (echo, authority) = start().await;
-    let mut client = Http1::connect(echo.address, &authority).await.unwrap();
+    let server = TestServer::echo(|it| it).await;
+    let mut client = server.http1().await;
     let head = "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";
     client.send(head).await.unwrap();
     assert_eq!(client.answer().await.unwrap().status, 100);
@@ -150,21 +107,22 @@ async fn expect_100_continue_is_answered() {
 
 #[tokio::test]
 async fn alpn_selects_the_protocol() {
-    let (echo, authority) = start().await;
+    let server = TestServer::echo(|it| it).await;
     for alpn in ["", "http/1.1"] {
-        let mut client = Http1::connect_as(echo.address, authority.client_config(alpn)).await.unwrap();
+        let mut client =
+            Http1::connect_as(server.address, server.authority.client_config(alpn)).await.unwrap();
         assert_eq!(client.post("/", "a").await.unwrap().body, b"POST / a", "{alpn:?}");
     }
-    let mut client = Http2::connect(echo.address, &authority).await.unwrap();
+    let mut client = server.http2().await;
     assert_eq!(client.post("/", "a").await.unwrap(), (200, "POST / a".into()));
-    let error = wire::connect(echo.address, authority.client_config("spdy/3")).await.unwrap_err();
+    let error = wire::connect(server.address, server.authority.client_config("spdy/3")).await.unwrap_err();
     assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
 }
 
 #[tokio::test]
 async fn an_oversized_h2_head_fails_only_its_own_request() {
-    let (echo, authority) = start().await;
-    let mut client = Http2::connect(echo.address, &authority).await.unwrap();
+    let server = TestServer::echo(|it| it).await;
+    let mut client = server.http2().await;
     let long = Http2::request("/").header("x-long", "a".repeat(20_000)).body(()).unwrap();
     match client.send(long, "").await {
         Ok((status, _)) => assert_eq!(status, 431),
@@ -175,8 +133,8 @@ async fn an_oversized_h2_head_fails_only_its_own_request() {
 
 #[tokio::test]
 async fn an_h2_response_to_head_has_a_length_and_no_body() {
-    let (echo, authority) = start().await;
-    let mut client = Http2::connect(echo.address, &authority).await.unwrap();
+    let server = TestServer::echo(|it| it).await;
+    let mut client = server.http2().await;
     let (mut length, mut bodies) = (Vec::new(), Vec::new());
     for method in ["GET", "HEAD"] {
         let request = Http2::request("/a").method(method).body(()).unwrap();
@@ -210,13 +168,9 @@ fn in_pieces(
 
 #[tokio::test]
 async fn a_layer_may_change_the_body_of_a_response() {
-    let authority = Authority::new();
-    let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-    let address = server.local_addr();
     let service = ServiceBuilder::new().map_response(in_pieces).service_fn(echo);
-    tokio::spawn(server.serve(authority.server_config(), service, std::future::pending()));
-    let mut http1 = Http1::connect(address, &authority).await.unwrap();
-    let mut http2 = Http2::connect(address, &authority).await.unwrap();
+    let server = TestServer::with_tls(Authority::new(), None, service, |it| it).await;
+    let (mut http1, mut http2) = (server.http1().await, server.http2().await);
     for (sent, status, says) in [("abcdef", 200, "POST /a abcdef"), ("fail", 500, "the disk is full")] {
         let (one, two) = (http1.post("/a", sent).await.unwrap(), http2.post("/a", sent).await.unwrap());
         assert_eq!((one.status, two.0), (status, status), "{sent}");
@@ -232,8 +186,8 @@ async fn a_layer_may_change_the_body_of_a_response() {
 
 #[tokio::test]
 async fn h2_requests_are_handled_concurrently() {
-    let (echo, authority) = start().await;
-    let client = Http2::connect(echo.address, &authority).await.unwrap();
+    let server = TestServer::echo(|it| it).await;
+    let client = server.http2().await;
     let begin = tokio::time::Instant::now();
     let calls = (0..50).map(|_| {
         let mut client = client.clone();
@@ -248,40 +202,41 @@ async fn h2_requests_are_handled_concurrently() {
 async fn a_new_tls_configuration_applies_to_new_connections() {
     let (old, new) = (Authority::new(), Authority::new());
     let (sender, receiver) = watch::channel(old.server_config());
-    let echo = Echo::start(receiver, |server| server).await;
-    let mut before = Http1::connect(echo.address, &old).await.unwrap();
-    assert!(Http1::connect(echo.address, &new).await.is_err());
+    let server =
+        TestServer::with_tls(Authority::new(), Some(receiver.into()), service_fn(echo), |it| it).await;
+    let mut before = Http1::connect(server.address, &old).await.unwrap();
+    assert!(Http1::connect(server.address, &new).await.is_err());
     sender.send_replace(new.server_config());
-    let mut after = Http1::connect(echo.address, &new).await.unwrap();
-    assert!(Http1::connect(echo.address, &old).await.is_err());
+    let mut after = Http1::connect(server.address, &new).await.unwrap();
+    assert!(Http1::connect(server.address, &old).await.is_err());
     let answer = before.post("/", "").await.unwrap();
     assert!(answer.status == 200 && answer.closes(), "{answer:?}");
     drop(sender);
     let answer = after.post("/", "").await.unwrap();
     assert!(answer.status == 200 && !answer.closes(), "{answer:?}");
-    assert!(Http1::connect(echo.address, &new).await.is_ok(), "the last one stays");
+    assert!(Http1::connect(server.address, &new).await.is_ok(), "the last one stays");
 }
 
 #[tokio::test]
 async fn failed_handshakes_do_not_affect_the_server() {
     use tokio::io::AsyncWriteExt;
-    let (echo, authority) = start().await;
+    let server = TestServer::echo(|it| it).await;
     let stranger = Arc::new(Authority::new().client_config("http/1.1"));
     for _ in 0..20 {
-        assert!(wire::connect(echo.address, Arc::clone(&stranger)).await.is_err());
-        let mut plain = tokio::net::TcpStream::connect(echo.address).await.unwrap();
+        assert!(wire::connect(server.address, Arc::clone(&stranger)).await.is_err());
+        let mut plain = tokio::net::TcpStream::connect(server.address).await.unwrap();
         plain.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
-        drop(tokio::net::TcpStream::connect(echo.address).await.unwrap());
+        drop(tokio::net::TcpStream::connect(server.address).await.unwrap());
     }
-    let mut client = Http1::connect(echo.address, &authority).await.unwrap();
+    let mut client = server.http1().await;
     assert_eq!(client.post("/", "").await.unwrap().status, 200);
 }
 
 #[tokio::test]
 async fn dropping_the_server_ends_its_connections() {
-    let (echo, authority) = start().await;
-    let mut client = Http1::connect(echo.address, &authority).await.unwrap();
+    let server = TestServer::echo(|it| it).await;
+    let mut client = server.http1().await;
     assert_eq!(client.post("/", "").await.unwrap().status, 200);
-    echo.serving.abort();
+    server.serving.abort();
     assert!(client.ends_within(Duration::from_secs(5)).await);
 }

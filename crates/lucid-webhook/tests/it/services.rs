@@ -1,18 +1,18 @@
 //! Services of a router next to its webhooks, and access to both.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use lucid_certs::{ClientCertificates, ServerTls};
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Server, Webhook};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Webhook};
 use serde_json::json;
 use tower::{ServiceExt, service_fn};
 
-use crate::common::{review, things};
+use crate::common::things;
+use crate::handlers::review;
+use crate::server_under_test::TestServer;
 use crate::wire::{Authority, Http1, Identity};
 
 async fn tell(request: Request<Bytes>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -67,19 +67,10 @@ async fn conflicting_services_fail_every_request() {
     }
 }
 
-async fn status(
-    address: SocketAddr,
-    server_ca: &Authority,
-    identity: Option<&Identity>,
-    path: &str,
-) -> Option<u16> {
-    let config = server_ca.client_config_of("http/1.1", rustls::ALL_VERSIONS, identity);
-    let mut client = Http1::connect_as(address, config).await.ok()?;
-    let review = review(json!({
-        "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "operation": "CREATE", "userInfo": {},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-    }));
-    let review = review.to_string();
+async fn status(server: &TestServer, identity: Option<&Identity>, path: &str) -> Option<u16> {
+    let config = server.authority.client_config_of("http/1.1", rustls::ALL_VERSIONS, identity);
+    let mut client = Http1::connect_as(server.address, config).await.ok()?;
+    let review = review(json!({})).to_string();
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         review.len()
@@ -93,18 +84,16 @@ async fn client_certificates_are_required_except_for_conversions() {
     let (server_ca, client_ca) = (Authority::new(), Authority::new());
     let clients = ClientCertificates::optional(client_ca.pem.as_bytes()).unwrap();
     let tls = ServerTls::new(server_ca.localhost()).with_clients(&clients).build().unwrap();
-    let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-    let address = server.local_addr();
     let router = router().with_client_certificates();
-    tokio::spawn(server.serve(Arc::new(tls), router, std::future::pending()));
+    let server = TestServer::with_tls(server_ca, Some(tls.into()), router, |it| it).await;
 
     let known = client_ca.client("kube-apiserver", &[]);
     let stranger = Authority::new().client("kube-apiserver", &[]);
     for (path, with, without) in
         [("/allow", 200, 403), ("/convert", 400, 400), ("/tell", 418, 418), ("/none", 404, 404)]
     {
-        assert_eq!(status(address, &server_ca, Some(&known), path).await, Some(with), "{path}");
-        assert_eq!(status(address, &server_ca, None, path).await, Some(without), "{path}");
-        assert_eq!(status(address, &server_ca, Some(&stranger), path).await, None, "{path}");
+        assert_eq!(status(&server, Some(&known), path).await, Some(with), "{path}");
+        assert_eq!(status(&server, None, path).await, Some(without), "{path}");
+        assert_eq!(status(&server, Some(&stranger), path).await, None, "{path}");
     }
 }

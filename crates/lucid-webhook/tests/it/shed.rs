@@ -6,14 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Server};
+use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router};
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tower::{Service, ServiceExt};
 
 use crate::handlers::{review, validating};
 use crate::http::assert_refusal;
-use crate::wire::{Authority, Http1};
+use crate::server_under_test::TestServer;
 
 #[tokio::test]
 async fn requests_above_the_limit_get_429_and_keep_their_connection() {
@@ -30,13 +30,9 @@ async fn requests_above_the_limit_get_429_and_keep_their_connection() {
             AdmissionResponse::allow()
         }
     };
-    let authority = Authority::new();
-    let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-    let address = server.local_addr();
     let router = Router::new().webhook("/", validating(slow).with_max_in_flight(2));
-    tokio::spawn(server.serve(authority.server_config(), router, std::future::pending()));
-    let connect = async || Http1::connect(address, &authority).await.unwrap();
-    let (mut one, mut two, mut three) = (connect().await, connect().await, connect().await);
+    let server = TestServer::start(router).await;
+    let (mut one, mut two, mut three) = (server.http1().await, server.http1().await, server.http1().await);
     let post = |name: &str| {
         let body = review(json!({"name": name})).to_string();
         let head =

@@ -6,42 +6,37 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::server::Echo;
-use crate::wire::{Authority, Http1, Http2};
+use crate::server_under_test::TestServer;
+use crate::wire::Http1;
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-async fn start(authority: &Authority) -> Echo {
-    Echo::start(authority.server_config(), |server| {
-        server.with_lame_duck(millis(500)).with_drain(Duration::from_secs(5))
-    })
-    .await
+async fn start() -> TestServer {
+    TestServer::echo(|it| it.with_lame_duck(millis(500)).with_drain(Duration::from_secs(5))).await
 }
 
 /// Clients keep their connections, reconnect after `Connection: close`, and never retry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_is_lost_during_a_takeover() {
-    let authority = Arc::new(Authority::new());
-    let (mut old, new) = (start(&authority).await, start(&authority).await);
-    let endpoints = Arc::new(std::sync::Mutex::new(old.address));
+    let (mut old, new) = (start().await, start().await);
+    let configs = [&old, &new].map(|server| Arc::new(server.authority.client_config("http/1.1")));
+    let endpoints = Arc::new(std::sync::Mutex::new((old.address, Arc::clone(&configs[0]))));
     let asked_to_go = Arc::new(AtomicUsize::new(0));
     let end = Instant::now() + millis(2500);
     let clients: Vec<_> = (0..32_u64)
         .map(|client| {
-            let (endpoints, authority, asked) =
-                (Arc::clone(&endpoints), Arc::clone(&authority), Arc::clone(&asked_to_go));
+            let (endpoints, asked) = (Arc::clone(&endpoints), Arc::clone(&asked_to_go));
             tokio::spawn(async move {
-                let config = Arc::new(authority.client_config("http/1.1"));
                 let mut connection = None;
                 let mut calls = 0;
                 while Instant::now() < end {
                     let mut http1 = match connection.take() {
                         Some(http1) => http1,
                         None => {
-                            let address = *endpoints.lock().unwrap();
-                            Http1::connect_as(address, Arc::clone(&config)).await.expect("failed to connect")
+                            let (address, config) = endpoints.lock().unwrap().clone();
+                            Http1::connect_as(address, config).await.expect("failed to connect")
                         }
                     };
                     let path = format!("/millis/{}", (client * 7 + calls * 13) % 60);
@@ -63,7 +58,7 @@ async fn no_request_is_lost_during_a_takeover() {
     old.leave();
     // The API server observes it a little later.
     sleep(millis(300)).await;
-    *endpoints.lock().unwrap() = new.address;
+    *endpoints.lock().unwrap() = (new.address, Arc::clone(&configs[1]));
     let mut calls = 0;
     for client in clients {
         calls += client.await.unwrap();
@@ -75,11 +70,9 @@ async fn no_request_is_lost_during_a_takeover() {
 
 #[tokio::test]
 async fn requests_in_flight_complete_and_idle_connections_close_last() {
-    let authority = Authority::new();
-    let mut echo = start(&authority).await;
-    let connect = async || Http1::connect(echo.address, &authority).await.unwrap();
-    let (mut busy, mut idle, mut half) = (connect().await, connect().await, connect().await);
-    let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
+    let mut server = start().await;
+    let (mut busy, mut idle, mut half) = (server.http1().await, server.http1().await, server.http1().await);
+    let mut http2 = server.http2().await;
     for client in [&mut busy, &mut idle, &mut half] {
         assert!(!client.post("/", "").await.unwrap().closes());
     }
@@ -90,8 +83,8 @@ async fn requests_in_flight_complete_and_idle_connections_close_last() {
     });
     half.send("POST /half HTTP/1.1\r\nhost: a\r\ncontent-le").await.unwrap();
     sleep(millis(100)).await;
-    let address = echo.address;
-    echo.leave();
+    let address = server.address;
+    server.leave();
     sleep(millis(800)).await;
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "it still takes connections");
     assert!(!idle.ends_within(millis(50)).await, "idle connections close last: a request may be on its way");
@@ -104,53 +97,47 @@ async fn requests_in_flight_complete_and_idle_connections_close_last() {
     assert!(answer.closes() && answer.status == 200);
     assert_eq!(second.await.unwrap().unwrap().0, 200);
     assert!(http2.ends_within(Duration::from_secs(2)).await);
-    tokio::time::timeout(Duration::from_secs(2), echo.serving).await.expect("it hangs").unwrap();
+    tokio::time::timeout(Duration::from_secs(2), server.serving).await.expect("it hangs").unwrap();
 }
 
 #[tokio::test]
 async fn idle_connections_do_not_delay_shutdown() {
-    let authority = Authority::new();
-    let mut echo = start(&authority).await;
-    let mut http1 = Http1::connect(echo.address, &authority).await.unwrap();
-    let mut http2 = Http2::connect(echo.address, &authority).await.unwrap();
+    let mut server = start().await;
+    let mut http1 = server.http1().await;
+    let mut http2 = server.http2().await;
     assert_eq!(http1.post("/", "").await.unwrap().status, 200);
     assert_eq!(http2.post("/", "").await.unwrap().0, 200);
     let begin = Instant::now();
-    echo.leave();
-    echo.serving.await.unwrap();
+    server.leave();
+    server.serving.await.unwrap();
     assert!((millis(500)..millis(1500)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
     assert!(http1.ends_within(millis(100)).await && http2.ends_within(millis(100)).await);
 }
 
 #[tokio::test]
 async fn the_wait_for_requests_in_flight_is_bounded() {
-    let authority = Authority::new();
-    let mut echo = Echo::start(authority.server_config(), |server| {
-        server.with_lame_duck(Duration::ZERO).with_drain(millis(500))
-    })
-    .await;
-    let mut client = Http1::connect(echo.address, &authority).await.unwrap();
+    let mut server = TestServer::echo(|it| it.with_lame_duck(Duration::ZERO).with_drain(millis(500))).await;
+    let mut client = server.http1().await;
     client.send("GET /millis/60000 HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     sleep(millis(100)).await;
-    echo.leave();
-    tokio::time::timeout(Duration::from_secs(2), echo.serving).await.expect("it hangs").unwrap();
+    server.leave();
+    tokio::time::timeout(Duration::from_secs(2), server.serving).await.expect("it hangs").unwrap();
     assert!(client.ends_within(Duration::from_secs(2)).await);
 }
 
 #[tokio::test]
 async fn an_h2_client_gets_goaway_early_and_loses_nothing() {
-    let authority = Authority::new();
-    let mut echo = start(&authority).await;
-    let mut old = Http2::connect(echo.address, &authority).await.unwrap();
+    let mut server = start().await;
+    let mut old = server.http2().await;
     let in_flight = tokio::spawn({
         let mut old = old.clone();
         async move { old.post("/millis/300", "").await }
     });
     sleep(millis(50)).await;
-    echo.leave();
+    server.leave();
     assert_eq!(in_flight.await.unwrap().unwrap().0, 200);
     assert!(old.ends_within(millis(100)).await, "GOAWAY ends it with its last request");
-    let mut new = Http2::connect(echo.address, &authority).await.expect("a lame duck takes connections");
+    let mut new = server.http2().await;
     assert_eq!(new.post("/", "").await.unwrap().0, 200);
     assert_eq!(new.post("/", "").await.unwrap().0, 200);
 }
