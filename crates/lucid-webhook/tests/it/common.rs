@@ -1,6 +1,5 @@
 //! Requests, converters, logs and metrics for several tests.
 
-use std::fmt::Debug;
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -9,13 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
-use kube::api::{Patch, PatchParams};
-use kube::core::ClusterResourceScope;
-use kube::{Api, Client, Resource, ResourceExt};
 use lucid_webhook::{AdmissionResponse, BoxError, Converter, JsonPatch, Router};
 use prometheus_client::registry::Registry;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tracing_subscriber::fmt::MakeWriter;
@@ -96,16 +90,4 @@ impl MakeWriter<'_> for Written {
 /// the first thread that reaches a callsite to all: a thread without a subscriber would disable it.
 pub(crate) fn another_subscriber() -> tracing::Dispatch {
     tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default())
-}
-
-pub(crate) async fn apply<K>(client: Client, wanted: &K, manager: &str) -> Result<K, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = ClusterResourceScope>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned,
-{
-    let params = PatchParams::apply(manager).force();
-    Api::all(client).patch(&wanted.name_any(), &params, &Patch::Apply(wanted)).await
 }

@@ -95,6 +95,11 @@ async fn conversion(client: &Client) -> Option<Value> {
     Some(conversion)
 }
 
+async fn patch<K: Clone + Debug + DeserializeOwned>(api: &Api<K>, name: &str, operations: &Value) -> K {
+    let patch: Patch<()> = Patch::Json(serde_json::from_value(operations.clone()).unwrap());
+    api.patch(name, &PatchParams::default(), &patch).await.unwrap()
+}
+
 struct Replicas {
     address: SocketAddr,
     readiness: [Readiness; 2],
@@ -220,15 +225,13 @@ async fn operators_restore_what_is_deleted_or_changed() {
         json!([{"op": "add", "path": "/webhooks/-", "value": other}]),
         json!([{"op": "remove", "path": "/webhooks/0"}]),
     ] {
-        let patch: Patch<()> = Patch::Json(serde_json::from_value(damage.clone()).unwrap());
-        let patched = configurations.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+        let patched = patch(&configurations, NAME, &damage).await;
         assert_ne!(json!(patched.webhooks), *wanted.0.as_ref().unwrap(), "{damage} does nothing");
         restored(&damage.to_string()).await;
     }
     let definitions = Api::<CustomResourceDefinition>::all(client.clone());
     let none = json!([{"op": "replace", "path": "/spec/conversion", "value": {"strategy": "None"}}]);
-    let patch: Patch<()> = Patch::Json(serde_json::from_value(none).unwrap());
-    definitions.patch(DEFINITION, &PatchParams::default(), &patch).await.unwrap();
+    patch(&definitions, DEFINITION, &none).await;
     restored("conversion").await;
 
     let delete = DeleteParams::default();
@@ -292,13 +295,12 @@ async fn an_external_bundle_is_kept() {
     assert_eq!(bundle(&found), None);
     assert_eq!(found.labels()["app.kubernetes.io/name"], NAME);
 
-    let patch = json!([
+    let damage = json!([
         {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="},
         {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"},
         {"op": "add", "path": "/metadata/annotations/team", "value": "blue"},
     ]);
-    let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
-    api.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+    patch(&api, NAME, &damage).await;
     let healed = eventually("healed", async || {
         let found = api.get(NAME).await.unwrap();
         let policy = found.webhooks.as_ref()?[0].failure_policy.clone();

@@ -7,16 +7,17 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::core::ClusterResourceScope;
+use kube::{Api, Client, Resource, ResourceExt};
 use lucid_testbed::Cluster;
 use lucid_webhook::registration::{
     Configurations, Endpoint, FailurePolicy, RegistrationError, Rule, WebhookRegistration, parse_selector,
 };
 use lucid_webhook::{AdmissionResponse, Operation, Router, Webhook, WebhookKind};
 use lucid_webhook_test::ApiServer;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use crate::common::apply;
 
 const MANAGER: &str = "example-operator";
 
@@ -168,28 +169,40 @@ fn a_url_and_a_path_are_joined_by_one_slash() {
     }
 }
 
+async fn apply<K>(client: Client, wanted: &K) -> Result<K, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    let params = PatchParams::apply(MANAGER).force();
+    Api::all(client).patch(&wanted.name_any(), &params, &Patch::Apply(wanted)).await
+}
+
 #[tokio::test]
 async fn applied_registrations_equal_stored_ones() {
     let cluster = Cluster::builder().start().await.unwrap();
     let client = cluster.client();
     let configurations = service().with_annotation("cert-manager.io/inject-ca-from", "example/webhooks");
     let wanted = mutating(&configurations, &[full(), label()]);
-    let first = apply(client.clone(), &wanted, MANAGER).await.unwrap();
+    let first = apply(client.clone(), &wanted).await.unwrap();
     let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let read = api.get("example").await.unwrap();
     assert_eq!(read, first);
     assert_eq!(read.webhooks, wanted.webhooks);
     assert_eq!((read.labels(), read.annotations()), (wanted.labels(), wanted.annotations()));
     let validating = configurations.validating([&judge()]).unwrap().unwrap();
-    let stored = apply(client.clone(), &validating, MANAGER).await.unwrap();
+    let stored = apply(client.clone(), &validating).await.unwrap();
     assert_eq!(stored.webhooks, validating.webhooks);
     let url = Configurations::new("by-url", Endpoint::url("https://127.0.0.1:8443".to_owned()));
     let by_url = mutating(&url.with_ca_bundle("ca"), &[label()]);
-    assert_eq!(apply(client.clone(), &by_url, MANAGER).await.unwrap().webhooks, by_url.webhooks);
+    assert_eq!(apply(client.clone(), &by_url).await.unwrap().webhooks, by_url.webhooks);
 
     // Not even a time in managedFields changes.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    assert_eq!(apply(client.clone(), &wanted, MANAGER).await.unwrap(), first);
+    assert_eq!(apply(client.clone(), &wanted).await.unwrap(), first);
 
     // cert-manager writes the caBundle, and it is kept.
     let inject = json!([{"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "Y2E="}]);
@@ -197,7 +210,7 @@ async fn applied_registrations_equal_stored_ones() {
     let injector = PatchParams { field_manager: Some("cainjector".to_owned()), ..PatchParams::default() };
     api.patch("example", &injector, &inject).await.unwrap();
     let slower = mutating(&configurations, &[full(), label().with_timeout_seconds(20)]);
-    let stored = apply(client.clone(), &slower, MANAGER).await.unwrap();
+    let stored = apply(client.clone(), &slower).await.unwrap();
     let webhook = &stored.webhooks.as_ref().unwrap()[1];
     assert_eq!(webhook.timeout_seconds, Some(20));
     assert_eq!(webhook.client_config.ca_bundle.as_ref().unwrap().0, b"ca");
@@ -208,7 +221,7 @@ async fn applied_registrations_equal_stored_ones() {
     // Changes to our fields by other managers are reverted; a webhook that is no longer registered is removed.
     let damage = Patch::Merge(json!({"metadata": {"labels": {"app": "mine", "other": "x"}}}));
     api.patch("example", &PatchParams::default(), &damage).await.unwrap();
-    let stored = apply(client, &mutating(&configurations, &[full()]), MANAGER).await.unwrap();
+    let stored = apply(client, &mutating(&configurations, &[full()])).await.unwrap();
     assert_eq!((&*stored.labels()["app"], &*stored.labels()["other"]), ("example", "x"));
     let names: Vec<_> = stored.webhooks.iter().flatten().map(|webhook| &*webhook.name).collect();
     assert_eq!(names, ["full.example.com"], "also when an injector owns a field of it");

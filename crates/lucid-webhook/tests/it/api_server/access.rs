@@ -1,8 +1,6 @@
 //! Guards and permissions with a real API server: from the YAML of a configuration and the cluster's RBAC to the stored
 //! objects.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use futures::future::join_all;
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -12,7 +10,7 @@ use kube::api::PostParams;
 use lucid_testbed::eventually;
 use lucid_webhook::client::ClusterClient;
 use lucid_webhook::guard::Permissions;
-use lucid_webhook::registration::{Configurations, Endpoint, Rule, WebhookRegistration, parse_selector};
+use lucid_webhook::registration::{Rule, WebhookRegistration, parse_selector};
 use lucid_webhook::{
     AdmissionRequest, AdmissionResponse, BoxError, Changed, Object, Operation, Router, Webhook,
 };
@@ -20,9 +18,9 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::servers::{CA_BUNDLE, serve};
+use super::servers::serve;
 use super::{Answer, Scene, in_namespace, rule};
-use crate::common::{apply, exposed};
+use crate::common::exposed;
 
 const JSON: &str = "application/json";
 const OUTSIDE: &str = "the webhook failed: the patch is refused: the patch changes \"/metadata/labels/marked\"; \
@@ -50,13 +48,7 @@ async fn register(scene: &Scene, router: Router) {
             "/marker-v",
             Webhook::validating("v.marker.example.com", in_effect).with_registration(marker),
         );
-    let endpoint = Endpoint::url(serve(router.clone()).await);
-    let configurations =
-        Configurations::new(scene.namespace, endpoint).with_ca_bundle(STANDARD.decode(&*CA_BUNDLE).unwrap());
-    let mutating = configurations.mutating(router.registrations()).unwrap().unwrap();
-    apply(scene.client(), &mutating, "tests").await.unwrap();
-    let validating = configurations.validating(router.registrations()).unwrap().unwrap();
-    apply(scene.client(), &validating, "tests").await.unwrap();
+    scene.configure(&router).await;
     for kind in ["Mutating", "Validating"] {
         let marked = json!({"metadata": {"generateName": "marker-", "labels": {"marker": format!("{}-{kind}", scene.namespace)}}});
         eventually("the registration is in effect", async || {
@@ -67,7 +59,7 @@ async fn register(scene: &Scene, router: Router) {
     }
 }
 
-async fn grant(scene: &Scene, name: &str, verb: &str) {
+async fn grant(scene: &Scene, name: &str, verb: &str, subject: Value) {
     let namespace = scene.namespace;
     let role = json!({
         "metadata": {"name": name},
@@ -75,13 +67,14 @@ async fn grant(scene: &Scene, name: &str, verb: &str) {
     });
     let binding = json!({
         "metadata": {"name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        "subjects": [subject],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
     });
     scene.send(Method::POST, &format!("{RBAC}/{namespace}/roles"), JSON, &role).await.stored();
     scene.send(Method::POST, &format!("{RBAC}/{namespace}/rolebindings"), JSON, &binding).await.stored();
     let review = json!({"spec": {
         "user": format!("system:serviceaccount:{namespace}:{name}"),
+        "groups": if subject["kind"] == "Group" { json!([subject["name"]]) } else { json!([]) },
         "resourceAttributes": {"namespace": namespace, "resource": "configmaps", "verb": verb},
     }});
     eventually("the access is granted", async || {
@@ -158,11 +151,14 @@ fn check_outcome(case: &Case, answer: &Answer) {
 }
 
 #[test]
-fn a_mutating_webhook_follows_configuration_and_rbac() {
+fn webhooks_follow_configuration_and_rbac() {
     in_namespace("marking", async |scene| {
-        grant(scene, "updater", "update").await;
-        grant(scene, "getter", "get").await;
-        grant(scene, "mutater", "mutate").await;
+        for (name, verb) in [("updater", "update"), ("getter", "get"), ("mutater", "mutate")] {
+            let account = json!({"kind": "ServiceAccount", "name": name, "namespace": "marking"});
+            grant(scene, name, verb, account).await;
+        }
+        let group = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:policies"});
+        grant(scene, "policies", "update", group).await;
         let consent = |names: &str| json!({"canMutate": names});
         let cases = [
             case("unrestricted", "{}", Handled),
@@ -176,6 +172,16 @@ fn a_mutating_webhook_follows_configuration_and_rbac() {
                 ]),
             ),
             case("mutater", "serviceAccountName: marking:mutater", Handled),
+            case("by-group", "serviceAccountName: policies:labeller", Handled),
+            case("validating-getter", "serviceAccountName: marking:getter", Refused(403, "handled")),
+            case(
+                "validating-updater",
+                "serviceAccountName: marking:updater",
+                Alone(&[
+                    "webhook validating-updater.example.com: system:serviceaccount:marking:updater may neither get nor validate \
+                     configmaps validating-updater in namespace marking; the object is not validated",
+                ]),
+            ),
             case("nobody-skip", "{serviceAccountName: 'marking:nobody', forbidden: skip}", Alone(&[])),
             case(
                 "nobody-deny",
@@ -201,12 +207,22 @@ fn a_mutating_webhook_follows_configuration_and_rbac() {
             case("outside-warn", "{allowedPaths: [/data], failureAction: warn}", Alone(&[OUTSIDE])),
             case("outside-skip", "{allowedPaths: [/data], failureAction: skip}", Alone(&[])),
         ];
-        check(scene, |name| Webhook::mutating(name, mark), &cases).await;
+        let deny = async || AdmissionResponse::deny(403, "Forbidden", "handled");
+        let webhook = |name: String| match name.starts_with("validating-") {
+            true => Webhook::validating(name, deny),
+            false => Webhook::mutating(name, mark),
+        };
+        check(scene, webhook, &cases).await;
         for (name, stored) in [("outside", false), ("outside-warn", true), ("nobody-deny", false)] {
             let answer = scene.get(&format!("configmaps/{name}")).await;
             assert_eq!(answer.code == 200, stored, "{name}");
             assert_eq!(answer.body["metadata"]["labels"]["marked"], json!(null), "{name}");
         }
+        // The role that lets a webhook ask.
+        let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:auth-delegator";
+        let role = scene.send(Method::GET, path, JSON, &Value::Null).await.stored();
+        let rules = role["rules"].to_string();
+        assert!(rules.contains(r#""resources":["subjectaccessreviews"],"verbs":["create"]"#), "{rules}");
     });
 }
 

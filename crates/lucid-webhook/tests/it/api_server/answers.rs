@@ -1,42 +1,11 @@
 //! Effects of responses: patches, denials, warnings, audit annotations.
 
 use k8s_openapi::api::core::v1::Pod;
-use lucid_webhook::{
-    AdmissionResponse, Changed, FieldErrors, FieldPath, Object, Router, Webhook, WebhookKind,
-};
+use lucid_webhook::{AdmissionResponse, FieldErrors, FieldPath, Object, Router, Webhook, WebhookKind};
 use serde_json::json;
 
 use super::servers::serve;
 use super::{in_namespace, pod, registration};
-
-#[test]
-fn the_changed_object_is_stored() {
-    async fn change(Object(mut pod): Object<Pod>) -> Changed<Pod> {
-        pod.metadata.labels.get_or_insert_default().insert("mutated".into(), "true".into());
-        if let Some(spec) = &mut pod.spec {
-            let mut first = spec.containers.clone();
-            first.iter_mut().for_each(|container| container.name.insert_str(0, "first-"));
-            spec.containers.splice(0..0, first);
-            spec.termination_grace_period_seconds = None;
-        }
-        Changed::new(pod)
-    }
-    in_namespace("changed", async |scene| {
-        let webhook = Webhook::mutating("change.example.com", change);
-        scene.register_one(WebhookKind::Mutating, webhook, json!({"name": "change.example.com"})).await;
-
-        for (name, labels, expected) in [
-            ("none", json!(null), json!({"mutated": "true"})),
-            ("one", json!({"a.b/c": "d"}), json!({"a.b/c": "d", "mutated": "true"})),
-        ] {
-            let stored = scene.create("pods", &pod(name, labels)).await.stored();
-            assert_eq!(stored["metadata"]["labels"], expected);
-            let containers = stored["spec"]["containers"].as_array().unwrap();
-            assert_eq!(containers.iter().map(|it| &it["name"]).collect::<Vec<_>>(), ["first-app", "app"]);
-            assert_eq!(stored["spec"]["terminationGracePeriodSeconds"], 30, "removed, so the default again");
-        }
-    });
-}
 
 #[test]
 fn a_denial_reaches_the_client_with_code_reason_and_causes() {

@@ -20,7 +20,6 @@ use crate::common::exposed;
 use crate::cron_tab::{definition, v1_to_v2, v2_to_v1};
 use crate::widget;
 
-const SCHEDULE: [&str; 5] = ["minute", "hour", "dayOfMonth", "month", "dayOfWeek"];
 /// Number of objects that a test reads at once.
 const OBJECTS: usize = 500;
 const JSON: &str = "application/json";
@@ -69,11 +68,6 @@ impl<'a> CronTabs<'a> {
         self.send(Method::POST, (version, ""), JSON, object).await
     }
 
-    async fn apply(&self, manager: &str, version: &str, object: &Value) -> Answer {
-        let rest = format!("/{}?fieldManager={manager}", object["metadata"]["name"].as_str().unwrap());
-        self.send(Method::PATCH, (version, &rest), APPLY, object).await
-    }
-
     fn v1(&self, name: &str, cron_spec: &str) -> Value {
         json!({
             "apiVersion": format!("{}/v1", self.group), "kind": "CronTab", "metadata": {"name": name},
@@ -120,31 +114,6 @@ fn to_v2(v1: Value) -> Result<Value, BoxError> {
 
 fn to_v1(v2: Value) -> Result<Value, BoxError> {
     Ok(serde_json::to_value(v2_to_v1(serde_json::from_value(v2)?))?)
-}
-
-/// [`to_v2`] for partial objects.
-fn partial_to_v2(mut object: Value) -> Value {
-    let time_zone = object["metadata"]["annotations"].as_object_mut().and_then(|it| it.remove("time-zone"));
-    if let Some(spec) = object["spec"].as_object_mut() {
-        if let Some(Value::String(cron_spec)) = spec.remove("cronSpec") {
-            let schedule: BTreeMap<_, _> = SCHEDULE.into_iter().zip(cron_spec.split(' ')).collect();
-            spec.insert("schedule".to_owned(), json!(schedule));
-        }
-        spec.extend(time_zone.map(|time_zone| ("timeZone".to_owned(), time_zone)));
-    }
-    object
-}
-
-fn partial_to_v1(mut object: Value) -> Value {
-    let Some(spec) = object["spec"].as_object_mut() else { return object };
-    if let Some(schedule) = spec.remove("schedule") {
-        let fields = SCHEDULE.map(|it| schedule[it].as_str().unwrap());
-        spec.insert("cronSpec".to_owned(), json!(fields.join(" ")));
-    }
-    if let Some(time_zone) = spec.remove("timeZone") {
-        object["metadata"]["annotations"]["time-zone"] = time_zone;
-    }
-    object
 }
 
 fn items(list: &Value) -> &[Value] {
@@ -315,54 +284,6 @@ fn writes_in_one_version_keep_fields_of_the_other() {
 }
 
 #[test]
-fn a_field_has_one_owner_across_versions() {
-    in_namespace("applied", async |scene| {
-        let group = "applied.example.com";
-        let converter = Converter::dynamic(group, "CronTab", "v2")
-            .spoke_dynamic("v1", partial_to_v2, partial_to_v1)
-            .build_for(["v1", "v2"])
-            .unwrap();
-        let tabs = CronTabs::define(scene, converter, group).await;
-        let v1 = tabs.v1("nightly", "5 4 * * *");
-        tabs.apply("old", "v1", &v1).await.stored();
-        let v2 = json!({
-            "apiVersion": format!("{group}/v2"), "kind": "CronTab", "metadata": {"name": "nightly"},
-            "spec": {"timeZone": "Europe/Rome", "replicas": 2},
-        });
-        tabs.apply("new", "v2", &v2).await.stored();
-        let mut changed = v1.clone();
-        changed["spec"]["image"] = json!("backup:2");
-        tabs.apply("old", "v1", &changed).await.stored();
-        let read = tabs.get("v2", "/nightly").await.stored();
-        let spec = &read["spec"];
-        assert_eq!(
-            (&spec["image"], &spec["timeZone"], &spec["replicas"]),
-            (&json!("backup:2"), &json!("Europe/Rome"), &json!(2))
-        );
-        let managers: BTreeMap<_, _> = read["metadata"]["managedFields"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|entry| (entry["manager"].as_str().unwrap(), entry["apiVersion"].as_str().unwrap()))
-            .collect();
-        let (old, new) = (format!("{group}/v1"), format!("{group}/v2"));
-        assert_eq!(managers, BTreeMap::from([("old", &*old), ("new", &*new)]));
-
-        let mut conflicting = v1.clone();
-        conflicting["spec"]["replicas"] = json!(5);
-        let answer = tabs.apply("old", "v1", &conflicting).await;
-        assert!(answer.code == 409 && answer.message().contains("\"new\""), "{answer:?}");
-
-        // A field that its manager no longer applies is removed.
-        let mut fewer = v2.clone();
-        fewer["spec"].as_object_mut().unwrap().remove("replicas");
-        let read = tabs.apply("new", "v2", &fewer).await.stored();
-        assert_eq!(read["spec"]["replicas"], json!(null));
-        assert_eq!(read["spec"]["timeZone"], "Europe/Rome");
-    });
-}
-
-#[test]
 fn two_managers_apply_objects_of_derived_types() {
     in_namespace("derived", async |scene| {
         // A type that fills in a default keeps values that no manager applies any longer.
@@ -400,8 +321,10 @@ async fn apply_widgets(scene: &Scene, converter: Converter, size: u32) {
         if matches!(answer.code, 200 | 201) { Ok(()) } else { Err(answer) }
     })
     .await;
-    // Another manager with fields in the other version.
+    // Other managers with fields in the other version.
     apply("labeller", "v2", labelled("a")).await.stored();
+    let answer = apply("intruder", "v2", owned(json!({"image": "app:1", "replicas": 9}))).await;
+    assert!(answer.code == 409 && answer.message().contains("\"owner\""), "{answer:?}");
     let stored = apply("owner", "v1", owned(json!({"image": "app:2"}))).await.stored();
     assert_eq!(stored["spec"], json!({"image": "app:2", "size": size}));
     // In another version: without the owner's former fields, the object has no spec.
@@ -410,6 +333,14 @@ async fn apply_widgets(scene: &Scene, converter: Converter, size: u32) {
     let stored = apply("labeller", "v1", labelled("b")).await.stored();
     assert_eq!(stored["metadata"]["labels"], json!({"team": "b"}));
     assert_eq!(stored["spec"], json!({"image": "app:3", "size": 2}));
+    let managers: BTreeMap<_, _> = stored["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| (entry["manager"].as_str().unwrap(), entry["apiVersion"].as_str().unwrap()))
+        .collect();
+    let expected = [("owner", "widgets.example.com/v2"), ("labeller", "widgets.example.com/v1")];
+    assert_eq!(managers, BTreeMap::from(expected));
     let path = format!("{definitions}/widgets.widgets.example.com");
     scene.send(Method::DELETE, &path, JSON, &Value::Null).await.stored();
 }

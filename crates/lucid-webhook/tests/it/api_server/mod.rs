@@ -21,6 +21,7 @@ use http::{Method, Request, header};
 use kube::Client;
 use kube::client::Body;
 use lucid_testbed::{Cluster, eventually};
+use lucid_webhook::registration::{Configurations, Endpoint};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Webhook, WebhookKind};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -160,6 +161,22 @@ impl Scene {
             answer.message().contains("in effect").then_some(()).ok_or(answer)
         })
         .await;
+    }
+
+    /// Registers the webhooks of `router` as they are configured there.
+    async fn configure(&self, router: &Router) {
+        let endpoint = Endpoint::url(serve(router.clone()).await);
+        let ca = STANDARD.decode(&*CA_BUNDLE).unwrap();
+        let configurations = Configurations::new(self.namespace, endpoint).with_ca_bundle(ca);
+        let mutating = configurations.mutating(router.registrations()).unwrap();
+        let validating = configurations.validating(router.registrations()).unwrap();
+        for (path, configuration) in [
+            ("mutatingwebhookconfigurations", serde_json::to_value(mutating).unwrap()),
+            ("validatingwebhookconfigurations", serde_json::to_value(validating).unwrap()),
+        ] {
+            let path = format!("/apis/admissionregistration.k8s.io/v1/{path}");
+            self.send(Method::POST, &path, "application/json", &configuration).await.stored();
+        }
     }
 
     fn audited(&self, verb: &str, pod: &str) -> serde_json::Map<String, Value> {

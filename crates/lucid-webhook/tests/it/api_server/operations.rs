@@ -1,19 +1,14 @@
-//! Requests of the API server: operations, dry run, subresources, conditions, reinvocation.
+//! Requests of the API server: operations, dry run, subresources.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::core::GroupVersionKind;
-use lucid_webhook::registration::{Configurations, Endpoint};
 use lucid_webhook::{
-    AdmissionRequest, AdmissionResponse, BoxError, FieldErrors, FieldPath, JsonPatch, Object, OldObject,
-    Operation, RawObject, Router, State, Validator, Webhook, WebhookKind, WithState,
+    AdmissionRequest, AdmissionResponse, Object, OldObject, Operation, State, Webhook, WebhookKind, WithState,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::servers::{CA_BUNDLE, serve};
-use super::{Scene, Seen, in_namespace, pod, registration, rule};
+use super::{Scene, Seen, in_namespace, pod, rule};
 
 async fn allow(request: AdmissionRequest, State(seen): State<Seen>) -> AdmissionResponse {
     seen.add(request);
@@ -33,39 +28,19 @@ async fn register(scene: &Scene, webhook: impl FnOnce(&'static str) -> Webhook, 
 }
 
 #[test]
-fn a_dry_run_is_marked_and_stores_nothing() {
-    async fn label(request: AdmissionRequest, State(seen): State<Seen>) -> Result<JsonPatch, BoxError> {
-        let labels = json!({"dry-run": request.dry_run.to_string()});
-        seen.add(request);
-        Ok(JsonPatch::from_operations(&json!([{"op": "add", "path": "/metadata/labels", "value": labels}]))?)
-    }
-    in_namespace("dry-run", async |scene| {
-        let seen = Seen::default();
-        let webhook = Webhook::mutating("label.example.com", label.with_state(seen.clone()));
-        let fields = json!({"name": "label.example.com", "sideEffects": "NoneOnDryRun"});
-        scene.register_one(WebhookKind::Mutating, webhook, fields).await;
-
-        let answer = scene.create("pods?dryRun=All", &pod("web", json!(null))).await;
-        assert_eq!(answer.stored()["metadata"]["labels"], json!({"dry-run": "true"}));
-        let request = seen.take_one();
-        assert!(request.dry_run);
-        let options: Value = request.options.unwrap().decode().unwrap();
-        assert_eq!(options["dryRun"], json!(["All"]));
-        assert_eq!(scene.get("pods/web").await.code, 404);
-
-        let answer = scene.create("pods", &pod("web", json!(null))).await;
-        assert_eq!(answer.stored()["metadata"]["labels"], json!({"dry-run": "false"}));
-        assert!(!seen.take_one().dry_run);
-    });
-}
-
-#[test]
 fn a_create_request_describes_what_the_client_sent() {
     in_namespace("creation", async |scene| {
         let seen = Seen::default();
         let webhook = |name| Webhook::validating(name, allow.with_state(seen.clone()));
         register(scene, webhook, json!({})).await;
 
+        scene.create("pods?dryRun=All", &pod("web", json!(null))).await.stored();
+        let request = seen.take_one();
+        assert!(request.dry_run);
+        let options: Value = request.options.unwrap().decode().unwrap();
+        assert_eq!(options["dryRun"], json!(["All"]));
+
+        // The dry run has stored nothing.
         scene.create("pods", &pod("web", json!({"a": "b"}))).await.stored();
         let request = seen.take_one();
         assert_eq!(request.operation, Operation::Create);
@@ -86,68 +61,6 @@ fn a_create_request_describes_what_the_client_sent() {
         let request = seen.take_one();
         let given = stored["metadata"]["name"].as_str().unwrap();
         assert!(request.name.is_empty() || request.name == given, "{} is not {given}", request.name);
-    });
-}
-
-#[test]
-fn a_validator_sees_each_operation_of_its_type() {
-    struct Owners;
-    impl Validator<ConfigMap> for Owners {
-        async fn create(&self, new: ConfigMap, _: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
-            let mut errors = FieldErrors::new();
-            if !new.data.unwrap_or_default().contains_key("owner") {
-                errors.required(FieldPath::new("data").key("owner"), "");
-            }
-            errors.into_result()?;
-            Ok(AdmissionResponse::allow())
-        }
-
-        async fn update(
-            &self,
-            old: ConfigMap,
-            new: ConfigMap,
-            _: &AdmissionRequest,
-        ) -> Result<AdmissionResponse, BoxError> {
-            let mut errors = FieldErrors::new();
-            if old.data != new.data {
-                errors.forbidden(FieldPath::new("data"), "it may not change");
-            }
-            errors.into_result()?;
-            Ok(AdmissionResponse::allow())
-        }
-
-        async fn delete(&self, old: ConfigMap, _: &AdmissionRequest) -> Result<AdmissionResponse, BoxError> {
-            match old.metadata.name.as_deref() {
-                Some("kept") => Err(AdmissionResponse::deny(403, "Forbidden", "it is kept").into()),
-                _ => Ok(AdmissionResponse::allow()),
-            }
-        }
-    }
-    in_namespace("validator", async |scene| {
-        let router =
-            Router::new().webhook("/", Webhook::validator::<ConfigMap>("owners.example.com", Owners));
-        let endpoint = Endpoint::url(serve(router.clone()).await);
-        let configurations =
-            Configurations::new("owners", endpoint).with_ca_bundle(STANDARD.decode(&*CA_BUNDLE).unwrap());
-        let configuration = configurations.validating(router.registrations()).unwrap().unwrap();
-        let mut webhook = serde_json::to_value(configuration).unwrap()["webhooks"][0].take();
-        webhook["objectSelector"] =
-            json!({"matchExpressions": [{"key": "marker", "operator": "DoesNotExist"}]});
-        scene.register(WebhookKind::Validating, [webhook]).await;
-
-        let denied =
-            |message: &str| format!("admission webhook \"owners.example.com\" denied the request: {message}");
-        let map = |data| json!({"metadata": {"name": "kept"}, "data": data});
-        let answer = scene.create("configmaps", &map(json!({}))).await;
-        answer.refused(422, &denied("ConfigMap \"kept\" is invalid: data[owner]: Required value"));
-        scene.create("configmaps", &map(json!({"owner": "jane"}))).await.stored();
-        let answer = scene.merge("configmaps/kept", &json!({"data": {"owner": "joe"}})).await;
-        answer.refused(422, &denied("ConfigMap \"kept\" is invalid: data: Forbidden: it may not change"));
-        scene.merge("configmaps/kept", &json!({"metadata": {"labels": {"a": "b"}}})).await.stored();
-        scene.delete("configmaps/kept").await.refused(403, &denied("it is kept"));
-        let spare = json!({"metadata": {"name": "spare"}, "data": {"owner": "jane"}});
-        scene.create("configmaps", &spare).await.stored();
-        scene.delete("configmaps/spare").await.stored();
     });
 }
 
@@ -220,64 +133,5 @@ fn exec_is_denied_before_the_connection() {
         };
         exec("sh").await.refused(403, &format!("{denied}CONNECT to a shell"));
         exec("ls").await.refused(400, "pod web does not have a host assigned");
-    });
-}
-
-async fn note_containers(
-    request: AdmissionRequest,
-    object: RawObject,
-    State(seen): State<Seen>,
-) -> Result<JsonPatch, BoxError> {
-    seen.add(request);
-    let patch = [json!({"op": "add", "path": "/metadata/annotations", "value": {"seen": names(&object)}})];
-    Ok(JsonPatch::from_operations(&patch)?)
-}
-
-async fn add_sidecar(object: RawObject) -> Result<AdmissionResponse, BoxError> {
-    if names(&object).contains("sidecar") {
-        return Ok(AdmissionResponse::allow());
-    }
-    let sidecar = json!({"name": "sidecar", "image": "example.com/sidecar:1"});
-    let patch = [json!({"op": "add", "path": "/spec/containers/-", "value": sidecar})];
-    Ok(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
-}
-
-fn names(pod: &RawObject) -> String {
-    let pod: Pod = pod.decode().unwrap();
-    let containers = pod.spec.unwrap().containers;
-    containers.into_iter().map(|container| container.name).collect::<Vec<_>>().join(",")
-}
-
-#[test]
-fn webhooks_are_reinvoked_after_later_changes() {
-    in_namespace("reinvoked", async |scene| {
-        let [again, once] = [Seen::default(), Seen::default()];
-        let router = Router::new()
-            .webhook(
-                "/again",
-                Webhook::mutating("again.example.com", note_containers.with_state(again.clone())),
-            )
-            .webhook("/once", Webhook::mutating("once.example.com", allow.with_state(once.clone())))
-            .webhook("/sidecar", Webhook::mutating("sidecar.example.com", add_sidecar));
-        let server = serve(router).await;
-        let entry = |path, name, policy| {
-            registration(&server, path, json!({"name": name, "reinvocationPolicy": policy}))
-        };
-        let webhooks = [
-            entry("/again", "again.example.com", "IfNeeded"),
-            entry("/once", "once.example.com", "Never"),
-            entry("/sidecar", "sidecar.example.com", "IfNeeded"),
-        ];
-        scene.register(WebhookKind::Mutating, webhooks).await;
-
-        let stored = scene.create("pods", &pod("web", json!(null))).await.stored();
-        assert_eq!(stored["metadata"]["annotations"], json!({"seen": "app,sidecar"}));
-        let containers = stored["spec"]["containers"].as_array().unwrap();
-        assert_eq!(containers.len(), 2, "added once: {containers:?}");
-        let seen = |seen: &Seen| -> Vec<_> {
-            seen.lock().iter().map(|request| names(request.object.as_ref().unwrap())).collect()
-        };
-        assert_eq!(seen(&again), ["app", "app,sidecar"]);
-        assert_eq!(seen(&once), ["app"]);
     });
 }

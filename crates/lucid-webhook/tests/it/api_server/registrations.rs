@@ -3,18 +3,15 @@
 use std::mem::take;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use lucid_testbed::eventually;
-use lucid_webhook::registration::{Configurations, Endpoint, Rule, WebhookRegistration, parse_selector};
+use lucid_webhook::registration::{Rule, WebhookRegistration, parse_selector};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, Review, ReviewOutcome};
 use serde_json::{Value, json};
 
-use super::servers::{CA_BUNDLE, serve};
-use super::{Answer, Scene, in_namespace, pod};
+use super::{Answer, in_namespace, pod};
 
 const OTHER: &str = "registrations-other";
 
@@ -151,21 +148,6 @@ impl Called {
     }
 }
 
-async fn register(scene: &Scene, router: &Router) {
-    let ca = STANDARD.decode(&*CA_BUNDLE).unwrap();
-    let url = serve(router.clone()).await;
-    let configurations = Configurations::new(scene.namespace, Endpoint::url(url)).with_ca_bundle(ca);
-    let mutating = configurations.mutating(router.registrations()).unwrap();
-    let validating = configurations.validating(router.registrations()).unwrap();
-    for (path, configuration) in [
-        ("mutatingwebhookconfigurations", serde_json::to_value(mutating).unwrap()),
-        ("validatingwebhookconfigurations", serde_json::to_value(validating).unwrap()),
-    ] {
-        let path = format!("/apis/admissionregistration.k8s.io/v1/{path}");
-        scene.send(Method::POST, &path, "application/json", &configuration).await.stored();
-    }
-}
-
 type Seen = (Result<Value, String>, Vec<&'static str>);
 
 fn real(answer: &Answer, called: &Called) -> Seen {
@@ -188,7 +170,7 @@ fn the_kit_calls_the_webhooks_that_the_api_server_calls() {
         let labels = json!({"metadata": {"labels": {"kit": "yes", "team": "a"}}});
         let namespace = format!("/api/v1/namespaces/{}", scene.namespace);
         scene.send(Method::PATCH, &namespace, "application/merge-patch+json", &labels).await.stored();
-        register(scene, &router).await;
+        scene.configure(&router).await;
         eventually("the webhooks are called", async || {
             scene.create("pods?dryRun=All", &pod("ready", json!({"deny": "1"}))).await;
             let all = called.take();
