@@ -1,25 +1,22 @@
-//! Clients and access reviews with a real cluster.
+//! Clients of handlers with a real cluster.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use k8s_openapi::api::authorization::v1::{
-    SelfSubjectAccessReview, SubjectAccessReview, SubjectAccessReviewSpec,
-};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
+use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReview};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
-use lucid_testbed::{Cluster, eventually};
+use lucid_testbed::Cluster;
 use lucid_webhook::client::ClusterClient;
 use lucid_webhook::{AdmissionResponse, Router, Webhook};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tower::service_fn;
 
-use crate::common::{self, review};
-use crate::permissions::fixed;
+use crate::common::post;
+use crate::handlers::review;
 
 fn object<K: DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).unwrap()
@@ -38,25 +35,6 @@ fn counting(client: &Client) -> (Client, Arc<AtomicUsize>) {
         async move { real.send(request).await }
     });
     (Client::new(service, client.default_namespace()), count)
-}
-
-fn request(resource: &str, subresource: Option<&str>, name: &str, namespace: &str) -> Value {
-    review(json!({
-        "uid": "1", "operation": "UPDATE", "name": name, "namespace": namespace, "subResource": subresource,
-        "resource": {"group": "", "version": "v1", "resource": resource},
-    }))
-}
-
-async fn is_allowed(client: &Client, access: &SubjectAccessReviewSpec) -> bool {
-    let review = SubjectAccessReview { spec: access.clone(), ..SubjectAccessReview::default() };
-    let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await.unwrap();
-    answer.status.unwrap().allowed
-}
-
-fn access(user: Value, groups: Value, verb: &str, resource: &str, name: &str) -> SubjectAccessReviewSpec {
-    object(json!({"user": user, "groups": groups, "resourceAttributes": {
-        "verb": verb, "version": "v1", "resource": resource, "name": name, "namespace": "shop",
-    }}))
 }
 
 #[test]
@@ -81,7 +59,7 @@ async fn dry_run(client: &Client) -> Client {
         std::future::ready(AdmissionResponse::allow())
     };
     let webhook = Webhook::validating("a.example.com", handler).with_client(client.clone());
-    common::post(&Router::new().webhook("/", webhook), "/", &request("pods", None, "p", "default")).await;
+    post(&Router::new().webhook("/", webhook), "/", &review(json!({}))).await;
     given.lock().unwrap().take().unwrap()
 }
 
@@ -146,8 +124,10 @@ async fn a_dry_run_client_changes_nothing_and_a_real_one_does() {
         object(json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}));
     let review = Api::all(dry.clone()).create(&post, &review).await.unwrap();
     assert!(review.status.unwrap().allowed);
-    let access = access(json!("system:serviceaccount:a:b"), json!([]), "get", "pods", "p");
-    assert!(!is_allowed(&dry, &access).await);
+    let review: SubjectAccessReview = object(json!({"spec": {"user": "system:serviceaccount:a:b",
+        "resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "shop"}}}));
+    let review = Api::all(dry.clone()).create(&post, &review).await.unwrap();
+    assert!(!review.status.unwrap().allowed);
 
     before.delete("old", &delete).await.unwrap();
     assert!(before.get_opt("old").await.unwrap().is_none());
@@ -200,87 +180,4 @@ async fn requests_without_dry_run_are_not_sent() {
     assert_eq!(count.load(Ordering::SeqCst), 0);
     Api::<ServiceAccount>::namespaced(dry, "default").get("robot").await.unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 1);
-}
-
-#[tokio::test]
-async fn the_webhook_acts_within_the_rbac_of_its_service_account() {
-    let cluster = Cluster::builder().start().await.unwrap();
-    let client = cluster.client();
-    let post = PostParams::default();
-    for namespace in ["shop", "other", "policies"] {
-        let namespace: Namespace = object(json!({"metadata": {"name": namespace}}));
-        Api::all(client.clone()).create(&post, &namespace).await.unwrap();
-    }
-    // By account: pods. By group of the account's namespace: one ConfigMap, by name. By a missing role: nothing.
-    let role = |name: &str, rules: Value| object::<Role>(json!({"metadata": {"name": name}, "rules": rules}));
-    let binding = |role: &str, subject: Value| {
-        let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role});
-        object::<RoleBinding>(json!({"metadata": {"name": role}, "subjects": [subject], "roleRef": role_ref}))
-    };
-    let pods = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["update"]},
-        {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["get"]}]);
-    let map = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["settings"], "verbs": ["update"]}]);
-    let account = json!({"kind": "ServiceAccount", "name": "labeller", "namespace": "policies"});
-    let group = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:policies"});
-    let roles = Api::<Role>::namespaced(client.clone(), "shop");
-    let bindings = Api::<RoleBinding>::namespaced(client.clone(), "shop");
-    for (name, rules, subject) in
-        [("pods", Some(pods), account.clone()), ("map", Some(map), group), ("gone", None, account)]
-    {
-        if let Some(rules) = rules {
-            roles.create(&post, &role(name, rules)).await.unwrap();
-        }
-        bindings.create(&post, &binding(name, subject)).await.unwrap();
-    }
-    let (counted, count) = counting(&client);
-    let deny = async || AdmissionResponse::deny(403, "Forbidden", "handled");
-    let permissions = || fixed(json!({"serviceAccountName": "policies:labeller"}));
-    let restricted = |webhook: Webhook| webhook.with_client(counted.clone()).with_permissions(permissions());
-    let router = Router::new()
-        .webhook("/m", restricted(Webhook::mutating("m.example.com", deny)))
-        .webhook("/v", restricted(Webhook::validating("v.example.com", deny)));
-    // RBAC takes a moment to observe new roles.
-    let pod = request("pods", None, "web", "shop");
-    let user = json!("system:serviceaccount:policies:labeller");
-    let groups = json!(["system:serviceaccounts", "system:serviceaccounts:policies"]);
-    for (resource, name) in [("pods", "web"), ("configmaps", "settings")] {
-        let access = access(user.clone(), groups.clone(), "update", resource, name);
-        eventually("the access is granted", async || is_allowed(&client, &access).await).await;
-    }
-    for round in 0..2 {
-        for (path, request, inside) in [
-            ("/m", &pod, true),
-            ("/v", &pod, false),
-            ("/m", &request("pods", Some("status"), "web", "shop"), false),
-            ("/v", &request("pods", Some("status"), "web", "shop"), true),
-            ("/m", &request("pods", None, "web", "other"), false),
-            ("/m", &request("configmaps", None, "settings", "shop"), true),
-            ("/m", &request("configmaps", None, "others", "shop"), false),
-        ] {
-            let answer = common::post(&router, path, request).await.2;
-            let (response, request) = (&answer["response"], &request["request"]);
-            if inside {
-                assert_eq!(response["status"]["message"], "handled", "{path} {request}");
-            } else {
-                let warning = response["warnings"][0].as_str().unwrap();
-                assert!(warning.contains("system:serviceaccount:policies:labeller may neither"), "{warning}");
-            }
-        }
-        assert_eq!(count.load(Ordering::SeqCst), 11, "round {round}: each question is asked once");
-    }
-
-    // The requesting account may lack permission.
-    let kubeconfig = cluster.kubeconfig_for("nobody", None).unwrap();
-    let nobody = kube::config::Kubeconfig::from_yaml(&kubeconfig).unwrap();
-    let mut config = kube::Config::from_custom_kubeconfig(nobody, &Default::default()).await.unwrap();
-    config.proxy_url = None;
-    let nobody = Client::try_from(config).unwrap();
-    let webhook =
-        Webhook::mutating("m.example.com", deny).with_client(nobody).with_permissions(permissions());
-    let answer = common::post(&Router::new().webhook("/", webhook), "/", &pod).await.2;
-    let message = answer["response"]["status"]["message"].as_str().unwrap();
-    assert!(message.contains("failed to find out whether") && message.contains("orbidden"), "{message}");
-    let delegator = Api::<ClusterRole>::all(client).get("system:auth-delegator").await.unwrap();
-    let rules = serde_json::to_value(delegator.rules).unwrap().to_string();
-    assert!(rules.contains(r#""resources":["subjectaccessreviews"],"verbs":["create"]"#), "{rules}");
 }

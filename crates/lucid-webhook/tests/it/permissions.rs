@@ -1,5 +1,8 @@
 //! Permissions of an administrator, and responses that are not the handler's.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -14,7 +17,7 @@ use tokio::sync::watch;
 use crate::common::{patch, post};
 use crate::handlers::{ask, mutating, review, validating};
 
-pub(crate) fn denying() -> Client {
+fn denying() -> Client {
     let service = tower::service_fn(async |_: Request<Body>| {
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
             "spec": {}, "status": {"allowed": false}});
@@ -105,6 +108,34 @@ async fn a_guard_that_fails_or_times_out_blocks_patches() {
         tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>());
     let answer = ask(with(true).with_client(Client::new(late, "default")), json!({})).await;
     assert_eq!(answer["allowed"], false, "{answer}");
+}
+
+#[tokio::test]
+async fn access_reviews_are_cached_and_their_failures_named() {
+    let restricted = |client: Client| {
+        let permissions = fixed(json!({"serviceAccountName": "a/b", "forbidden": "deny"}));
+        mutating(async || AdmissionResponse::allow()).with_client(client).with_permissions(permissions)
+    };
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        async move { denying().send(request).await }
+    });
+    let router = Router::new().webhook("/", restricted(Client::new(service, "default")));
+    for _ in 0..2 {
+        assert_eq!(post(&router, "/", &review(json!({}))).await.2["response"]["status"]["code"], 403);
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 2, "update and mutate, each once");
+    let forbidden = tower::service_fn(async |_: Request<Body>| {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "subjectaccessreviews is forbidden", "reason": "Forbidden", "code": 403});
+        let response = Response::builder().status(403).body(Body::from(status.to_string().into_bytes()));
+        Ok::<_, BoxError>(response?)
+    });
+    let answer = ask(restricted(Client::new(forbidden, "default")), json!({})).await;
+    let message = answer["status"]["message"].as_str().unwrap();
+    assert!(message.contains("failed to find out whether") && message.contains("is forbidden"), "{message}");
 }
 
 #[tokio::test]
