@@ -107,6 +107,9 @@ mod tests {
         assert_eq!(numbers(&ring, 4), [5]);
         assert!(numbers(&ring, 9).is_empty());
         assert_eq!(ring.since(4)[0].decision().uid, "5");
+        let none = Ring::new(0);
+        none.push(Decision::new("validate", "1").into(), None);
+        assert!(numbers(&none, 0).is_empty());
     }
 
     #[test]

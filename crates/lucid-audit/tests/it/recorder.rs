@@ -12,19 +12,6 @@ use prometheus_client::registry::Registry;
 use crate::support::format::leaf_hash;
 use crate::support::{self, again, bytes, decision, key};
 
-#[tokio::test]
-async fn the_ring_keeps_the_latest_in_order() {
-    let recorder = Recorder::new(3);
-    for uid in 0..5 {
-        assert_eq!(recorder.record(decision(uid)).await.unwrap(), None);
-    }
-    let uids: Vec<String> = recorder.latest().iter().map(|entry| entry.decision().uid).collect();
-    assert_eq!(uids, ["2", "3", "4"]);
-    let none = Recorder::new(0);
-    none.record(decision(1)).await.unwrap();
-    assert!(none.latest().is_empty());
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_decisions_read_back_after_reopening() {
     let (folder, key) = (tempfile::tempdir().unwrap(), key());
