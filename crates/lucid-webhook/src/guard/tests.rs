@@ -58,12 +58,6 @@ fn guard(kind: WebhookKind, permissions: Value) -> Guard {
     Guard::new(WEBHOOK.into(), kind, watch::channel(permissions).1)
 }
 
-/// A guard of a webhook that acts for the service account.
-fn delegated(kind: WebhookKind, forbidden: &str, review: Reviewer) -> Guard {
-    let permissions = json!({"serviceAccountName": "policies:labeller", "forbidden": forbidden});
-    Guard { review: Some(Arc::new(review)), ..guard(kind, permissions) }
-}
-
 /// Returns a preset result after a delay, and counts the calls.
 #[derive(Default)]
 struct Reviewer {
@@ -316,40 +310,6 @@ async fn access_is_reviewed_for_the_subject_of_the_request() {
             },
         })
     );
-}
-
-#[tokio::test]
-async fn requests_out_of_scope_are_allowed_or_denied() {
-    use WebhookKind::{Mutating, Validating};
-    let forbidden = |kind, action| delegated(kind, action, Reviewer { denies: true, ..Reviewer::default() });
-    let lacks = "webhook label.example.com: system:serviceaccount:policies:labeller may neither update nor mutate pods web-1 in \
-                 namespace shop";
-    let left = format!("{lacks}; the object is left as it is");
-    let unjudged =
-        format!("{}; the object is not validated", lacks.replace("update nor mutate", "get nor validate"));
-    let elsewhere = json!({"selector": {"namespace": "elsewhere"}});
-    for (guard, denied, warnings) in [
-        (guard(Mutating, json!({"strictMode": true})), None, vec![]),
-        (guard(Mutating, elsewhere), None, vec![]),
-        (forbidden(Mutating, "warn"), None, vec![left]),
-        (forbidden(Validating, "warn"), None, vec![unjudged]),
-        (forbidden(Mutating, "skip"), None, vec![]),
-        (forbidden(Mutating, "deny"), Some(lacks), vec![]),
-    ] {
-        let response = guard.refusal(&request(json!({}))).await.unwrap().expect("the handler is called");
-        assert_eq!(response.denial().map(|denial| denial.message.as_str()), denied);
-        assert_eq!(response.warnings(), warnings);
-    }
-    assert!(guard(Mutating, json!({})).refusal(&request(json!({}))).await.unwrap().is_none());
-}
-
-#[tokio::test]
-async fn a_failed_access_review_is_an_error() {
-    let failing = Reviewer { fails_first: true, ..Reviewer::default() };
-    let error = delegated(WebhookKind::Mutating, "warn", failing).refusal(&request(json!({}))).await;
-    let error = error.unwrap_err();
-    assert!(matches!(error, GuardError::Review { .. }), "{error}");
-    assert!(error.to_string().contains("no route to the API server"), "{error}");
 }
 
 #[tokio::test]

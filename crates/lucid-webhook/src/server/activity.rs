@@ -306,14 +306,4 @@ mod tests {
         drop(request);
         assert!(matches!(activity.timeout(&periods), Some((_, Overdue::Drop(_)))));
     }
-
-    #[tokio::test]
-    async fn only_connections_without_a_request_are_idle() {
-        let (idle, busy) = (established(Protocol::Http2), established(Protocol::Http2));
-        drop(idle.request());
-        let _request = busy.request();
-        let new = Activity::new();
-        assert!(idle.idle_since() < new.idle_since());
-        assert_eq!(busy.idle_since(), None);
-    }
 }

@@ -76,12 +76,6 @@ async fn a_defaulting_webhook_changes_its_objects() {
     let webhook = registered(Webhook::defaulting::<Deployment>(NAME, [Create], two_replicas));
     let object = webhook.review(&Review::create(&deployment(Value::Null))).await.expect_admitted();
     assert_eq!(object["spec"]["replicas"], 2);
-    async fn noted(Object(deployment): Object<Deployment>, user: UserInfo) -> Changed<Deployment> {
-        Changed::new(deployment).with_warning(user.username)
-    }
-    let webhook = registered(Webhook::defaulting::<Deployment>(NAME, [Create], noted));
-    let outcome = webhook.review(&Review::create(&deployment(json!(1))).user("jane", ["dev"])).await;
-    assert_eq!(outcome.warnings, ["jane"]);
     let webhook = registered(Webhook::defaulting::<Deployment>(NAME, [Create], named.with_state("owner")));
     let outcome = webhook.review(&Review::create(&deployment(json!(1))).user("jane", ["dev"])).await;
     assert_eq!(outcome.warnings, ["named"]);
