@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::Method;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use lucid_testbed::eventually;
-use lucid_webhook::registration::{Rule, WebhookRegistration, parse_selector};
+use lucid_webhook::registration::{Rule, parse_selector};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, Review, ReviewOutcome};
 use serde_json::{Value, json};
@@ -43,11 +43,7 @@ impl Called {
     }
 
     /// Appends its letter to the label `seen`, unless it is the last one.
-    fn mutating(
-        &self,
-        name: &'static str,
-        registration: impl FnOnce(WebhookRegistration) -> WebhookRegistration,
-    ) -> Webhook {
+    fn mutating(&self, name: &'static str) -> Webhook {
         let called = self.clone();
         let handler = move |request: AdmissionRequest| {
             called.add(name);
@@ -64,14 +60,10 @@ impl Called {
                 Ok::<_, BoxError>(AdmissionResponse::patch(JsonPatch::from_operations(&patch)?))
             }
         };
-        Webhook::mutating(name, handler).with_registration(registration)
+        Webhook::mutating(name, handler)
     }
 
-    fn validating(
-        &self,
-        name: &'static str,
-        registration: impl FnOnce(WebhookRegistration) -> WebhookRegistration,
-    ) -> Webhook {
+    fn validating(&self, name: &'static str) -> Webhook {
         let called = self.clone();
         let handler = move |request: AdmissionRequest| {
             called.add(name);
@@ -84,67 +76,36 @@ impl Called {
                 })
             }
         };
-        Webhook::validating(name, handler).with_registration(registration)
+        Webhook::validating(name, handler)
     }
 
     fn router(&self) -> Router {
-        let tested = || parse_selector("kit=yes").unwrap();
         let create = || Rule::of::<Pod>([Operation::Create]);
-        Router::new()
-            .webhook(
-                "/v-all",
-                self.validating("v-all.example.com", |it| {
-                    let any = Rule::new(
-                        "*",
-                        ["*"],
-                        ["*"],
-                        [Operation::Create, Operation::Update, Operation::Delete],
-                    );
-                    it.with_rule(any.namespaced()).with_namespace_selector(tested())
-                }),
-            )
-            .webhook(
-                "/v-status",
-                self.validating("v-status.example.com", |it| {
-                    it.with_rule(Rule::of::<Pod>([Operation::Update]).subresource("status"))
-                        .with_namespace_selector(tested())
-                }),
-            )
-            .webhook(
-                "/v-namespace",
-                self.validating("v-namespace.example.com", |it| {
-                    it.with_rule(Rule::of::<Namespace>([Operation::Create]).cluster_scoped())
-                        .with_namespace_selector(tested())
-                }),
-            )
-            .webhook(
-                "/a",
-                self.mutating("a.example.com", |it| {
-                    it.with_rule(create()).with_namespace_selector(tested()).with_reinvocation()
-                }),
-            )
-            .webhook(
-                "/b",
-                self.mutating("b.example.com", |it| {
-                    it.with_rule(create()).with_namespace_selector(parse_selector("kit=yes,team=a").unwrap())
-                }),
-            )
-            .webhook(
-                "/c",
-                self.mutating("c.example.com", |it| {
-                    let selector = parse_selector("!skip").unwrap();
-                    let it = it.with_rule(create()).with_namespace_selector(tested());
-                    it.with_object_selector(selector).with_reinvocation()
-                }),
-            )
+        let any = Rule::new("*", ["*"], ["*"], [Operation::Create, Operation::Update, Operation::Delete]);
+        let status = Rule::of::<Pod>([Operation::Update]).subresource("status");
+        let namespaces = Rule::of::<Namespace>([Operation::Create]).cluster_scoped();
+        let webhooks = [
+            (self.validating("v-all.example.com"), any.namespaced(), "kit=yes", None, false),
+            (self.validating("v-status.example.com"), status, "kit=yes", None, false),
+            (self.validating("v-namespace.example.com"), namespaces, "kit=yes", None, false),
+            (self.mutating("a.example.com"), create(), "kit=yes", None, true),
+            (self.mutating("b.example.com"), create(), "kit=yes,team=a", None, false),
+            (self.mutating("c.example.com"), create(), "kit=yes", Some("!skip"), true),
             // The label exists once another webhook has patched the object.
-            .webhook(
-                "/d",
-                self.mutating("d.example.com", |it| {
-                    let it = it.with_rule(create()).with_namespace_selector(tested());
-                    it.with_object_selector(parse_selector("seen,team=b").unwrap())
-                }),
-            )
+            (self.mutating("d.example.com"), create(), "kit=yes", Some("seen,team=b"), false),
+        ];
+        let mut router = Router::new();
+        for (number, (webhook, rule, namespaces, objects, again)) in webhooks.into_iter().enumerate() {
+            let webhook = webhook.with_registration(|mut it| {
+                it = it.with_rule(rule).with_namespace_selector(parse_selector(namespaces).unwrap());
+                if let Some(objects) = objects {
+                    it = it.with_object_selector(parse_selector(objects).unwrap());
+                }
+                if again { it.with_reinvocation() } else { it }
+            });
+            router = router.webhook(format!("/{number}"), webhook);
+        }
+        router
     }
 }
 
