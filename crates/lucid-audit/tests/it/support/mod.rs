@@ -9,13 +9,12 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use lucid_audit::log::{LogStatus, Options};
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::verify::{Expectations, Fault, Report};
 use lucid_audit::{Decision, Log};
-use lucid_testbed::Disk;
+use lucid_testbed::{Disk, eventually};
 use prometheus_client::registry::Registry;
 
 use format::{CHECKPOINT, Checkpoint, SEGMENTS, ZERO, leaf_hash, root, tiles};
@@ -143,13 +142,6 @@ pub(crate) fn fill(disk: &Disk, room: usize) -> PathBuf {
 
 /// Waits until `holds` returns `true` for the status of the log.
 pub(crate) async fn until(log: &Log, holds: impl Fn(&LogStatus) -> bool) -> LogStatus {
-    let begin = Instant::now();
-    loop {
-        let status = log.status();
-        if holds(&status) {
-            return status;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "{status:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let attempt = async || Some(log.status()).filter(|status| holds(status)).ok_or_else(|| log.status());
+    eventually("the status of the log", attempt).await
 }
