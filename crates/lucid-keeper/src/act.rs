@@ -3,16 +3,19 @@
 //! Each request carries what was decided on: the resource version of the pod or workload, or the pod's UID. A step that was
 //! decided on an older state fails with a conflict and is decided again.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, DynamicObject, EvictParams, Patch, PatchParams, Preconditions};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use lucid_admission::Owners;
 use lucid_chain::keys;
 use lucid_text::with_causes;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::compare::Update;
 use crate::fleet::RunningPod;
@@ -20,6 +23,8 @@ use crate::steps::Step;
 
 /// Annotation of a pod template that `kubectl rollout restart` writes.
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+/// Time within which an eviction is permitted or not.
+const EVICTION_PATIENCE: Duration = Duration::from_secs(5);
 const FIELD_MANAGER: &str = "lucid-keeper";
 
 /// Outcome of a step.
@@ -46,8 +51,6 @@ pub(crate) async fn perform(client: &Client, owners: &Owners, pod: &RunningPod, 
             Done::NotYet("the object has changed meanwhile".to_owned())
         }
         Err(kube::Error::Api(status)) if status.code == 404 => Done::NotYet("the object is gone".to_owned()),
-        // The eviction API's answer where a PodDisruptionBudget forbids it.
-        Err(kube::Error::Api(status)) if status.code == 429 => Done::NotYet(status.message.clone()),
         Err(error) => Done::Failed(with_causes(&error)),
     }
 }
@@ -77,12 +80,26 @@ async fn evict(client: &Client, pod: &RunningPod) -> Attempt {
     if let Err(reason) = may_evict(owner, &found.data["spec"], &found.data["status"], pod.is_ready) {
         return Ok(Err(reason));
     }
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
-    let preconditions =
-        Preconditions { uid: Some(pod.uid.clone()), resource_version: Some(pod.resource_version.clone()) };
-    let delete_options = Some(DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() });
-    let evicted = pods.evict(&pod.name, &EvictParams { delete_options, ..EvictParams::default() }).await;
-    evicted.map(|_| Ok("evicted, to be created again with the planned chain".to_owned()))
+    // kube's `evict` sends the preconditions under another key, which the API server ignores.
+    let eviction = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.uid, "resourceVersion": pod.resource_version}},
+    });
+    let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", pod.namespace, pod.name);
+    let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
+    let request = request.body(eviction.to_string().into_bytes());
+    let request = request
+        .map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
+    // The client repeats a request that a PodDisruptionBudget forbids, after 10 s at the earliest.
+    match timeout(EVICTION_PATIENCE, client.request::<Value>(request)).await {
+        Ok(evicted) => evicted.map(|_| Ok("evicted, to be created again with the planned chain".to_owned())),
+        Err(_) => {
+            Ok(Err("the API server permits no eviction, by a PodDisruptionBudget or because it is busy"
+                .to_owned()))
+        }
+    }
 }
 
 /// Returns an error unless all pods that the controller wants are ready, but for the one to be evicted if it is not.
