@@ -108,9 +108,6 @@ impl TryFrom<String> for Timeout {
 
 impl fmt::Display for Timeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.milliseconds {
-            whole if whole % 1000 == 0 => write!(f, "{}s", whole / 1000),
-            other => write!(f, "{other}ms"),
-        }
+        write!(f, "{}ms", self.milliseconds)
     }
 }

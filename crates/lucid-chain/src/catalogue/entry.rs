@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     entry_policy::{EntryPolicy, Timeout},
-    keys::{EGRESS_CONTAINER, INIT_CONTAINER},
+    keys::INIT_CONTAINER,
     mode::{AuditMode, OnFailure},
 };
 
@@ -87,25 +87,18 @@ pub(super) static ENTRY: Shape = Shape::Map(&Fields {
         ("volumeMounts", "did you mean files?"),
     ],
     finish: |entry, context| {
-        check_own(entry)?;
+        check_init(entry)?;
         files::check(entry)?;
         context.preceding.borrow_mut().add(entry, context.base)
     },
 });
 
-/// Checks that an entry of lucid-init sets nothing but its resources, because the operator's options set its image, and
-/// that one of lucid-egress, which judges nothing, sets no policy.
-fn check_own(entry: &Map<String, Value>) -> Result<(), String> {
-    let name = entry.get("name").and_then(Value::as_str).unwrap_or_default();
+/// Checks that an entry of lucid-init sets nothing but its resources: the operator's options set its image.
+fn check_init(entry: &Map<String, Value>) -> Result<(), String> {
+    let is_init = entry.get("name").and_then(Value::as_str).is_some_and(super::is_init);
     let expected = ["name", "description", "resources"];
-    if let Some(key) = entry.keys().find(|key| super::is_init(name) && !expected.contains(&key.as_str())) {
-        return Err(format!("{INIT_CONTAINER}: expected only {}; found `{key}`", expected.join(", ")));
-    }
-    let unexpected = ["mode", "failure", "timeout"];
-    match unexpected.iter().find(|key| super::is_egress(name) && entry.contains_key(**key)) {
-        Some(key) => {
-            Err(format!("{EGRESS_CONTAINER}: expected none of {}; found `{key}`", unexpected.join(", ")))
-        }
+    match entry.keys().find(|key| is_init && !expected.contains(&key.as_str())) {
+        Some(key) => Err(format!("{INIT_CONTAINER}: expected only {}; found `{key}`", expected.join(", "))),
         None => Ok(()),
     }
 }

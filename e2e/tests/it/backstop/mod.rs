@@ -192,7 +192,7 @@ async fn pods_need_their_chain_while_every_webhook_is_down() {
     // The configuration changes, the policy does not.
     let topics = "chain: [{name: topics, image: example.com/topics}]";
     config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", topics).await;
-    checked(&cluster, "warning", "another configuration: catalogue, names, stems;").await;
+    checked(&cluster, "warning", "another configuration: catalogue, names, policies, stems;").await;
 
     // A Deployment reports the denial and loses nothing: its pods are created when the operator is back.
     create_object::<Deployment>(&cluster, deployment("web", 1, &secured(""))).await;
