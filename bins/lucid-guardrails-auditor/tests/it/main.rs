@@ -1,5 +1,10 @@
 //! The program, in front of the example model.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails in a helper fails the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "what fails in a helper fails the test"
+)]
 
 mod clients;
 mod reports;
