@@ -184,7 +184,7 @@ fn another_policy_in_the_pod_is_a_difference() {
         let found = patch_warnings(&patch_of(&pod)).concat();
         assert!(found.contains(&format!("env \"{variable}\"")), "{place} {variable}={value}: {found}");
     }
-    let mut pod = injected.clone();
+    let mut pod = injected;
     pod["metadata"]["annotations"][keys::AUDITOR_CHAIN] =
         json!("toxicity,injection?failure=allow&timeout=1s");
     let found = patch_warnings(&patch_of(&pod)).concat();
