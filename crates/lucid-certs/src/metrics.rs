@@ -195,10 +195,8 @@ mod tests {
             let series = format!(r#"certificate_reloads_total{{source="files",{reload}}}"#);
             assert_eq!(value(&registry, &series), Some(0), "{series} in {reloads:?}");
         }
-        assert_eq!(
-            value(&registry, r#"certificate_last_success_timestamp_seconds{source="files"}"#),
-            Some(0)
-        );
+        let success = r#"certificate_last_success_timestamp_seconds{source="files"}"#;
+        assert_eq!(value(&registry, success), Some(0));
         for result in ["written", "unchanged", "conflict", "error"] {
             let labels = format!(r#"{{target="ConfigMap/default/trust",result="{result}"}}"#);
             assert_eq!(value(&registry, &format!("trust_bundle_publications_total{labels}")), Some(0));

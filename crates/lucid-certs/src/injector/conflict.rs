@@ -155,20 +155,18 @@ mod tests {
     #[test]
     fn a_held_lease_counts_for_twice_its_duration() {
         let now = "2026-03-01T12:00:00Z".parse::<jiff::Timestamp>().unwrap().into();
-        let held = |renewed| evidence_of_lease(&lease("pod", renewed), now);
-        assert_eq!(
-            held("2026-03-01T11:57:00.000000Z").unwrap(),
-            "Lease kube-system/cert-manager-cainjector-leader-election (held by pod)"
-        );
-        assert_eq!(held("2026-03-01T11:56:59.000000Z"), None);
-        assert!(held("2026-03-01T12:05:00.000000Z").is_some(), "its clock is ahead");
-        assert_eq!(held("2026-03-01T12:05:01.000000Z"), None, "no clock is that much ahead");
-        assert_eq!(held("2999-01-01T00:00:00.000000Z"), None);
-        assert_eq!(
-            evidence_of_lease(&lease("", "2026-03-01T12:00:00.000000Z"), now),
-            None,
-            "it was given back"
-        );
+        let held = "Lease kube-system/cert-manager-cainjector-leader-election (held by pod)";
+        for (holder, renewed, is_held, what) in [
+            ("pod", "2026-03-01T11:57:00.000000Z", true, "twice its duration ago"),
+            ("pod", "2026-03-01T11:56:59.000000Z", false, "before that"),
+            ("pod", "2026-03-01T12:05:00.000000Z", true, "its clock is ahead"),
+            ("pod", "2026-03-01T12:05:01.000000Z", false, "no clock is that much ahead"),
+            ("pod", "2999-01-01T00:00:00.000000Z", false, "no clock is that much ahead"),
+            ("", "2026-03-01T12:00:00.000000Z", false, "it was given back"),
+        ] {
+            let found = evidence_of_lease(&lease(holder, renewed), now);
+            assert_eq!(found.as_deref(), is_held.then_some(held), "{what}");
+        }
         assert_eq!(evidence_of_lease(&Lease::default(), now), None);
     }
 }

@@ -149,20 +149,16 @@ mod tests {
         let svc = "lucid-operator.lucid-system.svc";
         let openshift = [svc, "lucid-operator.lucid-system.svc.cluster.local"];
         let olm = ["lucid-operator.lucid-system", svc];
-        verdict(&names(), &[svc]).unwrap();
-        verdict(&names(), &openshift).unwrap();
-        verdict(&names(), &olm).unwrap();
-        verdict(&names(), &["*.lucid-system.svc"]).unwrap();
+        let wildcard = ["*.lucid-system.svc"];
+        for found in [&[svc][..], &openshift, &olm, &wildcard] {
+            verdict(&names(), found).unwrap();
+        }
 
         let error = verdict(&names(), &["lucid-operator", "192.0.2.1", "2001:db8::1"]).unwrap_err();
         assert_eq!(error.reason, Reason::WrongName);
-        let text = error.to_string();
-        assert!(
-            text.contains(
-                "is not for lucid-operator.lucid-system.svc: it is for lucid-operator, 192.0.2.1, 2001:db8::1"
-            ),
-            "{text}"
-        );
+        let says =
+            "is not for lucid-operator.lucid-system.svc: it is for lucid-operator, 192.0.2.1, 2001:db8::1";
+        assert!(error.to_string().contains(says), "{error}");
 
         let with_hosts =
             names().with_host("example.com").and_then(|names| names.with_host("127.0.0.1")).unwrap();

@@ -269,6 +269,9 @@ pub(super) fn cases() -> Vec<Case> {
         ("an extension with a criticality of 1", Rejected("extensions"), ALL, |it| {
             it.add(sequence(&[&[6, 3, 0x55, 0x1d, 99], &[1, 1, 1], &[4, 0]]));
         }),
+        ("an extension type with 15 bits", Accepted, ALL, |it| {
+            it.add(extension_of(&[0x2a, 0x81, 0x80, 0], false, b"x"));
+        }),
         ("an extension type with 32 bits", Rejected("extensions"), ALL, |it| {
             it.add(extension_of(&[0x2a, 0x90, 0x80, 0x80, 0x80, 0], false, b"x"));
         }),
@@ -356,6 +359,9 @@ pub(super) fn cases() -> Vec<Case> {
             it.set(36, false, &sequence(&[&[0x80, 1, 0]]));
         }),
         ("malformed extKeyUsage", Rejected("extKeyUsage"), ALL, |it| it.set(37, false, &[4, 0])),
+        ("an extKeyUsage with 15 bits", Rejected(""), ALL, |it| {
+            it.set(37, false, &sequence(&[&[6, 4, 0x2a, 0x81, 0x80, 0]]));
+        }),
         ("an extKeyUsage with 32 bits", Rejected("extKeyUsage"), ALL, |it| {
             it.set(37, false, &sequence(&[&[6, 6, 0x2a, 0x90, 0x80, 0x80, 0x80, 0]]));
         }),
@@ -405,6 +411,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("a leap second", malformed, 23, b"250101000060Z"),
         ("the 30th of February", malformed, 23, b"250230000000Z"),
         ("hour 24", malformed, 23, b"250101240000Z"),
+        ("a GeneralizedTime with a year only", malformed, 24, b"2025Z"),
         ("a time that is text", malformed, 12, b"250101000000Z"),
     ] {
         let validity = validity(&der(tag, not_before), &der(23, b"490101000000Z"));

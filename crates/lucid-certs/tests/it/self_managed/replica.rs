@@ -124,13 +124,8 @@ impl Replica {
     }
 
     pub(crate) async fn readiness(&mut self) {
-        let ready = self.ready.wait_for(|ready| *ready);
-        drop(
-            tokio::time::timeout(Duration::from_secs(30), ready)
-                .await
-                .expect("not ready within 30 s")
-                .unwrap(),
-        );
+        let ready = tokio::time::timeout(Duration::from_secs(30), self.ready.wait_for(|ready| *ready)).await;
+        drop(ready.expect("not ready within 30 s").unwrap());
     }
 
     pub(crate) fn accepts(&self, bundle: &TrustBundle) -> bool {
