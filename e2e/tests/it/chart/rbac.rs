@@ -37,6 +37,8 @@ const RARE: &[(&str, &str, &str)] = &[
     ("patch", "auditors/status", "there are Auditors"),
     ("create", "subjectaccessreviews", "a ticket is used"),
     ("create", "leases", "there is no leader yet"),
+    ("list", "reports", "ten seconds have passed"),
+    ("list", "policyreports", "as above"),
     ("create", "reports", "the kind is defined"),
     ("patch", "reports", "as above"),
     ("delete", "reports", "as above"),
