@@ -4,6 +4,7 @@ mod chain;
 mod hardening;
 mod host_network;
 mod images;
+mod keeper;
 mod operations;
 mod validator;
 
