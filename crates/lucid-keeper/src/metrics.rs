@@ -41,7 +41,8 @@ impl Collector for States {
         let help = "Running pods that request auditors, by namespace and state; only the leader knows them";
         let mut family = encoder.encode_descriptor("running_pods", help, None, MetricType::Gauge)?;
         for ((namespace, state), count) in self.0.counts() {
-            let labels = [("namespace", namespace.as_str()), ("state", state.as_str())];
+            // Prometheus adds `namespace`, that of this process.
+            let labels = [("resource_namespace", namespace.as_str()), ("state", state.as_str())];
             ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
         }
         Ok(())

@@ -27,7 +27,7 @@ fn catalogue(digit: char) -> String {
 
 /// Waits for the number of pods of namespace `shop` in a state.
 async fn until_state(operator: &Operator, state: &str, pods: u64) {
-    let series = format!(r#"lucid_running_pods{{namespace="shop",state="{state}"}} "#);
+    let series = format!(r#"lucid_running_pods{{resource_namespace="shop",state="{state}"}} "#);
     eventually(&format!("{pods} pods are {state}"), async || {
         let (_, metrics) = get(operator, "/metrics").await;
         let found = metrics.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or("0");
