@@ -24,7 +24,7 @@ use lucid_notary::NotaryVerdict;
 use lucid_notary::client::Verifier;
 use lucid_text::with_causes;
 use prometheus_client::registry::Registry;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, Sender};
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
@@ -33,6 +33,7 @@ use crate::announce::{Announcement, Announcer};
 use crate::compare::Comparison;
 use crate::fleet::{Change, Fleet, RunningPod};
 use crate::metrics::Metrics;
+use crate::overview::overview;
 use crate::plan::Planned;
 use crate::pod::StoredPod;
 use crate::reports::{Finding, Reports};
@@ -79,6 +80,12 @@ impl RunningPods {
             *counts.entry((pod.namespace.clone(), pod.state)).or_default() += 1;
         }
         counts
+    }
+
+    /// Returns the content of `/audit/pods`: the number of pods by state, and pods, those with problems first.
+    #[must_use]
+    pub fn overview(&self) -> Value {
+        overview(&self.lock())
     }
 }
 
@@ -153,6 +160,12 @@ impl Keeper {
     pub fn with_metrics(self, registry: &mut Registry) -> Self {
         self.metrics.register(registry, &self.pods);
         self
+    }
+
+    /// Returns the running pods, which change while the keeper runs.
+    #[must_use]
+    pub fn running_pods(&self) -> RunningPods {
+        self.pods.clone()
     }
 
     /// Runs until `shutdown`, on the replica that holds the Lease. Faults are retried.

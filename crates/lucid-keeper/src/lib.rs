@@ -9,6 +9,7 @@ mod compare;
 mod fleet;
 mod keeper;
 mod metrics;
+mod overview;
 mod plan;
 mod pod;
 mod reports;

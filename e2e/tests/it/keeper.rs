@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::cli::lucid;
 use crate::common::{
-    STRATEGIC_MERGE, cluster, config_map, create, create_object, deployment, get, label_namespace, operator,
-    patch_pod, prepare, secured, stored,
+    STRATEGIC_MERGE, client_of, cluster, config_map, create, create_object, deployment, get, label_namespace,
+    operator, patch_pod, prepare, secured, stored, validating_webhooks,
 };
 use http::Method;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -75,11 +75,23 @@ async fn states_of_running_pods_are_reported() {
     let cluster = cluster().await;
     create(&cluster, "shop", &secured("before")).await.result.unwrap();
     set_catalogue(&cluster, 'a').await;
-    let operator = operator_with(&cluster, "none").await;
+    let token = cluster.folder().join("audit-token");
+    std::fs::write(&token, "a-token").unwrap();
+    let operator = operator(&cluster, |builder| {
+        let builder = builder.env("LUCID_CHAIN", "injection");
+        builder.flag("--audit-token-file", token.display().to_string())
+    })
+    .await;
     create(&cluster, "shop", &secured("web")).await.result.unwrap();
     until_state(&operator, "Missing", 1).await;
     until_state(&operator, "Audited", 1).await;
     eventually("an event", async || !events(&cluster, "Missing").await.is_empty()).await;
+
+    let bundle = validating_webhooks(&cluster, "lucid-operator").await.remove(0).client_config.ca_bundle;
+    let request = client_of(&bundle.unwrap().0).get(format!("{}/audit/pods", operator.url()));
+    let shown: Value = request.bearer_auth("a-token").send().await.unwrap().json().await.unwrap();
+    assert_eq!(shown["counts"], json!({"Audited": 1, "Missing": 1}));
+    assert_eq!((&shown["watches"], &shown["pods"][0]["pod"]), (&json!(true), &json!("before")));
 
     set_catalogue(&cluster, 'b').await;
     until_state(&operator, "Stale", 1).await;

@@ -116,6 +116,13 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     if args.validation.policy.break_glass.break_glass_access_review {
         validator = validator.with_break_glass_review(BreakGlassReview::new(client.clone()));
     }
+    let audit = match &keeper {
+        Some(keeper) => {
+            let pods = keeper.running_pods();
+            audit.with_running_pods(move || pods.overview())
+        }
+        None => audit,
+    };
     let mut router = audit.mount(validator.mount(router, client.clone()));
     router = router.with_body_limit(BODY_LIMIT);
     router = router.service("/healthz", tower::service_fn(healthy));

@@ -5,6 +5,7 @@
 //! | `GET /audit` | decisions, filtered and in pages; see `query` |
 //! | `GET /audit/vkey` | key that verifies the log, without a token; 404 without a log |
 //! | `GET /audit/status` | state of the log and of the memory, and the reported drift |
+//! | `GET /audit/pods` | states of running pods; 404 from a program that does not watch them |
 //! | `POST /audit/alerts` | 204; reports drifts as `{"drifts": [...]}`, see `alerts` |
 //! | `POST /audit/cosignatures` | 200; stores a checkpoint of the log with cosignatures of its witnesses |
 //! | `GET /audit/ui` | web page that asks for the token and shows the rest |
@@ -19,6 +20,7 @@ mod query;
 mod ui;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -30,7 +32,7 @@ use http_body_util::Full;
 use lucid_audit::{Log, Recorder};
 use lucid_webhook::{Router, TokenFile};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::alerts::{Alert, Alerts, Report};
 use self::page::Page;
@@ -38,6 +40,7 @@ use self::query::{Format, Query};
 
 const DECISIONS: &str = "/audit";
 const STATUS: &str = "/audit/status";
+const PODS: &str = "/audit/pods";
 /// Path of the log's verifier key, which does not need a token.
 pub const VKEY: &str = "/audit/vkey";
 const ALERTS: &str = "/audit/alerts";
@@ -45,16 +48,22 @@ const COSIGNATURES: &str = "/audit/cosignatures";
 const UI: &str = "/audit/ui";
 
 /// Service of `/audit`.
-#[derive(Debug)]
 pub struct Audit {
     recorder: Arc<Recorder>,
     token: Option<TokenFile>,
     alert_token: Option<TokenFile>,
     replica: String,
     alerts: Alerts,
+    pods: Option<Box<dyn Fn() -> Value + Send + Sync>>,
     /// Unique identifier of this process, so that cursors of other processes are rejected.
     run: String,
     page: ui::Ui,
+}
+
+impl fmt::Debug for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Audit").field("replica", &self.replica).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -101,6 +110,7 @@ impl Audit {
             alert_token: None,
             replica: String::new(),
             alerts: Alerts::default(),
+            pods: None,
             run: query::new_run(),
             page: ui::Ui::new(),
         }
@@ -118,11 +128,18 @@ impl Audit {
         Self { replica, ..self }
     }
 
+    /// Shows running pods: `pods` returns an object with `watches`, `counts` by state, `pods` and `more`, the number of
+    /// pods that `pods` omits. By default none are shown.
+    #[must_use]
+    pub fn with_running_pods(self, pods: impl Fn() -> Value + Send + Sync + 'static) -> Self {
+        Self { pods: Some(Box::new(pods)), ..self }
+    }
+
     /// Adds the paths of the service to `router`.
     #[must_use]
     pub fn mount(self, router: Router) -> Router {
         let service = Arc::new(self);
-        [DECISIONS, STATUS, VKEY, ALERTS, COSIGNATURES, UI].into_iter().fold(router, |router, path| {
+        [DECISIONS, STATUS, PODS, VKEY, ALERTS, COSIGNATURES, UI].into_iter().fold(router, |router, path| {
             let service = Arc::clone(&service);
             let respond = move |request| {
                 let service = Arc::clone(&service);
@@ -174,6 +191,10 @@ impl Audit {
         match path {
             DECISIONS if is_reading(method) => self.decisions(request),
             STATUS if is_reading(method) => json(StatusCode::OK, &self.status()),
+            PODS if is_reading(method) => match &self.pods {
+                Some(pods) => json(StatusCode::OK, &pods()),
+                None => error(StatusCode::NOT_FOUND, "this program does not watch running pods"),
+            },
             ALERTS if method == Method::POST => self.alert(request.body()),
             COSIGNATURES if method == Method::POST => self.cosign(request.body().clone()).await,
             ALERTS | COSIGNATURES => not_allowed("POST"),

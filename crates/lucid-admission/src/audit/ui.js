@@ -26,6 +26,7 @@ let trouble = "";
 let timer = 0;
 let round = 0;           // responses of earlier rounds are discarded
 let looking = null;      // round of the poll in progress
+let counted = 0;         // time of the latest states of pods
 
 class Refused extends Error {}
 
@@ -100,6 +101,7 @@ async function look() {
   looking = mine;
   try {
     await status();
+    await pods();
     // Reads several pages if there are many new decisions.
     for (let more = !paused && newest !== null; more;) {
       const page = await ask(url({ order: "oldest", cursor: newest, limit: PAGE }));
@@ -158,8 +160,8 @@ function lock(reason) {
   clearTimeout(timer);
   token = newest = older = null;
   trouble = "";
-  at("rows").replaceChildren();
-  at("facts").replaceChildren();
+  counted = 0;
+  for (const emptied of ["rows", "facts", "running", "states"]) at(emptied).replaceChildren();
   at("drift").hidden = true;
   at("drift").querySelector("ul").replaceChildren();
   at("namespaces").replaceChildren();
@@ -225,6 +227,37 @@ function drift(alerts) {
   }
   section.hidden = alerts.length === 0;
   return alerts.length ? ["Drift", `${alerts.length} reported, see above`, "bad"] : ["Drift", "none reported here", ""];
+}
+
+// --- running pods
+
+async function pods() {
+  if (at("pods").hidden || paused || Date.now() - counted < 5 * PERIOD) return;
+  const mine = round;
+  const now = await ask("/audit/pods").catch((error) => {
+    // This program does not watch them.
+    if (error.status === 404) return { hint: error.message };
+    throw error;
+  });
+  if (mine !== round) return;
+  counted = Date.now();
+  at("states").textContent = shown(now.hint ?? summary(now));
+  at("running").replaceChildren(...(now.pods ?? []).map((pod) => {
+    const row = make("tr");
+    const state = make("td");
+    state.append(make("span", pod.state, `badge ${SEVERITY[pod.state] ?? "would-deny"}`));
+    row.append(state, make("td", `${pod.namespace}/${pod.pod}`, "object"), make("td", pod.workload ?? ""),
+      make("td", pod.reason));
+    return row;
+  }));
+}
+
+const SEVERITY = { Audited: "allowed", Skipped: "allowed", Missing: "denied", Altered: "denied", Revoked: "denied" };
+
+function summary({ watches, counts, more }) {
+  if (!watches) return "This replica does not watch running pods; the one that holds Lease lucid-keeper does.";
+  const states = Object.entries(counts).map(([state, count]) => `${number(count)} ${state}`).join(", ");
+  return `${states || "No running pod requests auditors"}${more ? `; ${number(more)} of them are not listed` : ""}`;
 }
 
 // --- rows
@@ -415,6 +448,14 @@ at("filters").addEventListener("reset", () => {
   for (const label of document.querySelectorAll(".between")) label.hidden = true;
   setTimeout(begin);
 });
+at("views").addEventListener("input", () => {
+  const view = at("views").elements.view.value;
+  for (const section of ["audit", "pods"]) at(section).hidden = section !== view;
+  counted = 0;
+  clearTimeout(timer);
+  look();
+});
+at("views").addEventListener("submit", (event) => event.preventDefault());
 at("filters").addEventListener("submit", (event) => { event.preventDefault(); begin(); });
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && token !== null && !at("main").hidden) { clearTimeout(timer); look(); }
@@ -424,11 +465,13 @@ document.addEventListener("keydown", (event) => {
   const typed = event.target.matches("input:not([type=radio]), select");
   if (event.key === "Escape" && typed) return event.target.blur();
   if (typed) return;
-  if (event.key === "/") {
+  if (event.key === "p") {
+    pause();
+  } else if (at("audit").hidden) {
+    return;
+  } else if (event.key === "/") {
     event.preventDefault();
     at("filters").elements.namespace.focus();
-  } else if (event.key === "p") {
-    pause();
   } else if (event.key === "j" || event.key === "k") {
     const buttons = [...at("rows").querySelectorAll("td.time button")];
     const here = buttons.indexOf(document.activeElement);

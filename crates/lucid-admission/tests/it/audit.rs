@@ -134,6 +134,7 @@ async fn only_the_page_is_readable_without_a_token() {
         (Method::GET, "/audit?format=nonsense"),
         (Method::HEAD, "/audit"),
         (Method::GET, "/audit/status"),
+        (Method::GET, "/audit/pods"),
         (Method::POST, "/audit/alerts"),
         (Method::POST, "/audit/cosignatures"),
         (Method::DELETE, "/audit"),
@@ -190,11 +191,33 @@ async fn reading_and_alerting_use_different_tokens() {
         (Method::POST, "/audit/alerts", ALERT_TOKEN, 204),
         (Method::GET, "/audit", ALERT_TOKEN, 401),
         (Method::GET, "/audit/status", ALERT_TOKEN, 401),
+        (Method::GET, "/audit/pods", ALERT_TOKEN, 401),
         (Method::POST, "/audit/cosignatures", ALERT_TOKEN, 401),
         (Method::GET, "/audit", TOKEN, 200),
     ] {
         let answer = ask(&ring.router, method, uri, Some(token), r#"{"drifts":[]}"#).await;
         assert_eq!(answer.status, status, "{uri} {token}");
+    }
+}
+
+#[tokio::test]
+async fn running_pods_are_shown_by_programs_that_watch_them() {
+    let ring = Ring::new(10);
+    let answer = ring.get("/audit/pods").await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    assert!(answer.body.contains("does not watch running pods"), "{}", answer.body);
+
+    let pods = json!({"watches": true, "counts": {"Missing": 1}, "pods": [], "more": 0});
+    let token = TokenFile::open(ring.folder.path().join("token")).unwrap();
+    let shown = pods.clone();
+    let audit = Audit::new(ring.recorder, Some(token)).with_running_pods(move || shown.clone());
+    let router = audit.mount(Router::new());
+    let answer = ask(&router, Method::GET, "/audit/pods", Some(TOKEN), "").await;
+    assert_eq!(serde_json::from_str::<Value>(&answer.body).unwrap(), pods);
+    for (method, token, status) in
+        [(Method::GET, None, 401), (Method::GET, Some("another"), 401), (Method::POST, Some(TOKEN), 405)]
+    {
+        assert_eq!(ask(&router, method, "/audit/pods", token, "").await.status, status);
     }
 }
 

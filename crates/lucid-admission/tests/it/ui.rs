@@ -1,7 +1,7 @@
 //! `/audit/ui` in a real browser, over TLS.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use lucid_admission::Audit;
@@ -29,6 +29,10 @@ struct Site {
 
 impl Site {
     async fn open(capacity: usize, theme: &str) -> Self {
+        Self::with(capacity, theme, |audit| audit).await
+    }
+
+    async fn with(capacity: usize, theme: &str, change: impl FnOnce(Audit) -> Audit) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), TOKEN).unwrap();
         let key = SigningKey::generate("lucid.computing/prod/lucid-operator-0").unwrap();
@@ -38,7 +42,7 @@ impl Site {
         let token = |file| TokenFile::open(folder.path().join(file)).unwrap();
         let audit =
             Audit::new(Arc::clone(&recorder), Some(token("token"))).with_alert_token(token("alert-token"));
-        let router = audit.mount(Router::new());
+        let router = change(audit).mount(Router::new());
         let server = Server::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
         let url = format!("https://localhost:{}", server.local_addr().port());
         let names = ServingNames::for_services("lucid-system", &["lucid-validator-webhook"]).unwrap();
@@ -330,4 +334,48 @@ async fn text_of_pod_authors_is_escaped() {
         .await;
     site.picture("audit-ui-hostile.png").await;
     site.browser.quit().await;
+}
+
+#[tokio::test]
+async fn running_pods_are_shown_with_their_states() {
+    if !has_browser() {
+        return;
+    }
+    let attack = "<img src=x onerror='window.hacked=1'>\u{202e}x";
+    let pod = |name: &str, state: &str, reason: &str| json!({"namespace": "shop", "pod": name, "state": state, "workload": "deployment/web", "reason": reason});
+    let pods = json!({"watches": true, "counts": {"Audited": 1200, "Missing": 1, attack: 1}, "more": 1199,
+        "pods": [pod(attack, attack, attack), pod("web-0", "Missing", "it has no chain"), pod("web-1", "Audited", "")]});
+    let pods = Arc::new(Mutex::new(pods));
+    let shown = Arc::clone(&pods);
+    let site =
+        Site::with(10, "light", |audit| audit.with_running_pods(move || shown.lock().unwrap().clone())).await;
+    site.browser.execute("window.complaints = []; addEventListener('securitypolicyviolation', (it) => complaints.push(it.violatedDirective + ' ' + it.blockedURI))").await;
+    site.record(evening()).await;
+    site.enter(TOKEN).await;
+    site.becomes(ROWS, json!(10)).await;
+    let running = "document.querySelectorAll('#running tr').length";
+    assert_eq!(site.value(running).await, json!(0), "running pods are not polled unseen");
+    site.browser.execute("document.querySelector('[name=view]').focus()").await;
+    site.press(key::RIGHT).await;
+    site.becomes(running, json!(3)).await;
+    let hidden = "[document.getElementById('audit').hidden, document.getElementById('pods').hidden]";
+    assert_eq!(site.value(hidden).await, json!([true, false]));
+    let states = "document.getElementById('states').textContent";
+    let summary = site.value(states).await;
+    let summary = summary.as_str().unwrap();
+    assert!(summary.contains("x, 1,200 Audited, 1 Missing; "), "{summary}");
+    assert!(summary.ends_with("; 1,199 of them are not listed"), "{summary}");
+    let missing = "document.querySelector('#running .denied').closest('tr').textContent";
+    assert_eq!(site.value(missing).await, "Missingshop/web-0deployment/webit has no chain");
+    let shown = "[document.querySelectorAll('#running')[0].textContent.includes('<img src=x'), document.body.textContent.includes('\\u202e'), document.querySelectorAll('main img').length, window.hacked ?? 0]";
+    assert_eq!(site.value(shown).await, json!([true, false, 0, 0]));
+    site.picture("audit-ui-pods.png").await;
+
+    *pods.lock().unwrap() = json!({"watches": false, "counts": {}, "pods": [], "more": 0});
+    site.browser.execute("counted = 0").await;
+    site.becomes(&format!("{states}.includes('does not watch')"), json!(true)).await;
+    site.becomes(running, json!(0)).await;
+    site.browser.find("#lock").await.click().await;
+    site.becomes(&format!("{states}.length"), json!(0)).await;
+    site.close().await;
 }
