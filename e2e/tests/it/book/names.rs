@@ -84,6 +84,7 @@ fn documented_metrics_exist() {
         "chain",
         "e2e",
         "guardrails",
+        "keeper",
         "notary",
         "operator",
         "policy",
