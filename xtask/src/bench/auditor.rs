@@ -28,7 +28,8 @@ pub(super) struct Auditor {
     /// Number of alternating rounds; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Folder with test cases for `quality`: injection.tsv, pii.tsv and secrets.tsv. docs/benchmarks.md names formats and sources.
+    /// Folder with test cases for `quality`: injection.tsv, pii.tsv and secrets.tsv. bench/libraries/src/quality.rs names
+    /// formats and sources.
     #[arg(long)]
     cases: Option<PathBuf>,
 }

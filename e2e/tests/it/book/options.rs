@@ -16,7 +16,7 @@ const PROGRAMS: [&str; 6] =
 
 const HEAD: &str = "# Options\n\nAll programs with all their options, as `--help` prints them. `[env: …]` is the equivalent variable; an \
 option on the command line takes precedence. A group of options is listed once; other commands with the same group refer to the first. \
-All commands have `--help`, and the options of logging. [Configuration](configuration.md) lists the most common settings by subject.\n";
+All commands have `--help` and the options of logging, programs `--version`. [Configuration](configuration.md) lists the most common settings by subject.\n";
 
 /// Commands of the programs, such as `lucid certs status`, with the output of `--help`.
 fn helps() -> BTreeMap<String, String> {
@@ -66,7 +66,10 @@ fn sections(help: &str) -> Vec<&str> {
 fn the_page_of_options_equals_the_help() {
     let mut right = HEAD.to_owned();
     let mut groups = BTreeMap::new();
-    let shared = Regex::new(r"(?m)^  (?:-h, --help\n +Print help.*\n|help +Print this.*\n)").unwrap();
+    let shared = Regex::new(
+        r"(?m)^  (?:-h, --help\n +Print help.*\n|-V, --version\n +Print version\n|help +Print this.*\n| +\[possible values: true, false\]\n)",
+    )
+    .unwrap();
     for (command, help) in helps() {
         let level = "#".repeat(command.split(' ').count() + 1);
         let help: String = help.lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
