@@ -2,6 +2,7 @@
 //! and of auditors. See docs/benchmarks.md for methods and reasons.
 
 mod auditor;
+mod fleet;
 mod instructions;
 mod libraries;
 mod load;
@@ -45,6 +46,8 @@ enum Task {
     Trust,
     /// Thousands of pods in a hundred namespaces with three replicas of the operator. Needs root and the test bed.
     Scale(scale::Scale),
+    /// Thousands of running pods: time until changes are known, memory, CPU time and API requests. Needs the test bed.
+    Fleet(fleet::Fleet),
     /// Crates, binary size and build time that lucid-webhook and lucid-certs add to a program on axum and kube.
     Weight(weight::Weight),
     /// Decision log: throughput and latency of records, by flush mode.
@@ -55,7 +58,7 @@ enum Task {
 
 pub(crate) fn run(bench: &Bench) -> Result<(), Error> {
     let lock = match bench.task {
-        Task::Operator(_) | Task::Instructions(_) | Task::Scale(_) => "Cargo.lock",
+        Task::Operator(_) | Task::Instructions(_) | Task::Scale(_) | Task::Fleet(_) => "Cargo.lock",
         _ => "bench/Cargo.lock",
     };
     let mut report = Report::new(lock)?;
@@ -72,6 +75,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Error> {
         Task::Chain(options) => libraries::chain(options, &mut report),
         Task::Trust => libraries::trust(&mut report),
         Task::Scale(options) => scale::run(options, &mut report),
+        Task::Fleet(options) => fleet::run(options, &mut report),
         Task::Weight(options) => weight::run(options, &mut report),
         Task::Audit => libraries::audit(&mut report),
         Task::Auditor(options) => auditor::run(options, &mut report),

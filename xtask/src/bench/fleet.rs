@@ -1,0 +1,296 @@
+//! `cargo xtask bench fleet`: running pods that an operator with a keeper knows, by time, API requests, memory and CPU time.
+//!
+//! Pods are stored with their chains before the operator of the measurements starts. No kubelet runs them: their status is
+//! written once.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use lucid_e2e::{Error, Operator, Verifier};
+use lucid_testbed::Cluster;
+use serde_json::{Value, json};
+
+use super::programs;
+use crate::process::Usage;
+use crate::report::{Report, bytes, time};
+use crate::soak::eventually;
+use crate::testbed::apply_config_map;
+
+#[derive(Args)]
+pub(crate) struct Fleet {
+    /// Number of running pods. The goals are for the default.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pods: u32,
+    /// Seconds without changes in which CPU time is measured.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+}
+
+const NAMESPACES: u32 = 20;
+/// Number of pods per ReplicaSet.
+const REPLICAS: u32 = 10;
+/// Number of concurrent creations.
+const CLIENTS: usize = 32;
+const LABEL: (&str, &str) = ("lucid.computing/enabled", "true");
+/// Namespace without running pods, whose one pod shows what injection writes.
+const TEMPLATE: &str = "template";
+const MEMORY_GOAL: u64 = 64 << 20;
+/// In cores.
+const CPU_GOAL: f64 = 0.01;
+const REVOCATION_GOAL: Duration = Duration::from_secs(60);
+/// Resources that only the keeper requests while it is measured.
+const RESOURCES: [&str; 3] = ["events", "pods", "replicasets"];
+
+pub(super) fn run(fleet: &Fleet, report: &mut Report) -> Result<(), Error> {
+    let program = programs::build_own("lucid-operator")?;
+    tokio::runtime::Runtime::new()?.block_on(measure(fleet, &program, report))
+}
+
+async fn measure(fleet: &Fleet, program: &Path, report: &mut Report) -> Result<(), Error> {
+    eprintln!("bench: starting a Kubernetes control plane, a Verifier and lucid-operator");
+    let cluster = Cluster::builder().start().await?;
+    let [first, second] = ['a', 'b'].map(|digit| format!("sha256:{}", digit.to_string().repeat(64)));
+    let verifier = Verifier::start(cluster.folder(), &[&first, &second]).await?;
+    cluster.create_namespace("lucid-system", &[]).await?;
+    cluster.create_namespace(TEMPLATE, &[LABEL]).await?;
+    write_catalogue(&cluster, &first).await?;
+    let start = async |keeper: bool| {
+        let operator = Operator::builder(&cluster).command([program]).env("LUCID_CHAIN", "injection");
+        let operator = operator.env("LUCID_VERIFIER_URL", verifier.url());
+        Subject::new(&cluster, operator.env("LUCID_KEEPER", keeper.to_string()).start().await?)
+    };
+
+    let off = start(false).await?;
+    let template = injected(&cluster.client()).await?;
+    off.idle("no pods, LUCID_KEEPER=false", fleet, report).await?;
+    drop(off);
+    start(true).await?.idle("no pods", fleet, report).await?;
+    create_pods(fleet, &cluster, &template).await?;
+
+    let mut subject = start(true).await?;
+    subject.change("operator started", "Audited", fleet, report).await?;
+    let idle = subject.idle("nothing changes", fleet, report).await?;
+    write_catalogue(&cluster, &second).await?;
+    subject.change("catalogue changed", "Stale", fleet, report).await?;
+    verifier.notarize(&[&second])?;
+    let revoked = subject.change("auditor revoked", "Revoked", fleet, report).await?;
+    if subject.operator.has_ended() {
+        return Err("the operator has ended".into());
+    }
+
+    let goal = "the memory of the operator stays below 64 MB";
+    let peak = Usage::of(subject.pid)?.peak_memory;
+    report.goal(goal, bytes(peak), peak < MEMORY_GOAL);
+    let goal = "the operator takes less than 1 % of a core while nothing changes";
+    report.goal(goal, percent(idle), idle < CPU_GOAL);
+    let goal = "all pods are Revoked within a minute of the Verifier's change";
+    report.goal(goal, time(revoked.as_secs_f64() * 1e6), revoked < REVOCATION_GOAL);
+    Ok(())
+}
+
+async fn write_catalogue(cluster: &Cluster, digest: &str) -> Result<(), Error> {
+    let image = format!("registry.example.com/injection@{digest}");
+    let catalogue = json!({"chain": [{"name": "injection", "image": image}]}).to_string();
+    apply_config_map(&cluster.client(), "lucid-system", "lucid-auditors", "auditors.yaml", &catalogue).await
+}
+
+/// A measured operator.
+struct Subject<'a> {
+    cluster: &'a Cluster,
+    operator: Operator,
+    pid: u32,
+    http: reqwest::Client,
+}
+
+impl<'a> Subject<'a> {
+    fn new(cluster: &'a Cluster, operator: Operator) -> Result<Self, Error> {
+        let pid = operator.pid().ok_or("the operator has ended")?;
+        let http = reqwest::Client::builder().no_proxy().build()?;
+        Ok(Self { cluster, operator, pid, http })
+    }
+
+    /// Measures an operator that has nothing to do. Returns its CPU time in cores.
+    async fn idle(&self, step: &str, fleet: &Fleet, report: &mut Report) -> Result<f64, Error> {
+        eprintln!("bench: {step}, {} s", fleet.seconds);
+        // What follows a start or a change ends.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let (requests, before) = (self.requests()?, Usage::of(self.pid)?);
+        let time = Duration::from_secs(fleet.seconds);
+        tokio::time::sleep(time).await;
+        let after = Usage::of(self.pid)?;
+        let cores = (after.cpu_seconds - before.cpu_seconds) / time.as_secs_f64();
+        let cells = [("CPU time", percent(cores)), ("API requests", self.requests_since(&requests)?)];
+        report.row(row(step, after).into_iter().chain(cells));
+        Ok(cores)
+    }
+
+    /// Waits until all pods are in `state`. Returns the time that it took.
+    async fn change(
+        &self,
+        step: &str,
+        state: &str,
+        fleet: &Fleet,
+        report: &mut Report,
+    ) -> Result<Duration, Error> {
+        eprintln!("bench: {step}");
+        Usage::reset_peak(self.pid)?;
+        let (begin, requests, before) = (Instant::now(), self.requests()?, Usage::of(self.pid)?);
+        eventually(&format!("{} pods are {state}", fleet.pods), async || {
+            tokio::time::sleep(Duration::from_millis(90)).await;
+            Ok((self.count(state).await? == fleet.pods).then_some(()))
+        })
+        .await?;
+        let (known, after) = (begin.elapsed(), Usage::of(self.pid)?);
+        let cells = [
+            ("CPU time", time((after.cpu_seconds - before.cpu_seconds) * 1e6)),
+            ("API requests", self.requests_since(&requests)?),
+            ("known after", time(known.as_secs_f64() * 1e6)),
+        ];
+        report.row(row(step, after).into_iter().chain(cells));
+        Ok(known)
+    }
+
+    /// Number of pods in a state, by the operator's metrics.
+    async fn count(&self, state: &str) -> Result<u32, Error> {
+        let metrics = self.http.get(self.operator.admin_url("/metrics")).send().await?.text().await?;
+        let state = format!("state=\"{state}\"");
+        let series = metrics.lines().filter(|line| line.starts_with("lucid_running_pods{"));
+        let series = series.filter(|line| line.contains(&state));
+        Ok(series.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u32>().ok()).sum())
+    }
+
+    /// Finished requests that the API server has counted, by resource and verb.
+    fn requests(&self) -> Result<BTreeMap<String, u64>, Error> {
+        let found = self.cluster.kubectl(&["get", "--raw", "/metrics"], "")?;
+        let mut requests = BTreeMap::new();
+        for line in String::from_utf8_lossy(&found.stdout).lines() {
+            let Some(series) = line.strip_prefix("apiserver_request_total{") else { continue };
+            let Some((labels, count)) = series.rsplit_once(' ') else { continue };
+            let label = |name: &str| labels.split_once(&format!("{name}=\""))?.1.split('"').next();
+            if let Some((resource, verb)) = label("resource").zip(label("verb"))
+                && RESOURCES.contains(&resource)
+            {
+                *requests.entry(format!("{verb} {resource}")).or_default() += count.parse::<u64>()?;
+            }
+        }
+        Ok(requests)
+    }
+
+    fn requests_since(&self, before: &BTreeMap<String, u64>) -> Result<String, Error> {
+        let now = self.requests()?.into_iter();
+        let since = now.map(|(kind, count)| (count - before.get(&kind).copied().unwrap_or_default(), kind));
+        let since: Vec<_> =
+            since.filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
+        Ok(if since.is_empty() { "none".to_owned() } else { since.join(", ") })
+    }
+}
+
+fn row(step: &str, usage: Usage) -> [(&'static str, String); 4] {
+    let Usage { memory, anonymous_memory, peak_memory, .. } = usage;
+    let memory = [("memory", memory), ("anonymous", anonymous_memory), ("peak", peak_memory)];
+    let [memory, anonymous, peak] = memory.map(|(column, size)| (column, bytes(size)));
+    [("step", step.to_owned()), memory, anonymous, peak]
+}
+
+fn percent(cores: f64) -> String {
+    format!("{:.2} % of a core", cores * 100.0)
+}
+
+/// Returns a model's pod with its chain. The API server may call the webhook only some time after its registration.
+async fn injected(client: &Client) -> Result<Pod, Error> {
+    let env = ["LOG_LEVEL", "REGION", "MODEL_NAME"];
+    let env = env.map(|name| json!({"name": name, "value": format!("value-of-{name}")}));
+    let pod = serde_json::from_value(json!({
+        "metadata": {
+            "name": "model", "labels": {"lucid.io/secured": "true", "app": "model", "pod-template-hash": "7d4b9c6f5"},
+        },
+        "spec": {"containers": [{
+            "name": "model", "image": "registry.example.com/shop/model:1.2.3", "env": env,
+            "ports": [{"containerPort": 5000}],
+            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
+            "readinessProbe": {"httpGet": {"path": "/healthz", "port": 5000}},
+        }]},
+    }))?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), TEMPLATE);
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("a pod with a chain", async || {
+        let pod = pods.create(&params, &pod).await.ok();
+        Ok(pod.filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.containers.len() > 1)))
+    })
+    .await
+}
+
+/// Stores the running pods in namespaces that the webhooks leave alone, and enables these.
+async fn create_pods(fleet: &Fleet, cluster: &Cluster, template: &Pod) -> Result<(), Error> {
+    let namespaces: Vec<_> = (0..NAMESPACES).map(|number| format!("shop-{number}")).collect();
+    for namespace in &namespaces {
+        cluster.create_namespace(namespace, &[]).await?;
+    }
+    let client = cluster.client();
+    let pods = stream::iter((0..fleet.pods).map(|number| {
+        let group = number / REPLICAS;
+        let namespace = &namespaces[(group % NAMESPACES) as usize];
+        create(&client, namespace, template, number, group)
+    }));
+    let mut created = pods.buffer_unordered(CLIENTS);
+    let mut done = 0;
+    while created.try_next().await?.is_some() {
+        done += 1;
+        if done % 1_000 == 0 || done == fleet.pods {
+            eprintln!("bench: {done} of {} pods", fleet.pods);
+        }
+    }
+    for namespace in &namespaces {
+        cluster.create_namespace(namespace, &[LABEL]).await?;
+    }
+    Ok(())
+}
+
+/// Stores a pod of a ReplicaSet, and a status as a kubelet reports it.
+async fn create(
+    client: &Client,
+    namespace: &str,
+    template: &Pod,
+    number: u32,
+    group: u32,
+) -> Result<(), Error> {
+    let name = format!("model-{group}-7d4b9c6f5-{number:05}");
+    let owner = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("model-{group}-7d4b9c6f5"),
+        "uid": format!("00000000-0000-4000-8000-{group:012}"), "controller": true,
+    });
+    let metadata = ObjectMeta {
+        name: Some(name.clone()),
+        labels: template.metadata.labels.clone(),
+        annotations: template.metadata.annotations.clone(),
+        owner_references: Some(vec![serde_json::from_value(owner)?]),
+        ..ObjectMeta::default()
+    };
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let pod = Pod { metadata, spec: template.spec.clone(), status: None };
+    let stored = pods.create(&PostParams::default(), &pod).await?;
+    let containers = stored.spec.map(|spec| spec.containers).unwrap_or_default();
+    let started = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
+    let statuses = containers.iter().map(|container| {
+        json!({
+            "name": container.name, "image": container.image, "imageID": container.image, "ready": true,
+            "started": true, "restartCount": 0, "state": started,
+            "containerID": format!("containerd://{}", "0".repeat(64)),
+        })
+    });
+    let statuses: Vec<Value> = statuses.collect();
+    let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"];
+    let conditions = conditions
+        .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}));
+    let status = json!({"status": {
+        "phase": "Running", "conditions": conditions, "containerStatuses": statuses, "podIP": "10.0.0.1",
+    }});
+    pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(status)).await?;
+    Ok(())
+}
