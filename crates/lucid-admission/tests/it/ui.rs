@@ -353,6 +353,8 @@ async fn running_pods_are_shown_with_their_states() {
     site.record(evening()).await;
     site.enter(TOKEN).await;
     site.becomes(ROWS, json!(10)).await;
+    site.record([decision(99)]).await;
+    site.becomes(ROWS, json!(11)).await;
     let running = "document.querySelectorAll('#running tr').length";
     assert_eq!(site.value(running).await, json!(0), "running pods are not polled unseen");
     site.browser.execute("document.querySelector('[name=view]').focus()").await;
