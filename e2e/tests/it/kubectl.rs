@@ -186,6 +186,7 @@ async fn completions(cluster: &Cluster) {
                 "help\t",
                 "image\t",
                 "inject\t",
+                "keeper\t",
                 "manifests\t",
                 "review\t",
                 "uninject\t",
