@@ -395,6 +395,10 @@ impl Keeper {
         let mut waiting = HashMap::<(String, String), Instant>::new();
         // The last step's pod as it was then, until the watch delivers its effect.
         let mut last: Option<(RunningPod, Instant)> = None;
+        // Time of the last eviction or restart by workload, since the last change of the configuration. Younger pods are not
+        // replaced again: the next ones would be the same.
+        let mut replaced = HashMap::<(String, String), Timestamp>::new();
+        let mut configured = self.cluster.changes();
         loop {
             let rate = self.cluster.keeper().map_or(0, |settings| settings.rate);
             let Some(pace) = Duration::from_mins(1).checked_div(rate) else {
@@ -403,10 +407,20 @@ impl Keeper {
             };
             sleep(pace).await;
             waiting.retain(|_, since| since.elapsed() < BACKOFF);
+            let changes = self.cluster.changes();
+            if std::mem::replace(&mut configured, changes) != changes {
+                replaced.clear();
+            }
             if last.as_ref().is_some_and(|(pod, at)| at.elapsed() < EFFECT && self.is_unchanged(pod)) {
                 continue;
             }
-            let Some((pod, step)) = self.next(&waiting).await else { continue };
+            let may_act = |pod: &RunningPod, step: &Step| {
+                let key = pod.workload_key();
+                let is_new = pod.created.zip(replaced.get(&key)).is_some_and(|(created, at)| created >= *at);
+                !waiting.contains_key(&key) && !(is_new && step.replaces())
+            };
+            let Some((pod, step)) = self.next(may_act).await else { continue };
+            let now = Timestamp::now();
             let action = step.action().as_str();
             let (namespace, name) = (pod.namespace.as_str(), pod.name.as_str());
             match perform(&self.client, &self.owners, &pod, &step).await {
@@ -416,6 +430,9 @@ impl Keeper {
                     let (reason, pod_then) = (step.reason(), pod.clone());
                     let told = Announcement { pod: pod_then, reason, note, is_warning: false, is_new: true };
                     announcements.try_send(told).ok();
+                    if step.replaces() {
+                        replaced.insert(pod.workload_key(), now);
+                    }
                     match step {
                         // The pod itself does not change.
                         Step::Rollout => drop(waiting.insert(pod.workload_key(), Instant::now())),
@@ -436,13 +453,13 @@ impl Keeper {
         }
     }
 
-    /// Returns the next step that is due, outside of workloads that are `waiting`.
-    async fn next(&self, waiting: &HashMap<(String, String), Instant>) -> Option<(RunningPod, Step)> {
+    /// Returns the next step that is due and that `may_act` permits.
+    async fn next(&self, may_act: impl Fn(&RunningPod, &Step) -> bool) -> Option<(RunningPod, Step)> {
         let wanted = self.wanted_actions().await;
         let fleet = self.pods.lock();
         let steps = next_steps(fleet.pods().map(|pod| (pod, self.permitted(&wanted, pod))));
         steps.into_iter().find_map(|(pod, next)| match next {
-            Next::Act(step) if !waiting.contains_key(&pod.workload_key()) => Some((pod.clone(), step)),
+            Next::Act(step) if may_act(pod, &step) => Some((pod.clone(), step)),
             _ => None,
         })
     }

@@ -21,6 +21,6 @@ pub use compare::Comparison;
 pub use keeper::{Keeper, LEASE, RunningPods};
 pub use plan::{Planned, When};
 pub use pod::StoredPod;
-pub use reports::NAME as REPORT;
+pub use reports::{NAME as REPORT, delete_reports};
 pub use state::{State, Verdicts, state};
 pub use workload::Workload;

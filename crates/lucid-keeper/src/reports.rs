@@ -39,6 +39,18 @@ pub(crate) struct Finding {
     pub(crate) reason: String,
 }
 
+/// Deletes the reports of all namespaces, and returns their number.
+///
+/// # Errors
+///
+/// Returns an error if the reports cannot be listed or deleted.
+pub async fn delete_reports(client: Client) -> kube::Result<usize> {
+    let mut reports = Reports::new(client);
+    reports.refresh().await?;
+    let count = reports.written.len();
+    reports.retain(|_| false).await.map(|()| count)
+}
+
 impl Finding {
     pub(crate) fn of(pod: &RunningPod) -> Self {
         Self {

@@ -33,6 +33,11 @@ impl Step {
         }
     }
 
+    /// Returns `true` if other pods are created in place of the present ones.
+    pub(crate) const fn replaces(&self) -> bool {
+        matches!(self, Self::Evict | Self::Rollout)
+    }
+
     /// Reason of its event, in UpperCamelCase.
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
@@ -104,6 +109,9 @@ fn step(
 ) -> Next {
     if action == KeeperAction::Report {
         return Next::Never("its namespace asks for reports only".to_owned());
+    }
+    if pod.state == State::Missing && pod.comparison.planned.is_empty() {
+        return Next::Never("no chain fits the pod".to_owned());
     }
     if pod.comparison.is_current() {
         return Next::Never("the revoked image is still the planned one".to_owned());

@@ -3,11 +3,13 @@
 use std::fmt::Debug;
 use std::io::Write;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use lucid_admission::GENERATIONS_CONFIG_MAP;
 use lucid_admission::auditor::CRD_NAME;
+use lucid_keeper::{LEASE, delete_reports};
 use lucid_shared::serving::rbac::Permission;
 use lucid_shared::serving::{NAME_LABEL, Program};
 use serde::de::DeserializeOwned;
@@ -61,10 +63,9 @@ impl<W: Write> Uninstallation<'_, W> {
         self.delete(&maps, GENERATIONS_CONFIG_MAP, &subject).await
     }
 
-    /// Removes the program's events in all namespaces.
-    pub(super) async fn remove_events(&mut self, program: Program) -> Result<()> {
+    /// Removes the events of a program or of the keeper in all namespaces.
+    pub(super) async fn remove_events(&mut self, name: &str) -> Result<()> {
         let events: Api<Event> = Api::all(self.client.clone());
-        let name = program.name;
         let mut page = ListParams::default().fields(&format!("reportingComponent={name}")).limit(500);
         let mut removed = 0;
         let failed = loop {
@@ -99,6 +100,22 @@ impl<W: Write> Uninstallation<'_, W> {
         let namespace = event.namespace().unwrap_or_default();
         let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         events.delete(&event.name_any(), &DeleteParams::default()).await.map(drop)
+    }
+
+    /// Removes the Lease, events and reports of the keeper.
+    pub(super) async fn remove_keeper(&mut self) -> Result<()> {
+        let namespace = &self.args.cluster.namespace;
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+        self.delete(&leases, LEASE, &format!("Lease {namespace}/{LEASE}")).await?;
+        self.remove_events(LEASE).await?;
+        if self.args.dry_run {
+            return self.print("would delete the reports on running pods, if any");
+        }
+        match delete_reports(self.client.clone()).await {
+            Ok(0) => Ok(()),
+            Ok(count) => self.print(&format!("deleted {count} reports on running pods")),
+            Err(error) => self.failed("the reports on running pods, if any", &error),
+        }
     }
 
     /// Removes the pod of the last `helm test`, which Helm keeps for its log.

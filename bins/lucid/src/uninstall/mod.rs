@@ -7,7 +7,7 @@
 //! 2. Scale the Deployments and StatefulSets to 0. A running program restores its registration within a second, so
 //!    registrations are deleted again until all pods have ended. After SIGTERM a program stops writing, and keeps
 //!    serving for some seconds.
-//! 3. When the registrations stay deleted, remove Secrets and events. Options add the definition of `Auditor` and the
+//! 3. When the registrations stay deleted, remove Secrets, events and reports. Options add the definition of `Auditor` and the
 //!    volumes with decision logs.
 //!
 //! Missing permissions for the first two steps are reported before anything is changed. Each step is idempotent, so an
@@ -153,10 +153,11 @@ impl<W: Write> Uninstallation<'_, W> {
         self.is_complete = programs.len() == PROGRAMS.len();
         for program in &programs {
             self.remove_secrets(*program).await?;
-            self.remove_events(*program).await?;
+            self.remove_events(program.name).await?;
         }
         if is_removed(&OPERATOR) {
             self.remove_generations().await?;
+            self.remove_keeper().await?;
         }
         for program in PROGRAMS.into_iter().filter(&is_removed) {
             self.remove_claims(program).await?;
