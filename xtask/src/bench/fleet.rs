@@ -14,9 +14,9 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use lucid_e2e::{Error, Operator, Verifier};
 use lucid_testbed::Cluster;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::programs;
+use super::{programs, scale};
 use crate::process::Usage;
 use crate::report::{Report, bytes, time};
 use crate::soak::eventually;
@@ -32,11 +32,12 @@ pub(crate) struct Fleet {
     seconds: u64,
 }
 
-const NAMESPACES: u32 = 20;
 /// Number of pods per ReplicaSet.
 const REPLICAS: u32 = 10;
 /// Number of concurrent creations.
 const CLIENTS: usize = 32;
+/// Time at which the pods started.
+const TIME: &str = "2026-01-01T00:00:00Z";
 const LABEL: (&str, &str) = ("lucid.computing/enabled", "true");
 /// Namespace without running pods, whose one pod shows what injection writes.
 const TEMPLATE: &str = "template";
@@ -74,12 +75,12 @@ async fn measure(fleet: &Fleet, program: &Path, report: &mut Report) -> Result<(
     create_pods(fleet, &cluster, &template).await?;
 
     let mut subject = start(true).await?;
-    subject.change("operator started", "Audited", fleet, report).await?;
+    subject.known(("operator started", "Audited"), async { Ok(()) }, fleet, report).await?;
     let idle = subject.idle("nothing changes", fleet, report).await?;
-    write_catalogue(&cluster, &second).await?;
-    subject.change("catalogue changed", "Stale", fleet, report).await?;
-    verifier.notarize(&[&second])?;
-    let revoked = subject.change("auditor revoked", "Revoked", fleet, report).await?;
+    let change = write_catalogue(&cluster, &second);
+    subject.known(("catalogue changed", "Stale"), change, fleet, report).await?;
+    let change = async { verifier.notarize(&[&second]) };
+    let revoked = subject.known(("auditor revoked", "Revoked"), change, fleet, report).await?;
     if subject.operator.has_ended() {
         return Err("the operator has ended".into());
     }
@@ -130,17 +131,17 @@ impl<'a> Subject<'a> {
         Ok(cores)
     }
 
-    /// Waits until all pods are in `state`. Returns the time that it took.
-    async fn change(
+    /// Makes a change and waits until all pods are in `state`. Returns the time that it took.
+    async fn known(
         &self,
-        step: &str,
-        state: &str,
+        (step, state): (&str, &str),
+        change: impl Future<Output = Result<(), Error>>,
         fleet: &Fleet,
         report: &mut Report,
     ) -> Result<Duration, Error> {
         eprintln!("bench: {step}");
-        Usage::reset_peak(self.pid)?;
-        let (begin, requests, before) = (Instant::now(), self.requests()?, Usage::of(self.pid)?);
+        let (requests, before, begin) = (self.requests()?, Usage::of(self.pid)?, Instant::now());
+        change.await?;
         eventually(&format!("{} pods are {state}", fleet.pods), async || {
             tokio::time::sleep(Duration::from_millis(90)).await;
             Ok((self.count(state).await? == fleet.pods).then_some(()))
@@ -193,7 +194,7 @@ impl<'a> Subject<'a> {
 
 fn row(step: &str, usage: Usage) -> [(&'static str, String); 4] {
     let Usage { memory, anonymous_memory, peak_memory, .. } = usage;
-    let memory = [("memory", memory), ("anonymous", anonymous_memory), ("peak", peak_memory)];
+    let memory = [("memory", memory), ("anonymous", anonymous_memory), ("peak since start", peak_memory)];
     let [memory, anonymous, peak] = memory.map(|(column, size)| (column, bytes(size)));
     [("step", step.to_owned()), memory, anonymous, peak]
 }
@@ -202,42 +203,23 @@ fn percent(cores: f64) -> String {
     format!("{:.2} % of a core", cores * 100.0)
 }
 
-/// Returns a model's pod with its chain. The API server may call the webhook only some time after its registration.
+/// Returns a pod with its chain. The API server may call the webhook only some time after its registration.
 async fn injected(client: &Client) -> Result<Pod, Error> {
-    let env = ["LOG_LEVEL", "REGION", "MODEL_NAME"];
-    let env = env.map(|name| json!({"name": name, "value": format!("value-of-{name}")}));
-    let pod = serde_json::from_value(json!({
-        "metadata": {
-            "name": "model", "labels": {"lucid.io/secured": "true", "app": "model", "pod-template-hash": "7d4b9c6f5"},
-        },
-        "spec": {"containers": [{
-            "name": "model", "image": "registry.example.com/shop/model:1.2.3", "env": env,
-            "ports": [{"containerPort": 5000}],
-            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
-            "readinessProbe": {"httpGet": {"path": "/healthz", "port": 5000}},
-        }]},
-    }))?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), TEMPLATE);
     let params = PostParams { dry_run: true, ..PostParams::default() };
+    let pod: Pod = serde_json::from_value(scale::pod(0))?;
+    let count = |pod: &Pod| pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
     eventually("a pod with a chain", async || {
-        let pod = pods.create(&params, &pod).await.ok();
-        Ok(pod.filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.containers.len() > 1)))
+        Ok(pods.create(&params, &pod).await.ok().filter(|created| count(created) > count(&pod)))
     })
     .await
 }
 
 /// Stores the running pods in namespaces that the webhooks leave alone, and enables these.
 async fn create_pods(fleet: &Fleet, cluster: &Cluster, template: &Pod) -> Result<(), Error> {
-    let namespaces: Vec<_> = (0..NAMESPACES).map(|number| format!("shop-{number}")).collect();
-    for namespace in &namespaces {
-        cluster.create_namespace(namespace, &[]).await?;
-    }
-    let client = cluster.client();
-    let pods = stream::iter((0..fleet.pods).map(|number| {
-        let group = number / REPLICAS;
-        let namespace = &namespaces[(group % NAMESPACES) as usize];
-        create(&client, namespace, template, number, group)
-    }));
+    let namespaces = scale::namespaces(cluster, "shop", &[]).await?;
+    let (client, namespaces) = (cluster.client(), &namespaces);
+    let pods = stream::iter((0..fleet.pods).map(|number| create(&client, namespaces, template, number)));
     let mut created = pods.buffer_unordered(CLIENTS);
     let mut done = 0;
     while created.try_next().await?.is_some() {
@@ -246,51 +228,43 @@ async fn create_pods(fleet: &Fleet, cluster: &Cluster, template: &Pod) -> Result
             eprintln!("bench: {done} of {} pods", fleet.pods);
         }
     }
-    for namespace in &namespaces {
-        cluster.create_namespace(namespace, &[LABEL]).await?;
-    }
+    scale::namespaces(cluster, "shop", &[LABEL]).await?;
     Ok(())
 }
 
 /// Stores a pod of a ReplicaSet, and a status as a kubelet reports it.
-async fn create(
-    client: &Client,
-    namespace: &str,
-    template: &Pod,
-    number: u32,
-    group: u32,
-) -> Result<(), Error> {
-    let name = format!("model-{group}-7d4b9c6f5-{number:05}");
+async fn create(client: &Client, namespaces: &[String], template: &Pod, number: u32) -> Result<(), Error> {
+    let group = number / REPLICAS;
+    let (replica_set, name) = (format!("model-{group}"), format!("model-{group}-{number}"));
+    let mut pod = template.clone();
+    let containers = template.spec.iter().flat_map(|spec| &spec.containers);
+    let statuses: Vec<_> = containers
+        .map(|container| {
+            json!({
+                "name": container.name, "image": container.image, "imageID": container.image, "ready": true,
+                "started": true, "restartCount": 0, "containerID": format!("containerd://{}", "0".repeat(64)),
+                "state": {"running": {"startedAt": TIME}},
+            })
+        })
+        .collect();
+    let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"];
+    let conditions =
+        conditions.map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": TIME}));
+    let status =
+        json!({"status": {"phase": "Running", "conditions": conditions, "containerStatuses": statuses}});
     let owner = json!({
-        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("model-{group}-7d4b9c6f5"),
-        "uid": format!("00000000-0000-4000-8000-{group:012}"), "controller": true,
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": replica_set, "uid": replica_set, "controller": true,
     });
-    let metadata = ObjectMeta {
+    pod.metadata = ObjectMeta {
         name: Some(name.clone()),
         labels: template.metadata.labels.clone(),
         annotations: template.metadata.annotations.clone(),
         owner_references: Some(vec![serde_json::from_value(owner)?]),
         ..ObjectMeta::default()
     };
+    let namespace = &namespaces[group as usize % namespaces.len()];
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let pod = Pod { metadata, spec: template.spec.clone(), status: None };
-    let stored = pods.create(&PostParams::default(), &pod).await?;
-    let containers = stored.spec.map(|spec| spec.containers).unwrap_or_default();
-    let started = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
-    let statuses = containers.iter().map(|container| {
-        json!({
-            "name": container.name, "image": container.image, "imageID": container.image, "ready": true,
-            "started": true, "restartCount": 0, "state": started,
-            "containerID": format!("containerd://{}", "0".repeat(64)),
-        })
-    });
-    let statuses: Vec<Value> = statuses.collect();
-    let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"];
-    let conditions = conditions
-        .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}));
-    let status = json!({"status": {
-        "phase": "Running", "conditions": conditions, "containerStatuses": statuses, "podIP": "10.0.0.1",
-    }});
+    pods.create(&PostParams::default(), &pod).await?;
     pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(status)).await?;
     Ok(())
 }

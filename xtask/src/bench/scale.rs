@@ -120,7 +120,11 @@ fn usage(replicas: &[Operator]) -> Result<Usage, Error> {
     Ok(total)
 }
 
-async fn namespaces(cluster: &Cluster, prefix: &str, labels: &[(&str, &str)]) -> Result<Vec<String>, Error> {
+pub(super) async fn namespaces(
+    cluster: &Cluster,
+    prefix: &str,
+    labels: &[(&str, &str)],
+) -> Result<Vec<String>, Error> {
     let names: Vec<_> = (1..=NAMESPACES).map(|number| format!("{prefix}-{number}")).collect();
     let made = stream::iter(&names).map(|name| cluster.create_namespace(name, labels));
     made.buffer_unordered(16).try_collect::<Vec<()>>().await?;
@@ -191,7 +195,7 @@ fn has_auditor(pod: &Pod) -> bool {
 }
 
 /// A model with a log collector, as created by a Deployment.
-fn pod(number: usize) -> serde_json::Value {
+pub(super) fn pod(number: usize) -> serde_json::Value {
     let env = ["LOG_LEVEL", "REGION", "MODEL_NAME"];
     let env = env.map(|name| json!({"name": name, "value": format!("value-of-{name}")}));
     let container = |name: &str, port: u16| {
