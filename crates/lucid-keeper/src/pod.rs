@@ -1,11 +1,12 @@
 //! Pods as the API server stores them.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -13,6 +14,7 @@ use serde_json::value::RawValue;
 /// A pod of the API server, with the parts that are compared and the JSON that a planner reads.
 #[derive(Clone, Debug)]
 pub struct StoredPod {
+    /// Without managed fields, which take more memory than everything else.
     metadata: ObjectMeta,
     pub(crate) status: PodStatus,
     json: Box<RawValue>,
@@ -21,9 +23,40 @@ pub struct StoredPod {
 #[derive(Deserialize)]
 struct Parts {
     #[serde(default)]
-    metadata: ObjectMeta,
+    metadata: Metadata,
     #[serde(default)]
     status: PodStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+impl From<Metadata> for ObjectMeta {
+    fn from(metadata: Metadata) -> Self {
+        Self {
+            name: metadata.name,
+            namespace: metadata.namespace,
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            creation_timestamp: metadata.creation_timestamp,
+            deletion_timestamp: metadata.deletion_timestamp,
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+            owner_references: metadata.owner_references,
+            ..Self::default()
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -87,6 +120,16 @@ impl StoredPod {
         self.json.get()
     }
 
+    /// Returns the metadata with its managed fields, which [`meta`](Resource::meta) leaves out.
+    #[must_use]
+    pub fn full_metadata(&self) -> ObjectMeta {
+        #[derive(Default, Deserialize)]
+        struct Full {
+            metadata: ObjectMeta,
+        }
+        serde_json::from_str::<Full>(self.json()).unwrap_or_default().metadata
+    }
+
     /// Returns `true` unless the pod is being deleted or has completed.
     #[must_use]
     pub fn is_live(&self) -> bool {
@@ -112,7 +155,7 @@ impl<'de> Deserialize<'de> for StoredPod {
         let json = Box::<RawValue>::deserialize(deserializer)?;
         let Parts { metadata, status } =
             serde_json::from_str(json.get()).map_err(serde::de::Error::custom)?;
-        Ok(Self { metadata, status, json })
+        Ok(Self { metadata: metadata.into(), status, json })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Evaluates pods by the keeper's comparison, with the reason for a missing chain.
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use kube::core::SelectorExt;
-use kube::{Resource, ResourceExt};
 use lucid_admission::NamespaceView;
 use lucid_chain::keys;
 use lucid_keeper::{Comparison, State, StoredPod, Verdicts, state};
@@ -44,8 +44,9 @@ fn why_none(pod: &StoredPod, webhook: Option<&RegisteredWebhook>, enabled: Optio
     if is_before(enabled) {
         return "created before the namespace was enabled".to_owned();
     }
-    let label = written(pod.meta(), "labels", keys::SECURED_LABEL);
-    if is_before(label.or_else(|| written(pod.meta(), "annotations", keys::AUDITORS))) {
+    let metadata = pod.full_metadata();
+    let label = written(&metadata, "labels", keys::SECURED_LABEL);
+    if is_before(label.or_else(|| written(&metadata, "annotations", keys::AUDITORS))) {
         return "requested a chain only after creation".to_owned();
     }
     if pod.annotation(keys::SKIP_AUDIT) == Some(keys::TRUE) {
