@@ -417,7 +417,7 @@ impl Keeper {
             let may_act = |pod: &RunningPod, step: &Step| {
                 let key = pod.workload_key();
                 let is_new = pod.created.zip(replaced.get(&key)).is_some_and(|(created, at)| created >= *at);
-                !waiting.contains_key(&key) && !(is_new && step.replaces())
+                !(waiting.contains_key(&key) || is_new && step.replaces())
             };
             let Some((pod, step)) = self.next(may_act).await else { continue };
             let now = Timestamp::now();

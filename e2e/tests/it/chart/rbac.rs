@@ -332,6 +332,8 @@ async fn rbac_suffices_for_helm_hooks() {
         (
             "lucid-uninstall",
             &[
+                "delete policyreports",
+                "delete reports",
                 "delete validatingadmissionpolicies",
                 "delete validatingadmissionpolicybindings",
                 "patch statefulsets/scale",
