@@ -31,7 +31,7 @@ const ACTION: &str = "Keeping";
 /// Something to tell about a pod.
 #[derive(Debug)]
 pub(crate) struct Announcement {
-    pub(crate) pod: RunningPod,
+    pub(crate) pod: Arc<RunningPod>,
     /// Reason in UpperCamelCase.
     pub(crate) reason: &'static str,
     pub(crate) note: String,

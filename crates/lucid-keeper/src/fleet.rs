@@ -1,6 +1,7 @@
 //! The running pods that request a chain, with their states.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -64,16 +65,16 @@ impl RunningPod {
 /// Change of a pod's state; `before` is `None` for a pod seen for the first time.
 #[derive(Debug)]
 pub(crate) struct Change {
-    pub(crate) pod: RunningPod,
+    pub(crate) pod: Arc<RunningPod>,
     pub(crate) before: Option<State>,
 }
 
 /// Pods by namespace and name.
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
-    pods: BTreeMap<(String, String), RunningPod>,
+    pods: BTreeMap<(String, String), Arc<RunningPod>>,
     /// Pods of a list that is being read.
-    listed: BTreeMap<(String, String), RunningPod>,
+    listed: BTreeMap<(String, String), Arc<RunningPod>>,
     changes: Vec<Change>,
     is_listed: bool,
 }
@@ -85,7 +86,7 @@ impl Fleet {
     }
 
     pub(crate) fn list(&mut self, pod: RunningPod) {
-        let key = (pod.namespace.clone(), pod.name.clone());
+        let (key, pod) = ((pod.namespace.clone(), pod.name.clone()), Arc::new(pod));
         self.note(&key, &pod);
         self.listed.insert(key, pod);
     }
@@ -101,7 +102,7 @@ impl Fleet {
     }
 
     pub(crate) fn set(&mut self, pod: RunningPod) {
-        let key = (pod.namespace.clone(), pod.name.clone());
+        let (key, pod) = ((pod.namespace.clone(), pod.name.clone()), Arc::new(pod));
         self.note(&key, &pod);
         self.pods.insert(key, pod);
     }
@@ -110,10 +111,10 @@ impl Fleet {
         self.pods.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    fn note(&mut self, key: &(String, String), pod: &RunningPod) {
+    fn note(&mut self, key: &(String, String), pod: &Arc<RunningPod>) {
         let before = self.pods.get(key).filter(|before| before.uid == pod.uid).map(|before| before.state);
         if before != Some(pod.state) && (before.is_some() || pod.state.is_problem()) {
-            self.changes.push(Change { pod: pod.clone(), before });
+            self.changes.push(Change { pod: Arc::clone(pod), before });
         }
     }
 
@@ -121,21 +122,24 @@ impl Fleet {
     pub(crate) fn settle(&mut self, verdicts: &Verdicts, now: Timestamp) -> Vec<Change> {
         for pod in self.pods.values_mut() {
             let (state, reason) = state(&pod.comparison, verdicts, now);
-            let before = std::mem::replace(&mut pod.state, state);
-            pod.reason = reason;
+            let before = pod.state;
+            if before != state || pod.reason != reason {
+                let pod = Arc::make_mut(pod);
+                (pod.state, pod.reason) = (state, reason);
+            }
             if before != state {
-                self.changes.push(Change { pod: pod.clone(), before: Some(before) });
+                self.changes.push(Change { pod: Arc::clone(pod), before: Some(before) });
             }
         }
         std::mem::take(&mut self.changes)
     }
 
     pub(crate) fn pods(&self) -> impl Iterator<Item = &RunningPod> {
-        self.pods.values()
+        self.pods.values().map(Arc::as_ref)
     }
 
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<&RunningPod> {
-        self.pods.get(&(namespace.to_owned(), name.to_owned()))
+        self.pods.get(&(namespace.to_owned(), name.to_owned())).map(Arc::as_ref)
     }
 
     /// Digests of the auditors that run.

@@ -427,7 +427,7 @@ impl Keeper {
                 Done::Yes(note) => {
                     tracing::info!(namespace, pod = name, action, note, "acted on a running pod");
                     self.metrics.count(action, "done");
-                    let (reason, pod_then) = (step.reason(), pod.clone());
+                    let (reason, pod_then) = (step.reason(), Arc::new(pod.clone()));
                     let told = Announcement { pod: pod_then, reason, note, is_warning: false, is_new: true };
                     announcements.try_send(told).ok();
                     if step.replaces() {
