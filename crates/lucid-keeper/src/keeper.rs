@@ -48,14 +48,14 @@ const TICK: Duration = Duration::from_secs(2);
 const LIST_PACE: Duration = Duration::from_secs(10);
 /// Minimum interval between two reports of a namespace.
 const REPORT_PACE: Duration = Duration::from_secs(10);
+/// Number of pods in a page of a list. Memory holds a page as text and as pods.
+const PAGE: u32 = 100;
 /// Interval at which the verdict on each running digest is requested again.
 const RECHECK: Duration = Duration::from_secs(20);
 /// Maximum number of digests in one request to the Verifier, its timeout, and the pause after it.
 const BATCH: usize = 64;
 const BATCH_PATIENCE: Duration = Duration::from_secs(10);
 const BATCH_PAUSE: Duration = Duration::from_millis(500);
-/// Size of a page of pods in [`Keeper::plan`].
-const PAGE: u32 = 500;
 /// Announcements that wait; the rest is dropped.
 const QUEUE: usize = 10_000;
 /// Time without attempts at a workload whose step had to wait.
@@ -277,7 +277,7 @@ impl Keeper {
                     if changes.is_some() && changes != configured && is_due {
                         (configured, listed) = (changes, Instant::now());
                         let pods = Api::<StoredPod>::all(self.client.clone());
-                        let listing = watcher(pods, watcher::Config::default()).default_backoff();
+                        let listing = watcher(pods, watcher::Config::default().page_size(PAGE)).default_backoff();
                         events = Some(listing.boxed());
                     }
                     self.settle(announcements);
