@@ -207,7 +207,9 @@ fn percent(cores: f64) -> String {
 async fn injected(client: &Client) -> Result<Pod, Error> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), TEMPLATE);
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    let pod: Pod = serde_json::from_value(scale::pod(0))?;
+    let mut pod = scale::pod(0);
+    pod["metadata"]["annotations"] = json!({"lucid.computing/target-port": "5000"});
+    let pod: Pod = serde_json::from_value(pod)?;
     let count = |pod: &Pod| pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
     eventually("a pod with a chain", async || {
         Ok(pods.create(&params, &pod).await.ok().filter(|created| count(created) > count(&pod)))
