@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::pod::StoredPod;
 use crate::state::State;
 
-/// What a pod is without regard to verdicts and time: it changes with the pod and the configuration only.
+/// State of a pod without regard to verdicts and time: it changes with the pod and the configuration only.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     pub(crate) state: State,

@@ -1,4 +1,4 @@
-//! What would happen to running pods, for people.
+//! Preview of the actions on running pods.
 
 use lucid_admission::KeeperAction;
 use serde::Serialize;
@@ -25,13 +25,13 @@ pub struct Planned {
     pub reason: String,
     /// Action that its namespace asks for.
     pub action: KeeperAction,
-    /// Whether the action is due.
+    /// Time of the action.
     pub next: When,
     /// Reason to wait, or to do nothing.
     pub why: String,
 }
 
-/// Whether a keeper would act on a pod.
+/// Time at which a keeper would act on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum When {

@@ -48,7 +48,7 @@ impl Step {
     }
 }
 
-/// What happens to a pod that needs an action.
+/// Fate of a pod that needs an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The step is due.

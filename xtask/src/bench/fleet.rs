@@ -119,7 +119,7 @@ impl<'a> Subject<'a> {
     /// Measures an operator that has nothing to do. Returns its CPU time in cores.
     async fn idle(&self, step: &str, fleet: &Fleet, report: &mut Report) -> Result<f64, Error> {
         eprintln!("bench: {step}, {} s", fleet.seconds);
-        // What follows a start or a change ends.
+        // The work after a start or a change ends.
         tokio::time::sleep(Duration::from_secs(10)).await;
         let (requests, before) = (self.requests()?, Usage::of(self.pid)?);
         let time = Duration::from_secs(fleet.seconds);

@@ -17,7 +17,7 @@ pub(crate) struct InForce {
     pub(crate) problems: Vec<String>,
 }
 
-/// What is in force for namespaces without and with the catalogue revision `canary`.
+/// Configurations in force for namespaces without and with the catalogue revision `canary`.
 #[derive(Clone, Debug)]
 pub(crate) struct Revisions {
     pub(crate) ordinary: Arc<InForce>,

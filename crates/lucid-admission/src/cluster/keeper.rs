@@ -1,11 +1,11 @@
-//! What happens to running pods without the planned chain: settings of the namespaces and of `lucid-policy`. No I/O.
+//! Actions on running pods without the planned chain: settings of the namespaces and of `lucid-policy`. No I/O.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a keeper does with running pods whose chain is not the planned one.
+/// Action of a keeper on running pods whose chain is not the planned one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeeperAction {

@@ -121,7 +121,7 @@ pub struct NamespaceView {
     pub enabled: bool,
     /// Settings in the labels and annotations of the namespace.
     pub settings: Arc<NamespaceSettings>,
-    /// What a keeper does with running pods whose chain is not the planned one.
+    /// Action of a keeper on running pods whose chain is not the planned one.
     pub keeper: KeeperAction,
     /// `true` if the catalogue is that of ConfigMap `lucid-auditors-canary`. `false` also while there is no valid one.
     pub is_canary: bool,

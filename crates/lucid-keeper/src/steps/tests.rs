@@ -38,7 +38,7 @@ struct World {
     next_uid: usize,
 }
 
-/// What the leader knows: the world as of its last event, and its last step.
+/// Knowledge of the leader: the world as of its last event, and its last step.
 struct Leader {
     view: World,
     last: Option<(usize, usize)>,
