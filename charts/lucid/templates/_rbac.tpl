@@ -134,6 +134,12 @@ spec:
         operations: [UPDATE]
         resources: [pods]
       {{- end }}
+      {{- if has "evict" $actions }}
+      - apiGroups: [""]
+        apiVersions: ["*"]
+        operations: [CREATE]
+        resources: [pods/eviction]
+      {{- end }}
       {{- if has "rollout" $actions }}
       - apiGroups: [apps]
         apiVersions: ["*"]
@@ -169,21 +175,34 @@ spec:
     - expression: >-
         request.resource.resource != 'secrets' || object.?type.orValue('Opaque') in ['Opaque', 'kubernetes.io/tls']
       message: {{ .name }} may only write Secrets of type Opaque and kubernetes.io/tls
+    {{- if $actions }}
+    - expression: >-
+        !(request.resource.resource in ['pods', 'deployments', 'statefulsets', 'daemonsets']) ||
+        namespaceObject.metadata.?labels['lucid.computing/enabled'].orValue('') == 'true'
+      message: {{ .name }} may only act in enabled namespaces
+    {{- end }}
     {{- if has "update" $actions }}
     - expression: >-
-        request.resource.resource != 'pods' ||
-        namespaceObject.metadata.?labels['lucid.computing/enabled'].orValue('') == 'true' &&
+        request.resource.resource != 'pods' || request.operation != 'UPDATE' ||
+        object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({}) &&
+        object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([]) &&
+        object.spec.?activeDeadlineSeconds.orValue(0) == oldObject.spec.?activeDeadlineSeconds.orValue(0) &&
         (object.spec.containers + object.spec.?initContainers.orValue([])).all(it,
         (oldObject.spec.containers + oldObject.spec.?initContainers.orValue([])).exists(old, old.name == it.name &&
         (old.image == it.image || old.?env.orValue([]).exists(env, env.name == 'LUCID_AUDITOR_ID'))))
-      message: {{ .name }} may only change images of auditors in pods of enabled namespaces
+      message: {{ .name }} may only change images of auditors
     {{- end }}
     {{- if has "rollout" $actions }}
     - expression: >-
         !(request.resource.resource in ['deployments', 'statefulsets', 'daemonsets']) ||
-        namespaceObject.metadata.?labels['lucid.computing/enabled'].orValue('') == 'true' &&
-        object.spec.template.spec == oldObject.spec.template.spec
-      message: {{ .name }} may only restart workloads of enabled namespaces
+        object.spec.?replicas.orValue(1) == oldObject.spec.?replicas.orValue(1) &&
+        object.spec.?paused.orValue(false) == oldObject.spec.?paused.orValue(false) &&
+        object.spec.template.spec == oldObject.spec.template.spec &&
+        object.spec.template.metadata.?labels.orValue({}) == oldObject.spec.template.metadata.?labels.orValue({}) &&
+        [[object, oldObject], [oldObject, object]].all(it,
+        it[0].spec.template.metadata.?annotations.orValue({}).all(key, key == 'kubectl.kubernetes.io/restartedAt' ||
+        it[1].spec.template.metadata.?annotations[?key].orValue('') == it[0].spec.template.metadata.annotations[key]))
+      message: {{ .name }} may only restart workloads
     {{- end }}
 ---
 apiVersion: admissionregistration.k8s.io/v1

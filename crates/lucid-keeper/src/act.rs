@@ -3,8 +3,6 @@
 //! Each request carries what was decided on: the resource version of the pod or workload, or the pod's UID. A step that was
 //! decided on an older state fails with a conflict and is decided again.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -15,7 +13,6 @@ use lucid_admission::Owners;
 use lucid_chain::keys;
 use lucid_text::with_causes;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use crate::compare::Update;
 use crate::fleet::RunningPod;
@@ -23,8 +20,6 @@ use crate::steps::Step;
 
 /// Annotation of a pod template that `kubectl rollout restart` writes.
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
-/// Time within which an eviction is permitted or not.
-const EVICTION_PATIENCE: Duration = Duration::from_secs(5);
 const FIELD_MANAGER: &str = "lucid-keeper";
 
 /// Outcome of a step.
@@ -38,10 +33,17 @@ pub(crate) enum Done {
     Failed(String),
 }
 
-pub(crate) async fn perform(client: &Client, owners: &Owners, pod: &RunningPod, step: &Step) -> Done {
+/// `prompt` does not repeat requests.
+pub(crate) async fn perform(
+    client: &Client,
+    prompt: &Client,
+    owners: &Owners,
+    pod: &RunningPod,
+    step: &Step,
+) -> Done {
     let done = match step {
         Step::Update(update) => self::update(client, pod, update).await,
-        Step::Evict => evict(client, pod).await,
+        Step::Evict => evict(prompt, pod).await,
         Step::Rollout => restart(client, owners, pod).await,
     };
     match done {
@@ -51,6 +53,8 @@ pub(crate) async fn perform(client: &Client, owners: &Owners, pod: &RunningPod, 
             Done::NotYet("the object has changed meanwhile".to_owned())
         }
         Err(kube::Error::Api(status)) if status.code == 404 => Done::NotYet("the object is gone".to_owned()),
+        // A PodDisruptionBudget forbids the eviction.
+        Err(kube::Error::Api(status)) if status.code == 429 => Done::NotYet(status.message.clone()),
         Err(error) => Done::Failed(with_causes(&error)),
     }
 }
@@ -92,14 +96,8 @@ async fn evict(client: &Client, pod: &RunningPod) -> Attempt {
     let request = request.body(eviction.to_string().into_bytes());
     let request = request
         .map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
-    // The client repeats a request that a PodDisruptionBudget forbids, after 10 s at the earliest.
-    match timeout(EVICTION_PATIENCE, client.request::<Value>(request)).await {
-        Ok(evicted) => evicted.map(|_| Ok("evicted, to be created again with the planned chain".to_owned())),
-        Err(_) => {
-            Ok(Err("the API server permits no eviction, by a PodDisruptionBudget or because it is busy"
-                .to_owned()))
-        }
-    }
+    let evicted = client.request::<Value>(request).await;
+    evicted.map(|_| Ok("evicted, to be created again with the planned chain".to_owned()))
 }
 
 /// Returns an error unless all pods that the controller wants are ready, but for the one to be evicted if it is not.
@@ -123,7 +121,8 @@ pub(crate) fn may_evict(
 async fn restart(client: &Client, owners: &Owners, pod: &RunningPod) -> Attempt {
     let Some(owner) = pod.controller.clone() else { return Ok(Err("it has no controller".to_owned())) };
     let owner = owners.topmost(&pod.namespace, owner).await;
-    if !matches!(owner.kind.as_str(), "Deployment" | "StatefulSet" | "DaemonSet") {
+    let is_known = matches!(owner.kind.as_str(), "Deployment" | "StatefulSet" | "DaemonSet");
+    if owner.api_version != "apps/v1" || !is_known {
         return Ok(Err(format!("{} {} cannot be restarted", owner.kind, owner.name)));
     }
     let found = get(client, &pod.namespace, &owner).await?;

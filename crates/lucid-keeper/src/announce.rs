@@ -38,6 +38,8 @@ pub(crate) struct Announcement {
     pub(crate) is_warning: bool,
     /// `true` if the keeper saw it happen, `false` if it found it.
     pub(crate) is_new: bool,
+    /// `true` for an action, which is recorded already.
+    pub(crate) is_action: bool,
 }
 
 pub(crate) struct Announcer {
@@ -70,8 +72,9 @@ impl Announcer {
             let owner = self.owners.topmost(&told.pod.namespace, owner).await;
             self.publish(told, reference(&told.pod.namespace, owner)).await;
         }
-        if is_told {
-            self.record(told).await;
+        // Actions are recorded when they are done.
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| is_told && !told.is_action) {
+            told.record(recorder).await;
         }
     }
 
@@ -97,17 +100,19 @@ impl Announcer {
             }
         }
     }
+}
 
-    async fn record(&self, told: &Announcement) {
-        let Some(recorder) = &self.recorder else { return };
+impl Announcement {
+    /// Records it as a decision of `keeper`.
+    pub(crate) async fn record(&self, recorder: &Recorder) {
         let mut decision = Decision::new("keeper", "");
         // The API server was authenticated by TLS.
         decision.authenticated = true;
-        decision.allowed = !told.is_warning;
+        decision.allowed = !self.is_warning;
         "Pod".clone_into(&mut decision.kind);
-        told.pod.namespace.clone_into(&mut decision.namespace);
-        told.pod.name.clone_into(&mut decision.name);
-        decision.message = format!("{}: {}", told.reason, told.note);
+        self.pod.namespace.clone_into(&mut decision.namespace);
+        self.pod.name.clone_into(&mut decision.name);
+        decision.message = format!("{}: {}", self.reason, self.note);
         if let Err(unrecorded) = recorder.record(decision).await {
             recorder.remember(*unrecorded.decision);
         }

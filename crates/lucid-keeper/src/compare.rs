@@ -11,6 +11,11 @@ use serde_json::{Value, json};
 use crate::pod::StoredPod;
 use crate::state::State;
 
+/// Maximum length of a reason, in bytes. Authors of pods choose parts of it.
+const LONGEST_REASON: usize = 1_024;
+/// Maximum number of digests of a pod.
+const MOST_DIGESTS: usize = 16;
+
 /// State of a pod without regard to verdicts and time: it changes with the pod and the configuration only.
 #[derive(Clone, Debug)]
 pub struct Comparison {
@@ -41,7 +46,9 @@ pub(crate) struct Update {
 pub(crate) struct Readiness {
     /// Each of them is ready and runs the image of the pod's spec.
     pub(crate) is_ready: bool,
-    /// The first that is not, and since when. `None` while the kubelet has not reported on the pod.
+    /// The kubelet has begun to start them.
+    pub(crate) is_tried: bool,
+    /// The first that is not ready, and since when. `None` while the kubelet has not reported on it.
     pub(crate) unready: Option<(Timestamp, String)>,
 }
 
@@ -66,9 +73,15 @@ impl Comparison {
             Err(error) => return Some(of(State::Unknown, error.to_string())),
         };
         let exempt = view.policy.exempt_images(namespace, &spec);
-        let inputs = Inputs { namespace: Some(namespace), exempt_images: Some(&exempt), ..view.inputs() };
-        let outcome = plan(&spec, &inputs);
         let has_auditors = all(&spec).any(|found| found.env(keys::AUDITOR_ID_ENV).is_some());
+        let inputs = Inputs {
+            namespace: Some(namespace),
+            exempt_images: Some(&exempt),
+            // Labels of a running pod can be removed, containers cannot.
+            forced: has_auditors,
+            ..view.inputs()
+        };
+        let outcome = plan(&spec, &inputs);
         let plan = match outcome.decision {
             Decision::NotRequested => {
                 let misread = outcome.warnings.iter().find(|warning| {
@@ -77,6 +90,9 @@ impl Comparison {
                 return misread.map(|warning| of(State::Ignored, warning.to_string()));
             }
             Decision::Skipped { reason } => return Some(of(State::Skipped, reason.to_string())),
+            _ if view.invalid_chain.is_some() => {
+                return Some(of(State::Unknown, view.invalid_chain.clone().unwrap_or_default()));
+            }
             Decision::Impossible { reason } => return Some(of(State::Missing, reason.to_string())),
             Decision::Planned(plan) => plan,
         };
@@ -84,11 +100,18 @@ impl Comparison {
         if !has_auditors && !all(&spec).any(|found| is_planned(&plan, found)) {
             return Some(Self { planned, ..of(State::Missing, why_missing(pod).to_owned()) });
         }
-        let (state, reason) = compare(&plan, &spec, pod);
+        let (state, mut reason) = compare(&plan, &spec, pod);
+        reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
         let readiness = Readiness::of(&plan, &spec, pod);
         let update =
             if state == State::Stale { Update::new(&plan, pod, &inputs).map(Box::new) } else { None };
-        Some(Self { digests: digests(&spec, pod, &exempt), update, planned, readiness, ..of(state, reason) })
+        Some(Self {
+            digests: digests(&plan, &spec, pod, &exempt),
+            update,
+            planned,
+            readiness,
+            ..of(state, reason)
+        })
     }
 
     /// State and reason without regard to verdicts and time.
@@ -121,34 +144,40 @@ fn why_missing(pod: &StoredPod) -> &'static str {
 
 /// Digests of the auditors: those of their images, or else those that the kubelet reports. Without images that need not be
 /// notarized.
-fn digests(spec: &PodView<'_>, pod: &StoredPod, exempt: &BTreeSet<String>) -> Vec<Digest> {
+fn digests(plan: &Plan, spec: &PodView<'_>, pod: &StoredPod, exempt: &BTreeSet<String>) -> Vec<Digest> {
     let auditors = all(spec).filter(|found| {
         let is_exempt = found.image().is_some_and(|image| exempt.contains(image));
-        found.env(keys::AUDITOR_ID_ENV).is_some() && !is_exempt
+        // Others could be any number of made-up digests.
+        let is_auditor = is_planned(plan, found) || plan.leftovers.iter().any(|name| name == found.name());
+        is_auditor && !is_exempt
     });
     let of_image = |image: &str| image.rsplit_once('@')?.1.parse().ok();
     let digests = auditors.filter_map(|found| {
         found.image().and_then(of_image).or_else(|| of_image(&pod.status.container(found.name())?.image_id))
     });
-    digests.collect()
+    digests.take(MOST_DIGESTS).collect()
 }
 
 impl Readiness {
     fn of(plan: &Plan, spec: &PodView<'_>, pod: &StoredPod) -> Self {
-        let mut unready = None;
+        let (mut is_ready, mut unready) = (true, None);
         for planned in &plan.containers {
             let Some(status) = pod.status.container(&planned.name) else { return Self::default() };
             let image = all(spec).find(|found| found.name() == planned.name).and_then(ContainerView::image);
-            let runs = image.is_none_or(|image| is_of(status, image));
-            if unready.is_none() && !(status.ready && runs) {
-                let why = status.state.waiting.as_ref().map_or("it is not ready", |waiting| &waiting.reason);
-                unready = Some(format!("{}: {why}", planned.name));
+            let waiting = status.state.waiting.as_ref().map(|waiting| waiting.reason.as_str());
+            if waiting == Some("PodInitializing") {
+                return Self::default();
+            }
+            is_ready &= status.ready && image.is_none_or(|image| is_of(status, image));
+            if unready.is_none() && !status.ready {
+                unready = Some(format!("{}: {}", planned.name, waiting.unwrap_or("it is not ready")));
             }
         }
-        let Some(unready) = unready else { return Self { is_ready: true, unready: None } };
-        let since = pod.status.condition("ContainersReady").filter(|condition| condition.status != "True");
-        let since = since.and_then(|condition| condition.last_transition_time).or(pod.created());
-        Self { is_ready: false, unready: since.map(|since| (since, unready)) }
+        let since = match pod.status.condition("ContainersReady") {
+            Some(ready) if ready.status == "True" => None,
+            found => found.and_then(|it| it.last_transition_time).or(pod.created()),
+        };
+        Self { is_ready, is_tried: true, unready: since.zip(unready) }
     }
 }
 

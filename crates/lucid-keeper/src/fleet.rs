@@ -11,7 +11,7 @@ use lucid_notary::Digest;
 use crate::compare::Comparison;
 use crate::pod::StoredPod;
 use crate::state::{State, Verdicts, state};
-use crate::workload::Workload;
+use crate::workload::{Workload, controller};
 
 /// A running pod that requests a chain.
 #[derive(Clone, Debug)]
@@ -34,7 +34,6 @@ impl RunningPod {
     /// Returns a pod with the state that follows from its comparison.
     pub(crate) fn new(pod: &StoredPod, comparison: Comparison, verdicts: &Verdicts, now: Timestamp) -> Self {
         let (state, reason) = state(&comparison, verdicts, now);
-        let mut owners = pod.meta().owner_references.iter().flatten();
         Self {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
@@ -42,7 +41,7 @@ impl RunningPod {
             resource_version: pod.resource_version().unwrap_or_default(),
             created: pod.created(),
             workload: Workload::of(pod.meta()),
-            controller: owners.find(|owner| owner.controller == Some(true)).cloned(),
+            controller: controller(pod.meta()).cloned(),
             is_ready: pod.status.condition("Ready").is_some_and(|condition| condition.status == "True"),
             comparison,
             state,
@@ -86,13 +85,15 @@ impl Fleet {
     }
 
     pub(crate) fn list(&mut self, pod: RunningPod) {
-        let (key, pod) = ((pod.namespace.clone(), pod.name.clone()), Arc::new(pod));
-        self.note(&key, &pod);
-        self.listed.insert(key, pod);
+        self.listed.insert((pod.namespace.clone(), pod.name.clone()), Arc::new(pod));
     }
 
     pub(crate) fn end_list(&mut self) {
-        self.pods = std::mem::take(&mut self.listed);
+        let listed = std::mem::take(&mut self.listed);
+        for (key, pod) in &listed {
+            self.note(key, pod);
+        }
+        self.pods = listed;
         self.is_listed = true;
     }
 

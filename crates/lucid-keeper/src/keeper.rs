@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::fmt;
 use std::future::pending;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -39,6 +40,7 @@ use crate::pod::StoredPod;
 use crate::reports::{Finding, Reports};
 use crate::state::{State, Verdicts};
 use crate::steps::{Next, Step, next_steps};
+use crate::tried::Tried;
 
 /// Name of the Lease, in Lucid's namespace.
 pub const LEASE: &str = "lucid-keeper";
@@ -49,7 +51,7 @@ const LIST_PACE: Duration = Duration::from_secs(10);
 /// Minimum interval between two reports of a namespace.
 const REPORT_PACE: Duration = Duration::from_secs(10);
 /// Number of pods in a page of a list. Memory holds a page as text and as pods.
-const PAGE: u32 = 100;
+const PAGE: u32 = 25;
 /// Interval at which the verdict on each running digest is requested again.
 const RECHECK: Duration = Duration::from_secs(20);
 /// Maximum number of digests in one request to the Verifier, its timeout, and the pause after it.
@@ -58,8 +60,10 @@ const BATCH_PATIENCE: Duration = Duration::from_secs(10);
 const BATCH_PAUSE: Duration = Duration::from_millis(500);
 /// Announcements that wait; the rest is dropped.
 const QUEUE: usize = 10_000;
-/// Time without attempts at a workload whose step had to wait.
-const BACKOFF: Duration = Duration::from_secs(30);
+/// Pause after a fault of the election.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Minimum interval between two steps.
+const LEAST_PACE: Duration = Duration::from_millis(100);
 /// Time within which the watch delivers the effect of a step.
 const EFFECT: Duration = Duration::from_secs(30);
 
@@ -92,6 +96,7 @@ impl RunningPods {
 /// Watches running pods on one of all replicas, reports changes of their states, and acts where namespaces ask for it.
 pub struct Keeper {
     client: Client,
+    prompt: Client,
     cluster: ClusterConfiguration,
     namespace: String,
     scope: Scope,
@@ -123,6 +128,7 @@ impl Keeper {
     ) -> Self {
         Self {
             owners: Arc::new(Owners::new(client.clone())),
+            prompt: client.clone(),
             client,
             cluster,
             namespace: namespace.to_owned(),
@@ -135,6 +141,13 @@ impl Keeper {
             pods: RunningPods::default(),
             verdicts: Mutex::default(),
         }
+    }
+
+    /// Uses a client with a short timeout and without retries for the Lease and for evictions. With retries, a leader may
+    /// not notice that its Lease has expired, and an eviction that a PodDisruptionBudget forbids takes minutes.
+    #[must_use]
+    pub fn with_prompt_client(self, prompt: Client) -> Self {
+        Self { prompt, ..self }
     }
 
     /// Permits these actions. Without this, it only reports, whatever namespaces ask for.
@@ -172,11 +185,15 @@ impl Keeper {
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
-            let Some(error) = self.serve(&mut shutdown).await else { return };
-            tracing::warn!(error, "the keeper's Lease cannot be read or written");
+            match AssertUnwindSafe(self.serve(&mut shutdown)).catch_unwind().await {
+                Ok(None) => return,
+                Ok(Some(error)) => tracing::warn!(error, "the keeper's Lease cannot be read or written"),
+                Err(_) => tracing::error!("the keeper panicked; it starts again"),
+            }
+            *self.pods.lock() = Fleet::default();
             tokio::select! {
                 () = &mut shutdown => return,
-                () = sleep(BACKOFF) => {}
+                () = sleep(PAUSE) => {}
             }
         }
     }
@@ -185,7 +202,7 @@ impl Keeper {
     /// cannot be read or written.
     async fn serve(&self, shutdown: &mut (impl Future<Output = ()> + Unpin)) -> Option<String> {
         // By server-side apply, which a permission for this name allows.
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let leases: Api<Lease> = Api::namespaced(self.prompt.clone(), &self.namespace);
         let lease = Patch::Apply(json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -194,7 +211,7 @@ impl Keeper {
         if let Err(error) = leases.patch(LEASE, &PatchParams::apply(LEASE), &lease).await {
             return Some(with_causes(&error));
         }
-        let builder = LeaseManagerBuilder::new(self.client.clone(), LEASE)
+        let builder = LeaseManagerBuilder::new(self.prompt.clone(), LEASE)
             .with_namespace(&self.namespace)
             .with_create_mode(LeaseCreateMode::UseExistent);
         let builder = match &self.reporter.instance {
@@ -221,7 +238,6 @@ impl Keeper {
             tracing::info!(leads, "the keeper's Lease changed hands");
             *self.pods.lock() = Fleet::default();
         };
-        *self.pods.lock() = Fleet::default();
         Some(with_causes(&error))
     }
 
@@ -248,7 +264,7 @@ impl Keeper {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut events: Option<BoxStream<'_, watcher::Result<Event<StoredPod>>>> = None;
-        let (mut configured, mut listed) = (None, Instant::now());
+        let (mut configured, mut listed, mut is_listing) = (None, Instant::now(), false);
         let mut has_failed = false;
         loop {
             let event = async {
@@ -261,6 +277,7 @@ impl Keeper {
                 event = event => match event {
                     Some(Ok(event)) => {
                         has_failed = false;
+                        is_listing &= !matches!(event, Event::InitDone);
                         self.apply(event).await;
                     }
                     Some(Err(error)) if !has_failed => {
@@ -274,8 +291,8 @@ impl Keeper {
                 _ = ticks.tick() => {
                     let changes = Some(self.cluster.changes()).filter(|_| self.cluster.keeper().is_some());
                     let is_due = configured.is_none() || listed.elapsed() >= LIST_PACE;
-                    if changes.is_some() && changes != configured && is_due {
-                        (configured, listed) = (changes, Instant::now());
+                    if changes.is_some() && changes != configured && is_due && !is_listing {
+                        (configured, listed, is_listing) = (changes, Instant::now(), true);
                         let pods = Api::<StoredPod>::all(self.client.clone());
                         let listing = watcher(pods, watcher::Config::default().page_size(PAGE)).default_backoff();
                         events = Some(listing.boxed());
@@ -321,7 +338,8 @@ impl Keeper {
                 reason => reason.to_owned(),
             };
             let (reason, is_warning) = (pod.state.as_str(), pod.state.is_problem());
-            let announcement = Announcement { pod, reason, note, is_warning, is_new: before.is_some() };
+            let announcement =
+                Announcement { pod, reason, note, is_warning, is_new: before.is_some(), is_action: false };
             if announcements.try_send(announcement).is_err() {
                 self.metrics.count("announce", "failed");
             }
@@ -382,72 +400,62 @@ impl Keeper {
                 _ => findings.push(Finding::of(pod)),
             }
         }
-        reports.retain(|namespace| namespaces.contains_key(namespace)).await?;
+        let mut written = reports.retain(|namespace| namespaces.contains_key(namespace)).await;
         for (namespace, (findings, audited)) in namespaces {
-            reports.write(&namespace, &findings, audited).await?;
+            // A namespace may refuse its report, by a quota or because it ends.
+            written = written.and(reports.write(&namespace, &findings, audited).await);
         }
-        Ok(())
+        written
     }
 
     /// Performs one step at a time, at the rate of `lucid-policy`. A new leader waits first, so that the rate holds while
     /// leaders change.
     async fn act(&self, announcements: &Sender<Announcement>) -> Infallible {
-        let mut waiting = HashMap::<(String, String), Instant>::new();
+        let mut tried = Tried::default();
         // The last step's pod as it was then, until the watch delivers its effect.
         let mut last: Option<(RunningPod, Instant)> = None;
-        // Time of the last eviction or restart by workload, since the last change of the configuration. Younger pods are not
-        // replaced again: the next ones would be the same.
-        let mut replaced = HashMap::<(String, String), Timestamp>::new();
-        let mut configured = self.cluster.changes();
         loop {
             let rate = self.cluster.keeper().map_or(0, |settings| settings.rate);
             let Some(pace) = Duration::from_mins(1).checked_div(rate) else {
                 sleep(TICK).await;
                 continue;
             };
-            sleep(pace).await;
-            waiting.retain(|_, since| since.elapsed() < BACKOFF);
-            let changes = self.cluster.changes();
-            if std::mem::replace(&mut configured, changes) != changes {
-                replaced.clear();
-            }
+            sleep(pace.max(LEAST_PACE)).await;
             if last.as_ref().is_some_and(|(pod, at)| at.elapsed() < EFFECT && self.is_unchanged(pod)) {
                 continue;
             }
-            let may_act = |pod: &RunningPod, step: &Step| {
-                let key = pod.workload_key();
-                let is_new = pod.created.zip(replaced.get(&key)).is_some_and(|(created, at)| created >= *at);
-                !(waiting.contains_key(&key) || is_new && step.replaces())
-            };
-            let Some((pod, step)) = self.next(may_act).await else { continue };
-            let now = Timestamp::now();
+            let Some((pod, step)) = self.next(|pod, step| tried.may_act(pod, step)).await else { continue };
             let action = step.action().as_str();
             let (namespace, name) = (pod.namespace.as_str(), pod.name.as_str());
-            match perform(&self.client, &self.owners, &pod, &step).await {
+            let outcome = perform(&self.client, &self.prompt, &self.owners, &pod, &step).await;
+            tried.note(&pod, &step, &outcome);
+            match outcome {
                 Done::Yes(note) => {
                     tracing::info!(namespace, pod = name, action, note, "acted on a running pod");
                     self.metrics.count(action, "done");
-                    let (reason, pod_then) = (step.reason(), Arc::new(pod.clone()));
-                    let told = Announcement { pod: pod_then, reason, note, is_warning: false, is_new: true };
-                    announcements.try_send(told).ok();
-                    if step.replaces() {
-                        replaced.insert(pod.workload_key(), now);
+                    let told = Announcement {
+                        pod: Arc::new(pod.clone()),
+                        reason: step.reason(),
+                        note,
+                        is_warning: false,
+                        is_new: true,
+                        is_action: true,
+                    };
+                    if let Some(recorder) = &self.recorder {
+                        told.record(recorder).await;
                     }
-                    match step {
-                        // The pod itself does not change.
-                        Step::Rollout => drop(waiting.insert(pod.workload_key(), Instant::now())),
-                        Step::Update(_) | Step::Evict => last = Some((pod, Instant::now())),
+                    announcements.try_send(told).ok();
+                    if step != Step::Rollout {
+                        last = Some((pod, Instant::now()));
                     }
                 }
                 Done::NotYet(reason) => {
                     tracing::info!(namespace, pod = name, action, reason, "an action on a running pod waits");
                     self.metrics.count(action, "waits");
-                    waiting.insert(pod.workload_key(), Instant::now());
                 }
                 Done::Failed(error) => {
                     tracing::warn!(namespace, pod = name, action, error, "an action on a running pod failed");
                     self.metrics.count(action, "failed");
-                    waiting.insert(pod.workload_key(), Instant::now());
                 }
             }
         }
@@ -457,10 +465,10 @@ impl Keeper {
     async fn next(&self, may_act: impl Fn(&RunningPod, &Step) -> bool) -> Option<(RunningPod, Step)> {
         let wanted = self.wanted_actions().await;
         let fleet = self.pods.lock();
-        let steps = next_steps(fleet.pods().map(|pod| (pod, self.permitted(&wanted, pod))));
+        let steps = next_steps(fleet.pods().map(|pod| (pod, self.permitted(&wanted, pod))), may_act);
         steps.into_iter().find_map(|(pod, next)| match next {
-            Next::Act(step) if may_act(pod, &step) => Some((pod.clone(), step)),
-            _ => None,
+            Next::Act(step) => Some((pod.clone(), step)),
+            Next::Wait(_) | Next::Never(_) => None,
         })
     }
 
@@ -505,7 +513,8 @@ impl Keeper {
         self.pods.lock().settle(&self.verdicts(), Timestamp::now());
         let wanted = self.wanted_actions().await;
         let fleet = self.pods.lock();
-        let steps = next_steps(fleet.pods().map(|pod| (pod, self.permitted(&wanted, pod))));
+        let pods = fleet.pods().map(|pod| (pod, self.permitted(&wanted, pod)));
+        let steps = next_steps(pods, |_, _| true);
         let planned = steps.into_iter().map(|(pod, next)| {
             let wanted = wanted.get(&pod.namespace).copied().unwrap_or_default();
             Planned::new(pod, next, wanted, self.actions.contains(&wanted))

@@ -15,6 +15,7 @@ mod pod;
 mod reports;
 mod state;
 mod steps;
+mod tried;
 mod workload;
 
 pub use compare::Comparison;

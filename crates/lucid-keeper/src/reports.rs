@@ -135,10 +135,11 @@ impl Reports {
     pub(crate) async fn retain(&mut self, is_reported: impl Fn(&str) -> bool) -> kube::Result<()> {
         self.refresh().await?;
         let others: Vec<_> = self.written.keys().filter(|name| !is_reported(name)).cloned().collect();
+        let mut deleted = Ok(());
         for namespace in others {
-            self.write(&namespace, &[], 0).await?;
+            deleted = deleted.and(self.write(&namespace, &[], 0).await);
         }
-        Ok(())
+        deleted
     }
 
     /// From time to time, looks for the served kind, and for reports that other clients changed or deleted.

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use lucid_admission::KeeperAction;
 
 use crate::compare::Update;
@@ -59,9 +60,11 @@ pub(crate) enum Next {
     Never(String),
 }
 
-/// Returns what happens to each pod that needs an action, by the action of its namespace.
+/// Returns what happens to each pod that needs an action, by the action of its namespace. Steps that `may_act` does not
+/// permit wait, and hold back no others.
 pub(crate) fn next_steps<'a>(
     pods: impl Iterator<Item = (&'a RunningPod, KeeperAction)>,
+    may_act: impl Fn(&RunningPod, &Step) -> bool,
 ) -> Vec<(&'a RunningPod, Next)> {
     let mut images = Images::default();
     let mut workloads = BTreeMap::<(String, String), Vec<(&RunningPod, KeeperAction)>>::new();
@@ -71,6 +74,7 @@ pub(crate) fn next_steps<'a>(
     }
     let mut steps = Vec::new();
     for ((_, workload), members) in workloads {
+        let workload = Members::new(workload, members.iter().map(|(pod, _)| *pod));
         // At most one pod of a workload at a time.
         let mut acts: Option<&RunningPod> = None;
         for (pod, action) in &members {
@@ -79,15 +83,16 @@ pub(crate) fn next_steps<'a>(
             }
             let mut next = match acts {
                 Some(first) => Next::Wait(format!("{} is first", first.name)),
-                None => step(pod, *action, &workload, &members),
+                None => step(pod, *action, &workload),
             };
-            if matches!(next, Next::Act(_)) {
-                match images.obstacle(pod) {
-                    Some(reason) => next = Next::Wait(reason),
-                    None => {
-                        acts = Some(pod);
-                        images.tried(pod);
-                    }
+            if let Next::Act(step) = &next {
+                if !may_act(pod, step) {
+                    next = Next::Wait("it was tried before".to_owned());
+                } else if let Some(reason) = images.obstacle(pod) {
+                    next = Next::Wait(reason);
+                } else {
+                    acts = Some(pod);
+                    images.tried(pod);
                 }
             }
             steps.push((*pod, next));
@@ -100,13 +105,29 @@ fn needs_action(pod: &RunningPod) -> bool {
     matches!(pod.state, State::Missing | State::Altered | State::Stale | State::Revoked)
 }
 
-/// Returns the step for `pod` without regard to images, given all pods of its workload.
-fn step(
-    pod: &RunningPod,
-    action: KeeperAction,
-    workload: &str,
-    members: &[(&RunningPod, KeeperAction)],
-) -> Next {
+/// The pods of a workload.
+struct Members {
+    workload: String,
+    ready: usize,
+    /// Name of a pod with the planned chain that is not ready.
+    unready: Option<String>,
+}
+
+impl Members {
+    fn new<'a>(workload: String, pods: impl Iterator<Item = &'a RunningPod>) -> Self {
+        let mut members = Self { workload, ready: 0, unready: None };
+        for pod in pods {
+            members.ready += usize::from(pod.is_ready);
+            if pod.comparison.is_current() && !pod.is_done() {
+                members.unready.get_or_insert_with(|| pod.name.clone());
+            }
+        }
+        members
+    }
+}
+
+/// Returns the step for `pod` without regard to images.
+fn step(pod: &RunningPod, action: KeeperAction, Members { workload, ready, unready }: &Members) -> Next {
     if action == KeeperAction::Report {
         return Next::Never("its namespace asks for reports only".to_owned());
     }
@@ -116,14 +137,12 @@ fn step(
     if pod.comparison.is_current() {
         return Next::Never("the revoked image is still the planned one".to_owned());
     }
-    let unready = members.iter().find(|(other, _)| other.comparison.is_current() && !other.is_done());
-    let wait = unready.map(|(other, _)| format!("{} of {workload} is not ready", other.name));
     let kind = pod.workload.as_ref().map(|workload| workload.kind.as_str());
     match action {
         KeeperAction::Evict if pod.controller.is_none() => {
             Next::Never("nothing would create another pod: it has no controller".to_owned())
         }
-        KeeperAction::Evict if !pod.controller.as_ref().is_some_and(|owner| counts_pods(&owner.kind)) => {
+        KeeperAction::Evict if !pod.controller.as_ref().is_some_and(counts_pods) => {
             Next::Never(format!("pods of {workload} are not evicted"))
         }
         KeeperAction::Rollout if !matches!(kind, Some("deployment" | "statefulset" | "daemonset")) => {
@@ -131,26 +150,25 @@ fn step(
                 "{workload} cannot be restarted; only Deployments, StatefulSets and DaemonSets can"
             ))
         }
-        _ if wait.is_some() => Next::Wait(wait.unwrap_or_default()),
+        _ if unready.is_some() => {
+            Next::Wait(format!("{} of {workload} is not ready", unready.as_deref().unwrap_or_default()))
+        }
         KeeperAction::Update => match &pod.comparison.update {
             Some(update) => Next::Act(Step::Update(update.clone())),
             None => Next::Never(format!("{} cannot be changed in a running pod; rollout could", pod.reason)),
         },
-        KeeperAction::Evict => {
-            let others = members.iter().filter(|(other, _)| other.uid != pod.uid && other.is_ready).count();
-            if pod.is_ready && others == 0 {
-                return Next::Wait(format!("it is the only ready pod of {workload}"));
-            }
-            Next::Act(Step::Evict)
+        KeeperAction::Evict if pod.is_ready && *ready == 1 => {
+            Next::Wait(format!("it is the only ready pod of {workload}"))
         }
-        KeeperAction::Rollout => Next::Act(Step::Rollout),
-        KeeperAction::Report => Next::Never(String::new()),
+        KeeperAction::Evict => Next::Act(Step::Evict),
+        KeeperAction::Report | KeeperAction::Rollout => Next::Act(Step::Rollout),
     }
 }
 
-/// Kinds whose status says how many pods they want and how many are ready.
-pub(crate) fn counts_pods(kind: &str) -> bool {
-    matches!(kind, "ReplicaSet" | "StatefulSet" | "DaemonSet")
+/// Returns `true` for owners whose status says how many pods they want and how many are ready.
+fn counts_pods(owner: &OwnerReference) -> bool {
+    owner.api_version == "apps/v1"
+        && matches!(owner.kind.as_str(), "ReplicaSet" | "StatefulSet" | "DaemonSet")
 }
 
 /// Images of auditors as pods with the planned chain run them.
@@ -169,7 +187,7 @@ impl<'a> Images<'a> {
         let images = pod.comparison.planned.iter().map(String::as_str);
         if pod.comparison.readiness.is_ready {
             self.ready.extend(images);
-        } else {
+        } else if pod.comparison.readiness.is_tried {
             self.unready.extend(images.map(|image| (image, pod)));
         }
     }

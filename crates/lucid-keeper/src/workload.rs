@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use lucid_admission::is_plausible_owner;
 use serde::Serialize;
 
 /// The owner of a pod that users know: the Deployment of a ReplicaSet, the CronJob of a Job.
@@ -22,8 +23,7 @@ impl Workload {
     /// Returns the workload of a pod with this metadata; `None` without a controller.
     #[must_use]
     pub fn of(metadata: &ObjectMeta) -> Option<Self> {
-        let owner =
-            metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        let owner = controller(metadata)?;
         Some(Self::known(&owner.kind, &owner.name, metadata.labels.as_ref()))
     }
 
@@ -45,6 +45,12 @@ impl Workload {
         }
         of(&kind.to_lowercase(), name)
     }
+}
+
+/// Returns the controller of a pod with this metadata, if such an object can exist.
+pub(crate) fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true)).filter(|owner| is_plausible_owner(owner))
 }
 
 impl fmt::Display for Workload {

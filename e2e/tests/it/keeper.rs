@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::cli::lucid;
 use crate::common::{
-    STRATEGIC_MERGE, client_of, cluster, config_map, create, create_object, deployment, get, label_namespace,
-    operator, patch_pod, prepare, secured, stored, validating_webhooks,
+    STRATEGIC_MERGE, client_of, cluster, config_map, create, create_object, decisions, deployment, get,
+    label_namespace, operator, patch_pod, prepare, secured, stored, validating_webhooks,
 };
 use http::Method;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, ResourceExt};
-use lucid_e2e::{Operator, send};
+use lucid_e2e::{Operator, Verifier, send};
 use lucid_testbed::{Cluster, eventually};
 use serde_json::{Value, json};
 
@@ -21,8 +21,12 @@ const CATALOGUE: &str = "chain:
   - {name: injection, image: 'registry.example/injection@DIGEST'}
 ";
 
+fn digest(digit: char) -> String {
+    format!("sha256:{}", digit.to_string().repeat(64))
+}
+
 fn catalogue(digit: char) -> String {
-    CATALOGUE.replace("DIGEST", &format!("sha256:{}", digit.to_string().repeat(64)))
+    CATALOGUE.replace("DIGEST", &digest(digit))
 }
 
 /// Waits for the number of pods of namespace `shop` in a state.
@@ -75,10 +79,14 @@ async fn states_of_running_pods_are_reported() {
     let cluster = cluster().await;
     create(&cluster, "shop", &secured("before")).await.result.unwrap();
     set_catalogue(&cluster, 'a').await;
-    let token = cluster.folder().join("audit-token");
+    let (token, log) = (cluster.folder().join("audit-token"), cluster.folder().join("decisions"));
     std::fs::write(&token, "a-token").unwrap();
+    let digests = ['a', 'b'].map(digest);
+    let digests = digests.each_ref().map(String::as_str);
+    let verifier = Verifier::start(cluster.folder(), &digests).await.unwrap();
     let operator = operator(&cluster, |builder| {
-        let builder = builder.env("LUCID_CHAIN", "injection");
+        let builder = builder.env("LUCID_CHAIN", "injection").env("LUCID_VERIFIER_URL", verifier.url());
+        let builder = builder.env("LUCID_DECISION_LOG", log.display().to_string());
         builder.flag("--audit-token-file", token.display().to_string())
     })
     .await;
@@ -104,6 +112,24 @@ async fn states_of_running_pods_are_reported() {
     patch_pod(&cluster, "web", &patch).await.result.unwrap();
     label_namespace(&cluster, "shop", json!({"lucid.computing/enabled": "true"})).await;
     until_state(&operator, "Altered", 1).await;
+
+    create(&cluster, "shop", &secured("next")).await.result.unwrap();
+    until_state(&operator, "Audited", 1).await;
+    verifier.notarize(&digests[..1]).unwrap();
+    until_state(&operator, "Revoked", 1).await;
+    eventually("a record of each state", async || {
+        let records = decisions(&log);
+        let is_recorded = |pod: &str, state: &str| {
+            records.iter().any(|record| {
+                let message = record["message"].as_str().unwrap_or_default();
+                record["webhook"] == "keeper" && record["name"] == pod && message.starts_with(state)
+            })
+        };
+        let expected = [("before", "Missing"), ("web", "Stale"), ("next", "Revoked")];
+        let missing = expected.into_iter().find(|(pod, state)| !is_recorded(pod, state));
+        missing.map_or(Ok(()), |missing| Err(format!("{missing:?} is not in {records:#?}")))
+    })
+    .await;
 }
 
 /// Cluster with controllers, whose catalogue has just changed under the pods of Deployment `web`, all of them ready.

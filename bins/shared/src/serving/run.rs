@@ -24,7 +24,7 @@ use crate::options::{OperatorArgs, ServeArgs, serve_and_close};
 use crate::serving::certificates::Serving;
 use crate::serving::rbac::{self, Needs};
 use crate::serving::replica;
-use crate::serving::watches::Watches;
+use crate::serving::watches::{self, Watches};
 
 /// Maximum delay of the registration until the process is synced. The delay avoids calls of a replica that cannot answer.
 /// It is short, because only a registered webhook can report to users why it is not synced.
@@ -67,6 +67,8 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     watches.register(&mut registry);
     let unknown = Error::with_context("failed to find the API server (in the cluster, or by KUBECONFIG)");
     let client = watches.client().await.map_err(unknown)?;
+    let prompt =
+        watches::prompt_client().await.map_err(Error::with_context("failed to find the API server"))?;
     // Missing vital permissions keep `/readyz` failing anyway, and the others may be granted later.
     tokio::spawn(rbac::watch(client.clone(), needs.permissions(), &mut registry));
 
@@ -89,6 +91,7 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     let cluster = if injects { cluster.with_publishing() } else { cluster };
     let keeper = keeper.map(|actions| {
         let keeper = Keeper::new(client.clone(), cluster.clone(), &serving.namespace, replica())
+            .with_prompt_client(prompt.clone())
             .with_actions(actions)
             .with_recorder(Arc::clone(&recorder))
             .with_metrics(&mut registry);

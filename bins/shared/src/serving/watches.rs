@@ -25,6 +25,8 @@ use tower::{Layer, Service};
 
 /// Timeout of a read from the API server. Bookmarks arrive once a minute.
 const READ_TIMEOUT: Duration = Duration::from_secs(75);
+/// Timeout of [`prompt_client`]: below the grace of the keeper's Lease.
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(4);
 /// Age of a watch beyond which its replica is not ready.
 const MAX_AGE: Duration = Duration::from_secs(90);
 
@@ -45,6 +47,15 @@ struct State {
     /// Time of the latest list or watch request.
     requested: Instant,
     has_ended: bool,
+}
+
+/// Creates a client for requests that are better refused than late.
+pub(crate) async fn prompt_client() -> Result<Client, kube::Error> {
+    let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
+    config.connect_timeout = Some(PROMPT_TIMEOUT);
+    config.read_timeout = Some(PROMPT_TIMEOUT);
+    config.default_retry = false;
+    Client::try_from(config)
 }
 
 impl Watches {

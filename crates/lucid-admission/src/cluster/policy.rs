@@ -70,6 +70,10 @@ impl PolicyData {
         Ok(read)
     }
 
+    pub(crate) fn exemptions(&self) -> &[Exemption] {
+        &self.exemptions
+    }
+
     pub(crate) fn apply(&self, policy: &Policy) -> Policy {
         let mut policy = policy.clone();
         policy.mode = self.mode.unwrap_or(policy.mode);

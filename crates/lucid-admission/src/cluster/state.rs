@@ -1,5 +1,6 @@
 //! The state of the cluster, shared by concurrent readers and one writer. No I/O.
 
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -278,7 +279,10 @@ impl ClusterConfiguration {
     /// exist.
     pub(super) fn set_policy(&self, namespace: &str, data: Option<&Data>, manager: Option<String>) {
         self.state.known.send_modify(|known| {
+            let before = known.policy.content().map(PolicyData::exemptions).unwrap_or_default().to_vec();
             known.policy.set(namespace, data, PolicyData::read);
+            let now = known.policy.content().map(PolicyData::exemptions).unwrap_or_default();
+            known.changes += u64::from(before != now);
             if let Ok(content) = known.policy.content() {
                 known.policy_in_force = Arc::new(content.apply(&known.default_policy));
             }
@@ -302,8 +306,8 @@ impl ClusterConfiguration {
         self.state.known.borrow().policy.content().ok().map(|content| content.keeper)
     }
 
-    /// Returns the number of changes of the catalogue and of the namespaces' chains and labels. Plans of pods change with
-    /// it only.
+    /// Returns the number of changes of the catalogue, the exemptions, and the chains and labels of enabled namespaces.
+    /// Plans of pods change with it only.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.state.known.borrow().changes
@@ -344,8 +348,14 @@ impl ClusterConfiguration {
             Change::All(_) | Change::Removed(_) => None,
         };
         self.state.known.send_modify(|known| {
+            let is_enabled = match &change {
+                Change::All(_) => true,
+                Change::Set((namespace, _)) | Change::Removed((namespace, _)) => {
+                    known.labels.get(namespace).is_some_and(|labels| labels.is_enabled)
+                }
+            };
             let is_changed = known.chains.apply(change, Chain::new);
-            known.changes += u64::from(is_changed);
+            known.changes += u64::from(is_enabled && is_changed);
         });
         // Parsed immediately, so that valid content is known as the last valid one.
         if let Some(namespace) = namespace {
@@ -355,10 +365,15 @@ impl ClusterConfiguration {
 
     pub(super) fn change_labels(&self, change: Change<(String, Labels)>) {
         self.state.known.send_modify(|known| {
-            let is_changed = known.labels.apply(change, |labels, before| {
-                before.filter(|before| **before == labels).unwrap_or_else(|| Arc::new(labels))
+            let is_relevant = Cell::new(false);
+            known.labels.apply(change, |labels, before| {
+                let is_enabled = labels.is_enabled || before.as_ref().is_some_and(|before| before.is_enabled);
+                before.filter(|before| **before == labels).unwrap_or_else(|| {
+                    is_relevant.set(is_relevant.get() || is_enabled);
+                    Arc::new(labels)
+                })
             });
-            known.changes += u64::from(is_changed);
+            known.changes += u64::from(is_relevant.get());
         });
     }
 

@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 use crate::injection_metrics::{EventOutcome, InjectionMetrics};
 use crate::notice::Notice;
-pub use owner::Owners;
 pub(crate) use owner::Subject;
+pub use owner::{Owners, is_plausible as is_plausible_owner};
 use publisher::{Occurrence, Publisher};
 
 const QUEUE: usize = 256;

@@ -63,8 +63,9 @@ impl Subject {
     }
 }
 
-/// Returns `true` if such an owner can exist. Its name becomes part of a URL path.
-fn is_plausible(owner: &OwnerReference) -> bool {
+/// Returns `true` if such an owner can exist. Its name becomes part of a URL path, and authors of pods choose it.
+#[must_use]
+pub fn is_plausible(owner: &OwnerReference) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
     let OwnerReference { api_version, kind, name, uid, .. } = owner;
     [api_version, kind, name, uid].into_iter().all(|text| (1..=LONGEST).contains(&text.len()))

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::act::{may_evict, may_restart};
+use crate::act::{Done, may_evict, may_restart};
 use crate::compare::{Comparison, Readiness};
+use crate::tried::Tried;
 use crate::workload::Workload;
 
 /// Returns `false` for catalogues with an image that does not start.
@@ -73,13 +74,22 @@ fn image(catalogue: usize) -> String {
     format!("auditor@{catalogue}")
 }
 
+fn update(catalogue: usize) -> Update {
+    Update { list: "containers", images: vec![("auditor".to_owned(), image(catalogue))], status: None }
+}
+
 fn time(seconds: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
 }
 
 fn owner(deployment: usize) -> OwnerReference {
     let name = format!("web-{deployment}");
-    OwnerReference { kind: "ReplicaSet".to_owned(), name, ..OwnerReference::default() }
+    OwnerReference {
+        api_version: "apps/v1".to_owned(),
+        kind: "ReplicaSet".to_owned(),
+        name,
+        ..OwnerReference::default()
+    }
 }
 
 impl World {
@@ -107,11 +117,7 @@ impl World {
     fn running_pod(&self, deployment: usize, pod: &Pod) -> RunningPod {
         let is_current = pod.catalogue == self.planned;
         let state = if is_current { State::Audited } else { State::Stale };
-        let update = Update {
-            list: "containers",
-            images: vec![("auditor".to_owned(), image(self.planned))],
-            status: None,
-        };
+        let update = update(self.planned);
         RunningPod {
             namespace: "shop".to_owned(),
             name: format!("pod-{}", pod.uid),
@@ -126,7 +132,7 @@ impl World {
                 digests: Vec::new(),
                 update: (!is_current).then(|| Box::new(update)),
                 planned: vec![image(self.planned)],
-                readiness: Readiness { is_ready: pod.is_ready, unready: None },
+                readiness: Readiness { is_ready: pod.is_ready, is_tried: true, unready: None },
             },
             is_ready: pod.is_ready,
             state,
@@ -240,7 +246,7 @@ fn simulate(action: KeeperAction, events: Vec<Event>) -> Result<(), TestCaseErro
                 if running.iter().any(is_last) {
                     continue;
                 }
-                let steps = next_steps(running.iter().map(|pod| (pod, action)));
+                let steps = next_steps(running.iter().map(|pod| (pod, action)), |_, _| true);
                 let due = steps.into_iter().find_map(|(pod, next)| match next {
                     Next::Act(step) => Some((pod, step)),
                     _ => None,
@@ -277,4 +283,43 @@ proptest! {
     fn rollouts_survive_killed_leaders(events in events()) {
         simulate(KeeperAction::Rollout, events)?;
     }
+}
+
+#[test]
+fn a_workload_that_waits_holds_back_no_other() {
+    let mut world = World::new();
+    world.planned = 1;
+    let running = world.running();
+    let acts = |may_act: &dyn Fn(&RunningPod) -> bool| {
+        let pods = running.iter().map(|pod| (pod, KeeperAction::Update));
+        let steps = next_steps(pods, |pod, _| may_act(pod));
+        let acts = steps.into_iter().filter(|(_, next)| matches!(next, Next::Act(_)));
+        acts.map(|(pod, _)| pod.workload.as_ref().unwrap().name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(acts(&|_| true), ["web-0"], "a new image is tried on one pod");
+    let is_paused = |pod: &RunningPod| pod.workload.as_ref().unwrap().name == "web-0";
+    assert_eq!(acts(&|pod| !is_paused(pod)), ["web-1"]);
+}
+
+#[test]
+fn successors_that_are_as_wrong_are_not_replaced() {
+    let mut world = World::new();
+    world.planned = 1;
+    world.now = Timestamp::now().as_second();
+    let (old, mut new) = (world.deployments[0].pods[0].clone(), world.pod());
+    new.catalogue = 0;
+    let (old, new) = (world.running_pod(0, &old), world.running_pod(0, &new));
+    let mut tried = Tried::default();
+    assert!(tried.may_act(&old, &Step::Evict));
+    tried.note(&old, &Step::Evict, &Done::Yes(String::new()));
+    assert!(!tried.may_act(&old, &Step::Evict), "the workload pauses");
+    tried.end_pauses();
+    assert!(tried.may_act(&old, &Step::Evict));
+    world.now += 1;
+    assert!(!tried.may_act(&new, &Step::Evict), "its successor is as wrong");
+    assert!(tried.may_act(&new, &Step::Update(Box::new(update(1)))));
+    world.planned = 2;
+    let new =
+        RunningPod { comparison: Comparison { planned: vec![image(2)], ..new.comparison.clone() }, ..new };
+    assert!(tried.may_act(&new, &Step::Evict), "another chain is planned");
 }

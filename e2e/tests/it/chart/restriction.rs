@@ -62,7 +62,7 @@ fn secret(name: &str, of_type: &str) -> Value {
 async fn accounts_write_only_their_own_objects() {
     let cluster = Cluster::builder().start().await.unwrap();
     cluster.create_namespace("lucid-system", &[]).await.unwrap();
-    let actions = "keeper.actions={update,rollout}";
+    let actions = "keeper.actions={update,evict,rollout}";
     upgrade(&cluster, &["webhooks.validating.by=both", "cainjector.enabled=true", actions]);
     registrations_are_of_their_own_service(&cluster).await;
     secrets_are_no_tokens(&cluster).await;
@@ -155,15 +155,22 @@ async fn running_pods_get_images_of_auditors_only(cluster: &Cluster) {
     let other_deployments = "/apis/apps/v1/namespaces/other/deployments";
     let image =
         |container: &str| json!({"spec": {"containers": [{"name": container, "image": "example.com/x:2"}]}});
-    let restart = json!({"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}});
+    let template = |metadata: Value| json!({"spec": {"template": {"metadata": metadata}}});
+    let restart =
+        template(json!({"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}}));
+    let skip = template(json!({"annotations": {"lucid.computing/skip-audit": "true"}}));
+    let orphan = json!({"metadata": {"labels": {"app": "web"}}});
     eventually("the policy is in force", async || patch(pods, &image("model")).await.is_err()).await;
     for (path, change, refusal) in [
         (pods, image("injection"), None),
         (pods, image("model"), Some("may only change images of auditors")),
-        (others, image("injection"), Some("may only change images of auditors")),
+        (pods, orphan, Some("may only change images of auditors")),
+        (others, image("injection"), Some("may only act in enabled namespaces")),
         (deployments, restart.clone(), None),
-        (other_deployments, restart, Some("may only restart workloads of enabled namespaces")),
-        (deployments, json!({"spec": {"template": image("model")}}), Some("may only restart")),
+        (other_deployments, restart, Some("may only act in enabled namespaces")),
+        (deployments, skip, Some("may only restart workloads")),
+        (deployments, json!({"spec": {"replicas": 0}}), Some("may only restart workloads")),
+        (deployments, json!({"spec": {"template": image("model")}}), Some("may only restart workloads")),
     ] {
         let found = patch(path, &change).await;
         match refusal {
@@ -172,6 +179,17 @@ async fn running_pods_get_images_of_auditors_only(cluster: &Cluster) {
                 assert!(found.as_ref().is_err_and(|error| error.contains(why)), "{change}: {found:?}")
             }
         }
+    }
+    for (namespace, refusal) in [("shop", ""), ("other", "may only act in enabled namespaces")] {
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web"}});
+        let request =
+            http::Request::post(format!("/api/v1/namespaces/{namespace}/pods/web/eviction?dryRun=All"))
+                .header("Content-Type", "application/json")
+                .header("Impersonate-User", "system:serviceaccount:lucid-system:lucid-operator");
+        let request = request.body(eviction.to_string().into_bytes()).unwrap();
+        let found = cluster.client().request::<Value>(request).await.map(drop);
+        let error = found.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(refusal) && error.is_empty() == refusal.is_empty(), "{namespace}: {error}");
     }
 }
 
