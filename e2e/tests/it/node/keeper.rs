@@ -12,6 +12,7 @@ use super::{addresses, pod, values};
 use crate::common::{ENABLED, deployment};
 
 const NAMESPACE: &str = "lucid-system";
+const FEWEST_REQUESTS: u32 = 10;
 const MISSING: &str = "registry.example/missing@sha256:";
 
 /// Values with an auditor `swap` of this image.
@@ -151,7 +152,7 @@ impl Traffic {
         let (site, is_over) = (Arc::clone(site), Arc::clone(&stop));
         let requests = tokio::spawn(async move {
             let (mut count, mut failures) = (0, Vec::new());
-            while !is_over.load(Ordering::Relaxed) {
+            while count < FEWEST_REQUESTS || !is_over.load(Ordering::Relaxed) {
                 count += 1;
                 // A pod may leave between the list and the request, as behind a Service.
                 let mut failure = String::new();
@@ -174,11 +175,7 @@ impl Traffic {
     async fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         let (count, failures) = self.requests.await.unwrap();
-        assert!(
-            count > 5 && failures.is_empty(),
-            "{} of {count} requests failed: {failures:?}",
-            failures.len()
-        );
+        assert!(failures.is_empty(), "{} of {count} requests failed: {failures:?}", failures.len());
     }
 }
 
