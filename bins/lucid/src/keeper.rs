@@ -84,6 +84,8 @@ fn table(planned: &[Planned], out: &mut impl Write) -> io::Result<()> {
             When::Later => ("later", why),
             When::Never => ("never", why),
         };
+        // Authors of pods choose parts of it.
+        let why = &why.replace(char::is_control, " ");
         table.add_row([namespace, pod, &workload, state.as_str(), action.as_str(), next, why]);
     }
     writeln!(out, "{}", table.trim_fmt())
