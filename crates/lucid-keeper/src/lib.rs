@@ -2,6 +2,21 @@
 //!
 //! Admission sees a pod once. [`Keeper`] watches the pods afterwards: [`Comparison`] compares a pod with the chain that
 //! it would get now, and [`state`] adds what changes without the pod, the verdicts on its auditors' digests and time.
+//!
+//! ```no_run
+//! use lucid_admission::{ClusterConfiguration, KeeperAction};
+//! use lucid_keeper::Keeper;
+//!
+//! # async fn keep(client: kube::Client, cluster: ClusterConfiguration) {
+//! let keeper = Keeper::new(client, cluster, "lucid-system", std::env::var("POD_NAME").ok())
+//!     .with_actions(&[KeeperAction::Update]);
+//! keeper.run(std::future::pending()).await;
+//! # }
+//! ```
+//!
+//! Everything that a keeper does follows from the objects of the cluster: another replica that takes over decides the
+//! same. Requests carry the version of the object that was decided on. Faults of the API server are retried, and faults
+//! of one namespace or workload do not hold back others.
 
 mod act;
 mod announce;
