@@ -38,7 +38,10 @@ fn lines(reader: impl Read, each: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
 /// Reads the lines of a file from `offset` up to the last newline. Returns the offset after it.
 fn lines_from(file: &mut File, offset: u64, each: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
     file.seek(SeekFrom::Start(offset))?;
-    Ok(offset + lines(file, each)?)
+    // Not further than it reaches now: after a crash the writer replaces an incomplete last line, and a second read would
+    // join the begin of that line with the end of another.
+    let length = file.metadata()?.len();
+    Ok(offset + lines(file.take(length.saturating_sub(offset)), each)?)
 }
 
 /// Follows the lines of a log.
