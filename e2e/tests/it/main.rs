@@ -40,6 +40,7 @@ mod revisions;
 mod rollout;
 mod selectors;
 mod skeleton;
+mod story;
 mod telemetry;
 mod traffic;
 mod uninstall;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::upgrade;
 use crate::cli::{kubeconfig_of, kubectl, kubectl_until};
 use crate::common::{ENABLED, STRATEGIC_MERGE};
+use crate::story::Story;
 
 /// Runs kubectl as the ServiceAccount `account` in a dry run. Returns the denial of the API server.
 fn run_as(cluster: &Cluster, account: &str, arguments: &[&str], input: &str) -> Result<(), String> {
@@ -64,10 +65,16 @@ async fn accounts_write_only_their_own_objects() {
     cluster.create_namespace("lucid-system", &[]).await.unwrap();
     let actions = "keeper.actions={update,evict,rollout}";
     upgrade(&cluster, &["webhooks.validating.by=both", "cainjector.enabled=true", actions]);
-    registrations_are_of_their_own_service(&cluster).await;
-    secrets_are_no_tokens(&cluster).await;
-    running_pods_get_images_of_auditors_only(&cluster).await;
-    the_injector_changes_ca_bundles_only(&cluster).await;
+    let mut story = Story::default();
+    story
+        .step("registrations are of their own service", registrations_are_of_their_own_service(&cluster))
+        .await;
+    story.step("secrets are no tokens", secrets_are_no_tokens(&cluster)).await;
+    story
+        .step("running pods get images of auditors only", running_pods_get_images_of_auditors_only(&cluster))
+        .await;
+    story.step("the injector changes ca bundles only", the_injector_changes_ca_bundles_only(&cluster)).await;
+    story.end();
 }
 
 async fn registrations_are_of_their_own_service(cluster: &Cluster) {

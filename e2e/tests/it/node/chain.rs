@@ -15,6 +15,7 @@ use super::{
 };
 use crate::cli::kubectl;
 use crate::common::{ENABLED, PATIENCE};
+use crate::story::Story;
 
 /// In one cluster, since a node takes long to start.
 #[tokio::test]
@@ -28,22 +29,30 @@ async fn requests_pass_the_chain_from_every_caller() {
     for name in ["pod/model", "pod/outbound"] {
         wait(&site, "shop", name, "condition=Ready");
     }
-    callers_from_outside(&site).await;
-    each_auditor_refuses_what_it_is_for(&site).await;
-    callers_in_the_pod(&site).await;
-    callers_who_try_to_get_around(&site).await;
-    what_leaves_the_pod(&site).await;
-    a_service_and_its_name(&site).await;
-    each_host_that_an_application_calls(&site).await;
-    an_auditor_that_crashes_comes_back(&site).await;
-    a_job_completes(&site).await;
-    a_job_that_calls_another_host_completes(&site).await;
-    an_upstream_by_tls(&site).await;
-    a_restricted_namespace(&site).await;
-    an_auditor_reads_its_files(&site).await;
-    probes_have_held(&site).await;
-    let vkeys = both_webhooks_seal_their_decisions(&site).await;
-    helm_test_says_whether_lucid_responds(&site, &vkeys);
+    let mut story = Story::default();
+    story.step("callers from outside", callers_from_outside(&site)).await;
+    story.step("each auditor refuses what it is for", each_auditor_refuses_what_it_is_for(&site)).await;
+    story.step("callers in the pod", callers_in_the_pod(&site)).await;
+    story.step("callers who try to get around", callers_who_try_to_get_around(&site)).await;
+    story.step("what leaves the pod", what_leaves_the_pod(&site)).await;
+    story.step("a service and its name", a_service_and_its_name(&site)).await;
+    story.step("each host that an application calls", each_host_that_an_application_calls(&site)).await;
+    story.step("an auditor that crashes comes back", an_auditor_that_crashes_comes_back(&site)).await;
+    story.step("a job completes", a_job_completes(&site)).await;
+    story
+        .step("a job that calls another host completes", a_job_that_calls_another_host_completes(&site))
+        .await;
+    story.step("an upstream by tls", an_upstream_by_tls(&site)).await;
+    story.step("a restricted namespace", a_restricted_namespace(&site)).await;
+    story.step("an auditor reads its files", an_auditor_reads_its_files(&site)).await;
+    story.step("probes have held", probes_have_held(&site)).await;
+    let sealed = "both webhooks seal their decisions";
+    let vkeys = story.step(sealed, both_webhooks_seal_their_decisions(&site)).await;
+    if let Some(vkeys) = vkeys {
+        let helm_test = async { helm_test_says_whether_lucid_responds(&site, &vkeys) };
+        story.step("helm test says whether lucid responds", helm_test).await;
+    }
+    story.end();
 }
 
 fn with_root(mut pod: Value) -> Value {
