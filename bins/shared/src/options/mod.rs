@@ -44,7 +44,7 @@ pub struct OperatorArgs {
     #[arg(help_heading = "Running pods")]
     pub keeper: bool,
 
-    /// Actions on running pods that namespaces may ask for, such as update,rollout. Each needs permissions.
+    /// Actions on running pods that namespaces may ask for, such as update,rollout. By default none.
     #[arg(long, env = "LUCID_KEEPER_ACTIONS", value_name = "ACTIONS", value_delimiter = ',')]
     #[arg(help_heading = "Running pods")]
     pub keeper_actions: Vec<KeeperAction>,
