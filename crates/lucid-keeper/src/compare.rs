@@ -60,13 +60,10 @@ impl Comparison {
         if !pod.is_live() {
             return None;
         }
-        let of = |state, reason: String| Self {
-            state,
-            reason,
-            digests: Vec::new(),
-            update: None,
-            planned: Vec::new(),
-            readiness: Readiness::default(),
+        let of = |state, mut reason: String| {
+            reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
+            let (digests, planned) = (Vec::new(), Vec::new());
+            Self { state, reason, digests, update: None, planned, readiness: Readiness::default() }
         };
         let spec = match PodView::from_json(pod.json()) {
             Ok(spec) => spec,
@@ -100,8 +97,7 @@ impl Comparison {
         if !has_auditors && !all(&spec).any(|found| is_planned(&plan, found)) {
             return Some(Self { planned, ..of(State::Missing, why_missing(pod).to_owned()) });
         }
-        let (state, mut reason) = compare(&plan, &spec, pod);
-        reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
+        let (state, reason) = compare(&plan, &spec, pod);
         let readiness = Readiness::of(&plan, &spec, pod);
         let update =
             if state == State::Stale { Update::new(&plan, pod, &inputs).map(Box::new) } else { None };
@@ -112,12 +108,6 @@ impl Comparison {
             readiness,
             ..of(state, reason)
         })
-    }
-
-    /// State and reason without regard to verdicts and time.
-    #[must_use]
-    pub fn into_parts(self) -> (State, String) {
-        (self.state, self.reason)
     }
 
     /// Returns `true` if the pod has the planned chain.
@@ -210,14 +200,14 @@ impl Update {
                 images.push((planned.name.clone(), image.to_owned()));
             }
         }
+        if images.is_empty() {
+            return None;
+        }
         let updated: StoredPod = serde_json::from_value(updated).ok()?;
         let spec = PodView::from_json(updated.json()).ok()?;
         let Decision::Planned(plan) = lucid_chain::plan(&spec, inputs).decision else { return None };
         let (state, _) = compare(&plan, &spec, &updated);
-        if images.is_empty() || !state.is_current() {
-            return None;
-        }
-        Some(Self { list, images, status: status(&plan, &spec) })
+        state.is_current().then(|| Self { list, images, status: status(&plan, &spec) })
     }
 }
 

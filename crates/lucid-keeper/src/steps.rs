@@ -128,17 +128,15 @@ impl Members {
 
 /// Returns the step for `pod` without regard to images.
 fn step(pod: &RunningPod, action: KeeperAction, Members { workload, ready, unready }: &Members) -> Next {
-    if action == KeeperAction::Report {
-        return Next::Never("its namespace asks for reports only".to_owned());
-    }
-    if pod.state == State::Missing && pod.comparison.planned.is_empty() {
-        return Next::Never("no chain fits the pod".to_owned());
-    }
-    if pod.comparison.is_current() {
-        return Next::Never("the revoked image is still the planned one".to_owned());
-    }
     let kind = pod.workload.as_ref().map(|workload| workload.kind.as_str());
     match action {
+        KeeperAction::Report => Next::Never("its namespace asks for reports only".to_owned()),
+        _ if pod.state == State::Missing && pod.comparison.planned.is_empty() => {
+            Next::Never("no chain fits the pod".to_owned())
+        }
+        _ if pod.comparison.is_current() => {
+            Next::Never("the revoked image is still the planned one".to_owned())
+        }
         KeeperAction::Evict if pod.controller.is_none() => {
             Next::Never("nothing would create another pod: it has no controller".to_owned())
         }
@@ -161,7 +159,7 @@ fn step(pod: &RunningPod, action: KeeperAction, Members { workload, ready, unrea
             Next::Wait(format!("it is the only ready pod of {workload}"))
         }
         KeeperAction::Evict => Next::Act(Step::Evict),
-        KeeperAction::Report | KeeperAction::Rollout => Next::Act(Step::Rollout),
+        KeeperAction::Rollout => Next::Act(Step::Rollout),
     }
 }
 
