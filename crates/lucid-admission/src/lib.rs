@@ -48,7 +48,7 @@ pub use cluster::{
     NotSynced, POLICY_CONFIG_MAP, WEBHOOKS_CONFIG_MAP, auditor, parse_exemptions,
 };
 pub use error::{InjectError, RequestError, ValidateError};
-pub use events::{Events, Owners, is_plausible_owner};
+pub use events::{Events, Occurrence, Owners, is_plausible_owner};
 pub use injection_metrics::InjectionMetrics;
 pub use injector::{PodInjector, pod_of, respond};
 pub use names::{MUTATE_NAME, MUTATE_PATH, VALIDATE_NAME, VALIDATE_PATH, WORKLOADS_NAME, WORKLOADS_PATH};

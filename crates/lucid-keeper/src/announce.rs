@@ -1,8 +1,11 @@
-//! Tells of changes: events on pods and their controllers, and decisions in the log.
+//! Tells of changes: decisions in the log, at once, and events on pods and their controllers, at a bounded rate.
 //!
 //! The name of an event follows from pod, state and reason. A replica that becomes the leader sees old states for the first
-//! time; what its predecessor announced exists already and is not repeated.
+//! time; what its predecessor announced exists already and is not repeated. Decisions are: whoever may create events in a
+//! namespace must not be able to keep a state out of the log.
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,36 +13,67 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::runtime::events::Reporter;
+use kube::runtime::events::{EventType, Reporter};
 use kube::{Api, Client};
-use lucid_admission::Owners;
+use lucid_admission::{Occurrence, Owners};
 use lucid_audit::{Decision, Recorder};
 use lucid_text::with_causes;
 use serde_json::json;
 use tokio::sync::mpsc::Receiver;
+use tokio::time::MissedTickBehavior;
 
 use crate::fleet::RunningPod;
+use crate::metrics::Metrics;
+use crate::state::State;
 
-/// Longest note of an event, in bytes (`events.k8s.io/v1`).
-const NOTE: usize = 1024;
-/// Minimum interval between two announcements: a change of the catalogue may concern every pod.
+/// Interval between the events of two announcements: a change of the catalogue may concern every pod.
 const PACE: Duration = Duration::from_millis(50);
+/// Announcements whose events wait. Of more, the least urgent are dropped.
+pub(crate) const QUEUE: usize = 10_000;
 const ACTION: &str = "Keeping";
 
 /// Something to tell about a pod.
 #[derive(Debug)]
 pub(crate) struct Announcement {
     pub(crate) pod: Arc<RunningPod>,
-    /// Reason in UpperCamelCase.
-    pub(crate) reason: &'static str,
+    pub(crate) what: What,
     pub(crate) note: String,
-    pub(crate) is_warning: bool,
-    /// `true` if the keeper saw it happen, `false` if it found it.
-    pub(crate) is_new: bool,
-    /// `true` for an action, which is recorded already.
-    pub(crate) is_action: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum What {
+    /// The keeper saw the pod's state change.
+    Changed(State),
+    /// The keeper saw the pod for the first time.
+    Found(State),
+    /// The keeper acted; the reason of the event. The action is recorded already.
+    Acted(&'static str),
+}
+
+impl What {
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::Changed(state) | Self::Found(state) => state.as_str(),
+            Self::Acted(reason) => reason,
+        }
+    }
+
+    const fn is_warning(self) -> bool {
+        match self {
+            Self::Changed(state) | Self::Found(state) => state.is_problem(),
+            Self::Acted(_) => false,
+        }
+    }
+
+    /// Returns `true` if its event precedes those of pods that are merely not up to date.
+    const fn is_urgent(self) -> bool {
+        match self {
+            Self::Changed(state) | Self::Found(state) => matches!(state, State::Revoked | State::Altered),
+            Self::Acted(_) => true,
+        }
+    }
 }
 
 pub(crate) struct Announcer {
@@ -47,57 +81,76 @@ pub(crate) struct Announcer {
     pub(crate) reporter: Reporter,
     pub(crate) owners: Arc<Owners>,
     pub(crate) recorder: Option<Arc<Recorder>>,
+    pub(crate) metrics: Metrics,
 }
 
 impl Announcer {
-    pub(crate) async fn run(&self, mut announcements: Receiver<Announcement>) {
-        while let Some(announcement) = announcements.recv().await {
-            self.announce(&announcement).await;
-            tokio::time::sleep(PACE).await;
+    pub(crate) async fn run(&self, mut announcements: Receiver<Announcement>) -> Infallible {
+        // The urgent ones first, in the order of their arrival.
+        let mut waiting = BTreeMap::new();
+        let mut arrivals = 0_u64;
+        let mut pace = tokio::time::interval(PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                Some(told) = announcements.recv() => {
+                    if let (Some(recorder), What::Changed(_) | What::Found(_)) = (&self.recorder, told.what) {
+                        told.record(recorder).await;
+                    }
+                    arrivals += 1;
+                    waiting.insert((!told.what.is_urgent(), arrivals), told);
+                    if waiting.len() > QUEUE {
+                        waiting.pop_last();
+                        self.metrics.count("announce", "failed");
+                    }
+                }
+                _ = pace.tick() => if let Some((_, told)) = waiting.pop_first() {
+                    self.announce(&told).await;
+                }
+            }
         }
     }
 
     async fn announce(&self, told: &Announcement) {
-        let pod = ObjectReference {
+        let pod = &told.pod;
+        let reference = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
-            name: Some(told.pod.name.clone()),
-            namespace: Some(told.pod.namespace.clone()),
-            uid: Some(told.pod.uid.clone()),
+            name: Some(pod.name.clone()),
+            namespace: Some(pod.namespace.clone()),
+            uid: Some(pod.uid.clone()),
             ..ObjectReference::default()
         };
-        let is_told = self.publish(told, pod).await;
-        // Mirror pods belong to a Node. Its events would not be in the namespace of the pod.
-        if let Some(owner) = told.pod.controller.clone().filter(|owner| owner.kind != "Node") {
-            let owner = self.owners.topmost(&told.pod.namespace, owner).await;
-            self.publish(told, reference(&told.pod.namespace, owner)).await;
-        }
-        // Actions are recorded when they are done.
-        if let Some(recorder) = self.recorder.as_ref().filter(|_| is_told && !told.is_action) {
-            told.record(recorder).await;
+        self.publish(told, reference, told.note.clone()).await;
+        if let Some(owner) = self.owners.reference(&pod.namespace, pod.controller.clone()).await {
+            self.publish(told, owner, format!("pod {}: {}", pod.name, told.note)).await;
         }
     }
 
-    /// Returns `false` if this was announced before.
-    async fn publish(&self, told: &Announcement, regarding: ObjectReference) -> bool {
+    async fn publish(&self, told: &Announcement, regarding: ObjectReference, note: String) {
+        let severity = if told.what.is_warning() { EventType::Warning } else { EventType::Normal };
+        let mut hash = DefaultHasher::new();
+        // Without the pod's name: equal for the pods of a workload, so that its event is one.
+        (&regarding.uid, told.what.reason(), &told.note).hash(&mut hash);
+        let occurrence = Occurrence::new(regarding, severity, told.what.reason(), note);
+        let event = occurrence.event(&self.reporter, ACTION, &format!("{:016x}", hash.finish()));
         let api: Api<Event> = Api::namespaced(self.client.clone(), &told.pod.namespace);
-        let event = event(told, regarding, &self.reporter);
-        let name = event.metadata.name.clone().unwrap_or_default();
-        match api.create(&PostParams::default(), &event).await {
-            Ok(_) => true,
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                if told.is_new {
+        let created = match api.create(&PostParams::default(), &event).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => match told.what {
+                What::Found(_) => Ok(()),
+                What::Changed(_) | What::Acted(_) => {
                     let series = EventSeries { count: 2, last_observed_time: MicroTime(Timestamp::now()) };
                     let patch = Patch::Merge(json!({ "series": series }));
-                    api.patch(&name, &PatchParams::default(), &patch).await.ok();
+                    let name = event.metadata.name.unwrap_or_default();
+                    api.patch(&name, &PatchParams::default(), &patch).await.map(drop)
                 }
-                told.is_new
-            }
-            Err(error) => {
-                let (pod, error) = (&told.pod.name, with_causes(&error));
-                tracing::warn!(namespace = told.pod.namespace, pod, error, "failed to report an event");
-                true
-            }
+            },
+            created => created.map(drop),
+        };
+        if let Err(error) = created {
+            let (namespace, pod, error) = (&told.pod.namespace, &told.pod.name, with_causes(&error));
+            tracing::warn!(namespace, pod, error, "failed to report an event");
         }
     }
 }
@@ -108,60 +161,13 @@ impl Announcement {
         let mut decision = Decision::new("keeper", "");
         // The API server was authenticated by TLS.
         decision.authenticated = true;
-        decision.allowed = !self.is_warning;
+        decision.allowed = !self.what.is_warning();
         "Pod".clone_into(&mut decision.kind);
         self.pod.namespace.clone_into(&mut decision.namespace);
         self.pod.name.clone_into(&mut decision.name);
-        decision.message = format!("{}: {}", self.reason, self.note);
+        decision.message = format!("{}: {}", self.what.reason(), self.note);
         if let Err(unrecorded) = recorder.record(decision).await {
             recorder.remember(*unrecorded.decision);
         }
-    }
-}
-
-fn event(told: &Announcement, regarding: ObjectReference, reporter: &Reporter) -> Event {
-    let Announcement { pod, reason, note, is_warning, .. } = told;
-    // Equal for the pods of a workload, so that its event is one.
-    let about = regarding.name.clone().unwrap_or_default();
-    let mut hash = DefaultHasher::new();
-    (&regarding.uid, reason, note).hash(&mut hash);
-    let instance = reporter.instance.clone().unwrap_or_else(|| reporter.controller.clone());
-    let note = match regarding.kind.as_deref() {
-        Some("Pod") => note.clone(),
-        _ => format!("pod {}: {note}", pod.name),
-    };
-    Event {
-        action: Some(ACTION.to_owned()),
-        event_time: Some(MicroTime(Timestamp::now())),
-        metadata: ObjectMeta {
-            name: Some(format!("{}.{:016x}", prefix(&about), hash.finish())),
-            namespace: Some(pod.namespace.clone()),
-            ..ObjectMeta::default()
-        },
-        note: Some(note[..note.floor_char_boundary(NOTE)].to_owned()),
-        reason: Some((*reason).to_owned()),
-        regarding: Some(regarding),
-        reporting_controller: Some(reporter.controller.clone()),
-        reporting_instance: Some(instance),
-        type_: Some(if *is_warning { "Warning" } else { "Normal" }.to_owned()),
-        ..Event::default()
-    }
-}
-
-/// Returns as much of `name` as fits into the name of an event.
-fn prefix(name: &str) -> &str {
-    const LONGEST: usize = 200;
-    let cut = &name[..name.floor_char_boundary(LONGEST)];
-    cut.trim_end_matches(|last: char| !last.is_ascii_alphanumeric())
-}
-
-fn reference(namespace: &str, owner: OwnerReference) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(owner.api_version),
-        kind: Some(owner.kind),
-        name: Some(owner.name),
-        namespace: Some(namespace.to_owned()),
-        uid: Some(owner.uid),
-        ..ObjectReference::default()
     }
 }

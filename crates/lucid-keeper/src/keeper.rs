@@ -30,7 +30,7 @@ use tokio::sync::mpsc::{self, Sender};
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
 use crate::act::{Done, perform};
-use crate::announce::{Announcement, Announcer};
+use crate::announce::{Announcement, Announcer, QUEUE, What};
 use crate::compare::Comparison;
 use crate::fleet::{Change, Fleet, RunningPod};
 use crate::metrics::Metrics;
@@ -58,8 +58,6 @@ const RECHECK: Duration = Duration::from_secs(20);
 const BATCH: usize = 64;
 const BATCH_PATIENCE: Duration = Duration::from_secs(10);
 const BATCH_PAUSE: Duration = Duration::from_millis(500);
-/// Announcements that wait; the rest is dropped.
-const QUEUE: usize = 10_000;
 /// Pause after a fault of the election.
 const PAUSE: Duration = Duration::from_secs(5);
 /// Minimum interval between two steps.
@@ -249,13 +247,10 @@ impl Keeper {
             reporter: self.reporter.clone(),
             owners: Arc::clone(&self.owners),
             recorder: self.recorder.clone(),
-        };
-        let announcing = async {
-            announcer.run(queue).await;
-            pending::<Infallible>().await
+            metrics: self.metrics.clone(),
         };
         let watching = self.watch(&announcements);
-        tokio::join!(watching, self.ask(), announcing, self.report(), self.act(&announcements)).0
+        tokio::join!(watching, self.ask(), announcer.run(queue), self.report(), self.act(&announcements)).0
     }
 
     /// Follows the pods. A change of the configuration lists them again: their specs, which are most of their size, are
@@ -337,10 +332,8 @@ impl Keeper {
                 "" => "it has the planned chain".to_owned(),
                 reason => reason.to_owned(),
             };
-            let (reason, is_warning) = (pod.state.as_str(), pod.state.is_problem());
-            let announcement =
-                Announcement { pod, reason, note, is_warning, is_new: before.is_some(), is_action: false };
-            if announcements.try_send(announcement).is_err() {
+            let what = if before.is_some() { What::Changed(pod.state) } else { What::Found(pod.state) };
+            if announcements.try_send(Announcement { pod, what, note }).is_err() {
                 self.metrics.count("announce", "failed");
             }
         }
@@ -433,14 +426,8 @@ impl Keeper {
                 Done::Yes(note) => {
                     tracing::info!(namespace, pod = name, action, note, "acted on a running pod");
                     self.metrics.count(action, "done");
-                    let told = Announcement {
-                        pod: Arc::new(pod.clone()),
-                        reason: step.reason(),
-                        note,
-                        is_warning: false,
-                        is_new: true,
-                        is_action: true,
-                    };
+                    let what = What::Acted(step.reason());
+                    let told = Announcement { pod: Arc::new(pod.clone()), what, note };
                     if let Some(recorder) = &self.recorder {
                         told.record(recorder).await;
                     }

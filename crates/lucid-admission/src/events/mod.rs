@@ -21,7 +21,8 @@ use crate::injection_metrics::{EventOutcome, InjectionMetrics};
 use crate::notice::Notice;
 pub(crate) use owner::Subject;
 pub use owner::{Owners, is_plausible as is_plausible_owner};
-use publisher::{Occurrence, Publisher};
+pub use publisher::Occurrence;
+use publisher::Publisher;
 
 const QUEUE: usize = 256;
 const NOTICES: usize = 16;
@@ -76,7 +77,8 @@ async fn work(
         for (subject, notices) in batch.drain(..) {
             let regarding = owners.regarding(&subject).await;
             for notice in notices {
-                let occurrence = Occurrence::new(regarding.clone(), notice);
+                let Notice { severity, reason, text, .. } = notice;
+                let occurrence = Occurrence::new(regarding.clone(), severity, reason, text);
                 occurrences.entry(occurrence.key()).or_insert((occurrence, 0)).1 += 1;
             }
         }

@@ -50,17 +50,6 @@ impl Subject {
             ..ObjectReference::default()
         }
     }
-
-    fn of_owner(&self, owner: OwnerReference) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(owner.api_version),
-            kind: Some(owner.kind),
-            name: Some(owner.name),
-            namespace: Some(self.namespace.clone()),
-            uid: Some(owner.uid),
-            ..ObjectReference::default()
-        }
-    }
 }
 
 /// Returns `true` if such an owner can exist. Its name becomes part of a URL path, and authors of pods choose it.
@@ -101,13 +90,26 @@ impl Owners {
 
     /// Returns the object that an event about `subject` refers to: the topmost known controller, or else the pod.
     pub(super) async fn regarding(&self, subject: &Subject) -> ObjectReference {
-        match subject.controller.clone() {
-            // Mirror pods belong to a Node. Its events would not be in the namespace of the pod.
-            Some(owner) if owner.kind != "Node" => {
-                subject.of_owner(self.topmost(&subject.namespace, owner).await)
-            }
-            _ => subject.pod(),
-        }
+        self.reference(&subject.namespace, subject.controller.clone()).await.unwrap_or_else(|| subject.pod())
+    }
+
+    /// Returns a reference to the topmost known controller of a pod in `namespace`, for an event. `None` for a pod without a
+    /// controller, and for a mirror pod, whose Node is in no namespace.
+    pub async fn reference(
+        &self,
+        namespace: &str,
+        controller: Option<OwnerReference>,
+    ) -> Option<ObjectReference> {
+        let owner = controller.filter(|owner| owner.kind != "Node")?;
+        let owner = self.topmost(namespace, owner).await;
+        Some(ObjectReference {
+            api_version: Some(owner.api_version),
+            kind: Some(owner.kind),
+            name: Some(owner.name),
+            namespace: Some(namespace.to_owned()),
+            uid: Some(owner.uid),
+            ..ObjectReference::default()
+        })
     }
 
     /// Returns the controller of `owner` if it has one and is found, or else `owner`.

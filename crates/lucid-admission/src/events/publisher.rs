@@ -16,16 +16,15 @@ use kube::{Api, Client};
 use moka::future::Cache;
 use serde_json::json;
 
-use crate::notice::Notice;
-
 const ACTION: &str = "Inject";
 /// Maximum length of a note in the API, in bytes.
 const NOTE: usize = 1024;
 /// Maximum length of the object's name at the start of an event's name, in bytes. Names of events have 253.
 const NAME: usize = 200;
 
+/// Content of an event.
 #[derive(Clone, Debug)]
-pub(super) struct Occurrence {
+pub struct Occurrence {
     regarding: ObjectReference,
     severity: EventType,
     reason: &'static str,
@@ -33,16 +32,45 @@ pub(super) struct Occurrence {
 }
 
 impl Occurrence {
-    pub(super) fn new(regarding: ObjectReference, notice: Notice) -> Self {
-        let Notice { severity, reason, text, .. } = notice;
-        Self { regarding, severity, reason, note: cut(text, NOTE) }
+    /// Creates the content of an event in the namespace of `regarding`. `reason` is in UpperCamelCase; notes of more than
+    /// 1024 bytes are cut, as the API demands.
+    #[must_use]
+    pub fn new(regarding: ObjectReference, severity: EventType, reason: &'static str, note: String) -> Self {
+        Self { regarding, severity, reason, note: cut(note, NOTE) }
     }
 
     /// Identity of the event: occurrences with the same key are one event.
-    pub(super) fn key(&self) -> String {
+    #[must_use]
+    pub fn key(&self) -> String {
         let Self { regarding, reason, note, .. } = self;
         let ObjectReference { api_version, kind, namespace, name, uid, .. } = regarding;
         format!("{:?}", (api_version, kind, namespace, name, uid, reason, note))
+    }
+
+    /// Returns the event, whose name ends with `suffix`.
+    #[must_use]
+    pub fn event(&self, reporter: &Reporter, action: &str, suffix: &str) -> Event {
+        let Reporter { controller, instance } = reporter.clone();
+        let Self { regarding, severity, reason, note } = self.clone();
+        let about = regarding.name.as_deref().unwrap_or_default();
+        let about = &about[..about.floor_char_boundary(NAME)];
+        let about = about.trim_end_matches(|last: char| !last.is_ascii_alphanumeric());
+        Event {
+            action: Some(action.to_owned()),
+            event_time: Some(MicroTime(Timestamp::now())),
+            metadata: ObjectMeta {
+                name: Some(format!("{about}.{suffix}")),
+                namespace: regarding.namespace.clone(),
+                ..ObjectMeta::default()
+            },
+            note: Some(note),
+            reason: Some(reason.to_owned()),
+            regarding: Some(regarding),
+            reporting_instance: Some(instance.unwrap_or_else(|| controller.clone())),
+            reporting_controller: Some(controller),
+            type_: Some(if severity == EventType::Warning { "Warning" } else { "Normal" }.to_owned()),
+            ..Event::default()
+        }
     }
 }
 
@@ -107,30 +135,10 @@ impl Publisher {
     }
 
     async fn create(&self, api: &Api<Event>, occurrence: &Occurrence) -> Result<String, kube::Error> {
-        let Reporter { controller, instance } = self.reporter.clone();
-        let now = Timestamp::now();
-        let Occurrence { regarding, severity, reason, note } = occurrence.clone();
-        let about = regarding.name.as_deref().unwrap_or_default();
-        let about = about.get(..NAME).unwrap_or(about);
-        let about = about.trim_end_matches(|last: char| !last.is_ascii_alphanumeric());
-        let name = format!("{about}.{:x}", now.as_nanosecond());
-        let event = Event {
-            action: Some(ACTION.to_owned()),
-            event_time: Some(MicroTime(now)),
-            metadata: ObjectMeta {
-                name: Some(name.clone()),
-                namespace: regarding.namespace.clone(),
-                ..ObjectMeta::default()
-            },
-            note: Some(note),
-            reason: Some(reason.to_owned()),
-            regarding: Some(regarding),
-            reporting_instance: Some(instance.unwrap_or_else(|| controller.clone())),
-            reporting_controller: Some(controller),
-            type_: Some(if severity == EventType::Warning { "Warning" } else { "Normal" }.to_owned()),
-            ..Event::default()
-        };
-        api.create(&PostParams::default(), &event).await.map(|_| name)
+        let suffix = format!("{:x}", Timestamp::now().as_nanosecond());
+        let event = occurrence.event(&self.reporter, ACTION, &suffix);
+        let created = api.create(&PostParams::default(), &event).await?;
+        Ok(created.metadata.name.unwrap_or_default())
     }
 
     async fn repeat(&self, api: &Api<Event>, sent: &Sent) -> Result<(), kube::Error> {
