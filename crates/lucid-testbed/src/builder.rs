@@ -32,6 +32,7 @@ pub struct Builder {
     pub(crate) audit_log_rotation: bool,
     audit_service_accounts: bool,
     pub(crate) tracing: bool,
+    pub(crate) api_server_flags: Vec<String>,
 }
 
 impl Builder {
@@ -119,6 +120,13 @@ impl Builder {
     /// Makes the API server trace every request, so that webhook calls carry a `traceparent`. Its own spans are discarded.
     pub fn tracing(mut self) -> Self {
         self.tracing = true;
+        self
+    }
+
+    /// Adds a flag to the API server's command line, such as `--feature-gates=ImageVolume=true`; repeatable. It follows the
+    /// test bed's own flags, so that it overrides them.
+    pub fn api_server_flag(mut self, flag: impl Into<String>) -> Self {
+        self.api_server_flags.push(flag.into());
         self
     }
 

@@ -152,6 +152,7 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
     if !cluster.options.controller_manager {
         args.push("--disable-admission-plugins=ServiceAccount".into());
     }
+    args.extend_from_slice(&cluster.options.api_server_flags);
     args
 }
 

@@ -16,6 +16,9 @@ use backstop::BackstopArgs;
 const INSTALLED: [&str; 2] =
     [include_str!("../../../../deploy/auditor-crd.yaml"), include_str!("../../../../deploy/lucid.yaml")];
 const ALERTS: &str = include_str!("../../../../deploy/prometheus-rule.yaml");
+const REGISTRATIONS: &str = include_str!("registrations.yaml");
+/// Suffix of the names of policies that API servers read from files (KEP-5793).
+const STATIC: &str = ".static.k8s.io";
 const NAMESPACE: &str = "lucid-system";
 /// Namespaces that exist in every cluster and are not Lucid's to manage.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -29,20 +32,20 @@ pub(crate) struct ManifestsArgs {
     namespace: String,
 
     /// Image of the operator. By default the image of this version.
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", conflicts_with = "is_static")]
     image: Option<ImageReference>,
 
     /// Number of operator replicas.
-    #[arg(long, value_name = "NUMBER", value_parser = lucid_shared::within(0_i32..=100))]
+    #[arg(long, value_name = "NUMBER", value_parser = lucid_shared::within(0_i32..=100), conflicts_with = "is_static")]
     replicas: Option<i32>,
 
     /// Include a ConfigMap lucid-auditors as a starting point for a catalogue. Applying it again overwrites changes to
     /// it.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "is_static")]
     example_catalogue: bool,
 
     /// Include the alerts as a PrometheusRule of the Prometheus operator.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "is_static")]
     alerts: bool,
 
     /// Output format. json prints one List.
@@ -76,7 +79,28 @@ pub(crate) fn manifests(args: &ManifestsArgs, out: &mut impl Write) -> Result<()
     }
 }
 
+/// Returns the policies for API servers to read from a file, with names as for those.
+fn static_policies(args: &ManifestsArgs) -> Result<Vec<Value>> {
+    let mut documents = args.backstop.read(&args.namespace)?.documents()?;
+    for document in serde_yaml::Deserializer::from_str(REGISTRATIONS) {
+        let mut document = Value::deserialize(document)?;
+        relocate(&mut document, &args.namespace);
+        documents.push(document);
+    }
+    for document in &mut documents {
+        for (part, name) in [("metadata", "name"), ("spec", "policyName")] {
+            if let Some(Value::String(name)) = document[part].get_mut(name) {
+                name.push_str(STATIC);
+            }
+        }
+    }
+    Ok(documents)
+}
+
 fn documents(args: &ManifestsArgs) -> Result<Vec<Value>> {
+    if args.backstop.is_static {
+        return static_policies(args);
+    }
     let mut documents = Vec::new();
     for text in INSTALLED.into_iter().chain(args.alerts.then_some(ALERTS)) {
         for document in serde_yaml::Deserializer::from_str(text) {
@@ -180,6 +204,20 @@ mod tests {
             .map(|document| Value::deserialize(document).unwrap())
             .collect();
         assert_eq!(made(&[]), files);
+    }
+
+    #[test]
+    fn static_policies_have_the_reserved_names_and_stand_alone() {
+        let made = made(&["--backstop", "--static", "--namespace", "audit"]);
+        let names: Vec<_> =
+            made.iter().filter_map(|document| document["metadata"]["name"].as_str()).collect();
+        let [backstop, registrations] = ["lucid-backstop.static.k8s.io", "lucid-registrations.static.k8s.io"];
+        assert_eq!(names, [backstop, backstop, registrations, registrations]);
+        for pair in made.chunks(2) {
+            assert_eq!(pair[1]["spec"]["policyName"], pair[0]["metadata"]["name"]);
+        }
+        let text = serde_yaml::to_string(&made).unwrap();
+        assert!(text.contains("serviceaccount:audit:lucid-operator") && !text.contains(NAMESPACE), "{text}");
     }
 
     #[test]

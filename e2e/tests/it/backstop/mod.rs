@@ -8,6 +8,7 @@ mod hostile;
 mod images;
 mod namespaces;
 mod planner;
+mod static_policies;
 mod unsecured;
 
 use k8s_openapi::api::apps::v1::Deployment;

@@ -21,6 +21,11 @@ pub(in crate::manifests) struct BackstopArgs {
     #[arg(long)]
     pub(in crate::manifests) backstop: bool,
 
+    /// Print only the policy, for a file in the API servers' staticManifestsDir (Kubernetes 1.37; KEP-5793), with another
+    /// one that keeps Lucid's registrations from everybody but Lucid. No user of the API can change or delete them.
+    #[arg(long = "static", requires = "backstop")]
+    pub(in crate::manifests) is_static: bool,
+
     /// Catalogue of the cluster (auditors.yaml), overlaid on the built-in one. It must include Auditor objects.
     #[arg(long, value_name = "FILE", requires = "backstop")]
     catalogue: Option<PathBuf>,
