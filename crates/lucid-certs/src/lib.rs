@@ -48,7 +48,7 @@
 //! - A [source](source::CertificateSource) provides the certificate to serve and the bundle to trust.
 //! - A [target](target::TrustTarget) is an object from which callers read the trust bundle: the `caBundle`
 //!   fields of MutatingWebhookConfigurations, ValidatingWebhookConfigurations, CustomResourceDefinitions with
-//!   conversion webhooks and APIServices, or `ca.crt` of a ConfigMap.
+//!   conversion webhooks and APIServices, `ca.crt` of a ConfigMap, or a ClusterTrustBundle.
 //! - [`Certificates`] drives both. It writes the bundle to the targets, reads it back, and only then swaps
 //!   the certificate that the [resolver](ServingCertificateResolver) serves. It also reverts drift in the
 //!   targets, reports [readiness](Certificates::ready) and exports [metrics](Certificates::with_metrics).

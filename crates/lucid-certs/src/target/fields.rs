@@ -8,7 +8,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
-use kube::api::ApiResource;
+use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
 use crate::target::field_path::FieldPath;
@@ -19,6 +19,7 @@ pub(crate) enum BundleFields {
     Validating,
     Conversion,
     ApiService,
+    ClusterTrustBundle,
     /// Key of a ConfigMap.
     Data(String),
 }
@@ -30,6 +31,12 @@ impl BundleFields {
             Self::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
             Self::Conversion => ApiResource::erase::<CustomResourceDefinition>(&()),
             Self::ApiService => ApiResource::erase::<APIService>(&()),
+            // k8s-openapi has the kinds of the API version that it is compiled for.
+            Self::ClusterTrustBundle => ApiResource::from_gvk(&GroupVersionKind::gvk(
+                "certificates.k8s.io",
+                "v1",
+                "ClusterTrustBundle",
+            )),
             Self::Data(_) => ApiResource::erase::<ConfigMap>(&()),
         }
     }
@@ -55,7 +62,7 @@ impl BundleFields {
             Self::ApiService if spec["insecureSkipTLSVerify"] == true => {
                 Err("spec.insecureSkipTLSVerify is true, which excludes spec.caBundle: remove it".to_owned())
             }
-            Self::ApiService => Ok(vec!["spec".to_owned()]),
+            Self::ApiService | Self::ClusterTrustBundle => Ok(vec!["spec".to_owned()]),
             Self::Data(key) if !object["binaryData"][key].is_null() => {
                 Err(format!("expected {key} in data, found it in binaryData: remove it there"))
             }
@@ -70,6 +77,7 @@ impl BundleFields {
             }
             Self::Conversion => FieldPath::of(["spec", "conversion", "webhook", "clientConfig", "caBundle"]),
             Self::ApiService => FieldPath::of(["spec", "caBundle"]),
+            Self::ClusterTrustBundle => FieldPath::of(["spec", "trustBundle"]),
             Self::Data(key) => FieldPath::of(["data", key]),
         }
     }
@@ -87,12 +95,13 @@ impl BundleFields {
                 json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": bundle } } } } })
             }
             Self::ApiService => json!({ "spec": { "caBundle": bundle } }),
+            Self::ClusterTrustBundle => json!({ "spec": { "trustBundle": bundle } }),
             Self::Data(key) => json!({ "data": { key: bundle } }),
         }
     }
 
     /// Returns `true` if the fields hold PEM text rather than base64.
     pub(super) fn is_text(&self) -> bool {
-        matches!(self, Self::Data(_))
+        matches!(self, Self::ClusterTrustBundle | Self::Data(_))
     }
 }

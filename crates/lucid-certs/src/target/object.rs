@@ -109,6 +109,16 @@ impl ObjectTarget {
         Self::new(client, BundleFields::Data("ca.crt".to_owned()), Some(namespace), name, field_manager)
     }
 
+    /// Creates a target for the `spec.trustBundle` of a ClusterTrustBundle (Kubernetes 1.37), from which pods project trust
+    /// anchors into volumes. The target does not create it; it reads as absent until then.
+    ///
+    /// The API server accepts CAs only, so that the certificates must come from a source with a CA. A bundle with a
+    /// `spec.signerName` also requires the permission `attest` on the signer.
+    #[must_use]
+    pub fn cluster_trust_bundle(client: Client, field_manager: &str, name: &str) -> Self {
+        Self::new(client, BundleFields::ClusterTrustBundle, None, name, field_manager)
+    }
+
     pub(crate) fn new(
         client: Client,
         fields: BundleFields,

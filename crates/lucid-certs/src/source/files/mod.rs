@@ -85,8 +85,16 @@ impl FileSource {
         }
     }
 
-    /// Publishes `ca.crt` of [a directory](Self::in_directory), or else the last certificate of the chain: targets
-    /// hold at least these certificates. Otherwise the bundle is managed externally.
+    /// Reads the CA from this file, which then has to verify the certificate, such as one that is projected from a
+    /// ClusterTrustBundle.
+    #[must_use]
+    pub fn with_ca(mut self, ca: impl Into<PathBuf>) -> Self {
+        self.ca = Some(ca.into());
+        self
+    }
+
+    /// Publishes the [CA](Self::with_ca), or else the last certificate of the chain: targets hold at least these
+    /// certificates. Otherwise the bundle is managed externally.
     #[must_use]
     pub fn with_publishing(mut self) -> Self {
         self.publishes = true;
@@ -137,8 +145,21 @@ impl FileSource {
     #[must_use]
     pub fn in_directory(directory: impl AsRef<Path>) -> Self {
         let directory = directory.as_ref();
-        let ca = Some(directory.join("ca.crt"));
-        Self { ca, ..Self::new(directory.join("tls.crt"), directory.join("tls.key")) }
+        Self::new(directory.join("tls.crt"), directory.join("tls.key")).with_ca(directory.join("ca.crt"))
+    }
+
+    /// Reads the `credentialBundlePath` of a projected volume's `podCertificate` (Kubernetes 1.37): key and certificate
+    /// chain in one file, which kubelet renews.
+    ///
+    /// ```
+    /// use lucid_certs::source::FileSource;
+    ///
+    /// // ca.crt is the path of a clusterTrustBundle in the same volume.
+    /// let source = FileSource::pod_certificate("/tls/bundle.pem").with_ca("/tls/ca.crt");
+    /// ```
+    #[must_use]
+    pub fn pod_certificate(bundle: impl AsRef<Path>) -> Self {
+        Self::new(bundle.as_ref(), bundle.as_ref())
     }
 
     /// Reads the certificate that the Operator Lifecycle Manager mounts into each container of a
