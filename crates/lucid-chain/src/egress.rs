@@ -134,6 +134,8 @@ enum Pattern {
         port: Option<u16>,
     },
     Network {
+        /// As written, in lower case and with a length: the backstop cannot normalize addresses.
+        text: String,
         address: IpAddr,
         length: u8,
     },
@@ -160,7 +162,7 @@ impl AllowedHosts {
     pub fn allow_address(&self, address: IpAddr) -> bool {
         self.0.iter().any(|pattern| match pattern {
             Pattern::Name { .. } => false,
-            Pattern::Network { address: network, length } => match (network, address.to_canonical()) {
+            Pattern::Network { address: network, length, .. } => match (network, address.to_canonical()) {
                 (IpAddr::V4(network), IpAddr::V4(address)) => {
                     (network.to_bits() ^ address.to_bits()).leading_zeros() >= u32::from(*length)
                 }
@@ -196,11 +198,12 @@ impl FromStr for Pattern {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let network = || {
-            let (address, length) = text.split_once('/').map_or((text, None), |(it, len)| (it, Some(len)));
-            let address: IpAddr = address.parse().ok()?;
+            let (written, length) = text.split_once('/').map_or((text, None), |(it, len)| (it, Some(len)));
+            let address: IpAddr = written.parse().ok()?;
             let most = if address.is_ipv4() { 32 } else { 128 };
             let length = length.map_or(Some(most), |length| length.parse().ok().filter(|it| *it <= most))?;
-            Some(Self::Network { address, length })
+            let text = format!("{}/{length}", written.to_ascii_lowercase());
+            Some(Self::Network { text, address, length })
         };
         let name = || {
             let (host, port) = split_port(text)?;
@@ -223,7 +226,7 @@ impl fmt::Display for AllowedHosts {
                         write!(f, ":{port}")?;
                     }
                 }
-                Pattern::Network { address, length } => write!(f, "{address}/{length}")?,
+                Pattern::Network { text, .. } => f.write_str(text)?,
             }
         }
         Ok(())

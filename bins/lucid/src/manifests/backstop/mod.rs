@@ -59,6 +59,7 @@ impl Backstop {
         let rules = rules.replace("identity(e)", IDENTITY).replace("OUTBOUND", &builtin.outbound_port);
         let rules = rules.replace("source(e)", SOURCE).replace("PARAMETER", PARAMETER);
         let rules = rules.replace("^POLICY$", POLICY);
+        let rules = rules.replace("IPV6", IPV6).replace("IPV4", IPV4).replace("HEX", HEX);
         let rules = rules.replace("NO_TOKEN", keys::NO_TOKEN_VOLUME).replace("FILES", keys::FILES_VOLUME);
         let documents = serde_yaml::Deserializer::from_str(&rules).map(Value::deserialize);
         let mut documents = documents.collect::<Result<Vec<_>, _>>()?;
@@ -273,6 +274,15 @@ const OWN: [&str; 5] = [
     keys::AUDITOR_PORT_ENV,
     keys::PORT_ENV,
 ];
+
+/// Pattern of an IPv4 address.
+const IPV4: &str =
+    "((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])[.]){3}(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+
+/// Pattern of an IPv6 address. It does not add up the groups on both sides of `::`.
+const IPV6: &str = "((HEX(:HEX){0,6})?::((HEX:){0,6}(HEX|IPV4))?|(HEX:){7}HEX|(HEX:){6}IPV4)";
+
+const HEX: &str = "[[:xdigit:]]{1,4}";
 
 /// Pattern of a parameter of an entry of a chain.
 const PARAMETER: &str = "(mode=(enforce|observe)|failure=(deny|allow)|timeout=[1-9][0-9]{0,3}m?s)";
