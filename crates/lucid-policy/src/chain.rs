@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lucid_chain::{ContainerView, Decision, Plan, Warning, keys};
+use lucid_chain::{ContainerView, Decision, Plan, PlannedContainer, Warning, keys};
 use lucid_text::Excerpt;
 
 use crate::case::Case;
@@ -145,6 +145,16 @@ impl Case<'_> {
             let problem = Problem::chain("ContainerMissing", message);
             // Updates cannot add containers: the configuration has changed since the pod was created.
             findings.add(&site, problem.warn_if(!self.is_created()));
+        }
+
+        let mut images = plan.containers.iter().flat_map(PlannedContainer::image_volumes);
+        let lost = images.find(|(name, _)| !pod.image_volumes().any(|(found, _)| found == *name));
+        if let Some((name, _)) = lost.filter(|_| self.is_created()) {
+            let message = format!(
+                "image volume {name} is missing: this Kubernetes has no image volumes and drops them, or another webhook removed \
+                 it; `lucid check` says which"
+            );
+            findings.add(&findings.pod(), Problem::chain("NotAsInjected", message));
         }
 
         let patch = plan.chain_patch(pod);

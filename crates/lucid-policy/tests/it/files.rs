@@ -105,6 +105,23 @@ fn files_cannot_be_changed_in_a_created_pod() {
     }
 }
 
+/// API servers that do not know image volumes store an `emptyDir`. Those where the feature is disabled drop volume and mount.
+#[test]
+fn a_dropped_image_volume_is_named() {
+    let configuration = configuration(&weights(NOTARIZED));
+    let mut pod = injected_by(&secured(), &configuration);
+    let dropped = volume(&mut pod, "image");
+    let name = dropped["name"].clone();
+    *dropped = json!({"name": name, "emptyDir": {}});
+    let unknown = create(&pod, &configuration).denial();
+    pod["spec"]["volumes"].as_array_mut().unwrap().retain(|it| it["name"] != name);
+    mounts(&mut pod).retain(|it| it["name"] != name);
+    let disabled = create(&pod, &configuration).denial();
+    for denial in [unknown, disabled] {
+        assert_says(&denial, &[name.as_str().unwrap(), "this Kubernetes has no image volumes"]);
+    }
+}
+
 fn mounts(pod: &mut Value) -> &mut Vec<Value> {
     auditor(pod)["volumeMounts"].as_array_mut().unwrap()
 }
