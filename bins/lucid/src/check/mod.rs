@@ -9,6 +9,7 @@ mod certificate;
 mod configuration;
 mod decision_log;
 mod endpoint;
+mod image_volumes;
 mod namespaces;
 mod overlap;
 mod permissions;
@@ -179,7 +180,8 @@ async fn run(client: &Client, args: &CheckArgs) -> Result<Report> {
     report.extend([reachable::check(client, cluster.as_ref(), mutating, &namespaces).await]);
     let Some(cluster) = cluster else { return Ok(report) };
     let audited = namespaces.iter().filter(|it| it.is_audited()).map(|it| it.name.as_str());
-    report.extend(configuration::check(&cluster, namespace, audited).await);
+    report.extend(configuration::check(&cluster, namespace, audited.clone()).await);
+    report.extend(image_volumes::check(client, &cluster, namespace, audited).await);
     report.extend(quotas::check(client, &cluster, &namespaces).await);
     if args.skip_pods {
         return Ok(report);

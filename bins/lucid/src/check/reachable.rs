@@ -137,11 +137,16 @@ fn refused(namespace: &str, status: &kube::core::Status) -> Check {
         return Check::warning(CHECK, format!("validation denies an ordinary pod: {message}"))
             .action("pods with these auditors cannot be created: notarize their images, by digest");
     }
-    if status.is_forbidden() && message.contains("cannot create resource") {
-        let permission = format!("create pods in namespace {namespace}");
-        return Check::unread(CHECK, &Unread::forbidden(permission));
+    if let Some(unread) = unpermitted(namespace, status) {
+        return Check::unread(CHECK, &unread);
     }
     Check::unknown(CHECK, format!("a pod in {namespace} is rejected by another component: {message}"))
+}
+
+/// Returns the missing permission, if that is the reason of the API server's refusal.
+pub(super) fn unpermitted(namespace: &str, status: &kube::core::Status) -> Option<Unread> {
+    let is_unpermitted = status.is_forbidden() && status.message.contains("cannot create resource");
+    is_unpermitted.then(|| Unread::forbidden(format!("create pods in namespace {namespace}")))
 }
 
 fn advice(message: &str) -> &'static str {
@@ -158,10 +163,19 @@ fn advice(message: &str) -> &'static str {
     }
 }
 
-/// Builds a pod that meets restrictive admission policies.
 fn pod(object_selector: &Value) -> Pod {
-    let mut pod = json!({
-        "metadata": {"generateName": "lucid-operator-check-", "labels": {keys::SECURED_LABEL: keys::TRUE}},
+    let mut pod = restricted_pod();
+    pod["metadata"]["labels"][keys::SECURED_LABEL] = keys::TRUE.into();
+    for (key, value) in object_selector["matchLabels"].as_object().into_iter().flatten() {
+        pod["metadata"]["labels"][key] = value.clone();
+    }
+    serde_json::from_value(pod).unwrap_or_default()
+}
+
+/// Returns a pod that meets restrictive admission policies.
+pub(super) fn restricted_pod() -> Value {
+    json!({
+        "metadata": {"generateName": "lucid-operator-check-"},
         "spec": {
             "automountServiceAccountToken": false,
             "securityContext": {"runAsNonRoot": true, "runAsUser": 65_534, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -173,11 +187,7 @@ fn pod(object_selector: &Value) -> Pod {
                 "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
             }],
         },
-    });
-    for (key, value) in object_selector["matchLabels"].as_object().into_iter().flatten() {
-        pod["metadata"]["labels"][key] = value.clone();
-    }
-    serde_json::from_value(pod).unwrap_or_default()
+    })
 }
 
 #[cfg(test)]
