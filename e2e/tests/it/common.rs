@@ -17,7 +17,7 @@ use kube::{Api, Resource, ResourceExt};
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
 use lucid_e2e::{API_SERVER, Answer, Operator, OperatorBuilder, create_pod, send};
 use lucid_testbed::{Cluster, eventually};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 pub(crate) const ENABLED: (&str, &str) = ("lucid.computing/enabled", "true");
 pub(crate) const REQUIRED: (&str, &str) = ("lucid.computing/require-chain", "true");
@@ -126,6 +126,13 @@ async fn patch_namespace(cluster: &Cluster, name: &str, metadata: Value) {
 
 pub(crate) async fn stored(cluster: &Cluster, namespace: &str, name: &str) -> Pod {
     Api::namespaced(cluster.client(), namespace).get(name).await.unwrap()
+}
+
+/// Schemas of core/v1, as published by the API server.
+pub(crate) async fn core_schemas(cluster: &Cluster) -> Map<String, Value> {
+    let request = http::Request::get("/openapi/v3/api/v1").body(Vec::new()).unwrap();
+    let document: Value = cluster.client().request(request).await.unwrap();
+    document["components"]["schemas"].as_object().unwrap().clone()
 }
 
 #[track_caller]

@@ -15,6 +15,5 @@ mod modes;
 mod never_blocked;
 mod older_pods;
 mod openshift;
-mod pod_fields;
 mod reach;
 mod ways_out;

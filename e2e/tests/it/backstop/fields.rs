@@ -7,12 +7,11 @@ use http::Method;
 use lucid_chain::{Configuration, Inputs};
 use lucid_e2e::{Reply, ask};
 use lucid_policy::{Case, Mode, Permission, Policy, Workload};
-use lucid_testbed::Cluster;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
 use super::{builtin, injected, install};
-use crate::common::{cluster, with_chain};
+use crate::common::{cluster, core_schemas, with_chain};
 
 /// Path prefixes of fields that may differ from the plan for the policy.
 const OPEN_TO_THE_BACKSTOP: [(&str, &str); 5] = [
@@ -56,7 +55,7 @@ struct Change {
 async fn no_field_of_a_planned_container_can_change() {
     let cluster = cluster().await;
     install(&cluster, &[]).await;
-    let schemas = schemas(&cluster).await;
+    let schemas = core_schemas(&cluster).await;
     let planned = |mode: &str| {
         let mut pod = with_chain("web", "injection,toxicity");
         pod["metadata"]["annotations"]["lucid.computing/sidecar-mode"] = json!(mode);
@@ -168,13 +167,6 @@ fn place_of(pod: &Value, list: &str, name: &str) -> usize {
 
 fn field(change: &str) -> &str {
     change.split_once('=').map_or(change, |(field, _)| field)
-}
-
-/// Schemas of core/v1, as published by the API server.
-async fn schemas(cluster: &Cluster) -> Map<String, Value> {
-    let request = http::Request::get("/openapi/v3/api/v1").body(Vec::new()).unwrap();
-    let document: Value = cluster.client().request(request).await.unwrap();
-    document["components"]["schemas"].as_object().unwrap().clone()
 }
 
 fn resolved<'s>(schemas: &'s Map<String, Value>, schema: &'s Value) -> &'s Value {

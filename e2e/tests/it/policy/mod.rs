@@ -4,6 +4,7 @@ mod bypasses;
 mod images;
 mod modes;
 mod namespaces;
+mod pod_fields;
 mod workloads;
 
 use http::Method;
