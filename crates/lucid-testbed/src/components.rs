@@ -39,8 +39,8 @@ const AUDIT_SERVICE_ACCOUNTS: &str = "- level: Metadata
   userGroups: [system:serviceaccounts]
 ";
 
-/// Port 9 (discard): the API server's own traces are not collected.
-const TRACING_TEXT: &str = "apiVersion: apiserver.config.k8s.io/v1
+/// Port 9 (discard): the API server's own traces are not collected. Kubernetes 1.30 has no v1.
+const TRACING_TEXT: &str = "apiVersion: apiserver.config.k8s.io/v1beta1
 kind: TracingConfiguration
 endpoint: 127.0.0.1:9
 samplingRatePerMillion: 1000000
