@@ -1,6 +1,7 @@
 //! Processes of Lucid beside a real API server, for the end-to-end tests and `cargo xtask demo`.
 
 mod call;
+mod eventually;
 mod images;
 mod installation;
 mod operator;
@@ -9,6 +10,7 @@ mod programs;
 mod verifier;
 
 pub use call::{Reaction, call};
+pub use eventually::{Attempt, eventually};
 pub use images::{Image, image, images};
 pub use installation::{INJECTION, Installation, TOXICITY, notarized_auditors};
 pub use operator::{API_SERVER, Operator, OperatorBuilder};

@@ -12,7 +12,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use lucid_testbed::{Cluster, Process, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::{Cluster, Process};
 use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(60);

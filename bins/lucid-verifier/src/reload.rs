@@ -61,7 +61,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use lucid_testbed::eventually;
+    use lucid_e2e::eventually;
 
     use super::*;
 

@@ -60,7 +60,6 @@
 //! - `page` runs the commands of a documentation page, and `clients` those of kubectl or helm.
 //! - `atomic_writer` updates a mounted Secret like the kubelet.
 //! - `disk` mounts a disk of limited size.
-//! - `eventually` polls in tests.
 //! - `skip` reports tests that cannot run here.
 
 mod atomic_writer;
@@ -74,7 +73,6 @@ mod cluster;
 mod components;
 mod disk;
 mod error;
-mod eventually;
 mod folder;
 mod image;
 mod network;
@@ -93,7 +91,6 @@ pub use builder::Builder;
 pub use cluster::Cluster;
 pub use disk::Disk;
 pub use error::Error;
-pub use eventually::{Attempt, eventually};
 pub use image::Image;
 pub use network::can_use_namespaces;
 pub use process::{Process, command};

@@ -9,8 +9,8 @@ use crate::common::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::DeleteParams;
-use lucid_e2e::Verifier;
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Verifier, eventually};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 const NOTARIZED: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";

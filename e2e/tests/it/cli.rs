@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use lucid_e2e::program;
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{eventually, program};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 #[track_caller]

@@ -15,8 +15,8 @@ use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
-use lucid_e2e::{API_SERVER, Answer, Operator, OperatorBuilder, create_pod, send};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{API_SERVER, Answer, Operator, OperatorBuilder, create_pod, eventually, send};
+use lucid_testbed::Cluster;
 use serde_json::{Map, Value, json};
 
 pub(crate) const ENABLED: (&str, &str) = ("lucid.computing/enabled", "true");

@@ -5,9 +5,9 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
-use lucid_e2e::{free_port, program};
+use lucid_e2e::{eventually, free_port, program};
 use lucid_testbed::page::root;
-use lucid_testbed::{Process, eventually, has_program};
+use lucid_testbed::{Process, has_program};
 use serde_json::Value;
 use tempfile::TempDir;
 

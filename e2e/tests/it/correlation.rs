@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use futures::{StreamExt, stream};
 use http::Method;
-use lucid_e2e::{Operator, send};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Operator, eventually, send};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use crate::cli::{Ran, run};

@@ -11,9 +11,9 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
-use lucid_e2e::{call, program};
+use lucid_e2e::{call, eventually, program};
 use lucid_testbed::page::{Page, Shell, root};
-use lucid_testbed::{Binaries, Cluster, Component, Process, can_use_namespaces, eventually};
+use lucid_testbed::{Binaries, Cluster, Component, Process, can_use_namespaces};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

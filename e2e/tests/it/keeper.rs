@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, ResourceExt};
-use lucid_e2e::{Operator, Verifier, send};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Operator, Verifier, eventually, send};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 const CATALOGUE: &str = "chain:

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch};
-use lucid_e2e::Operator;
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Operator, eventually};
+use lucid_testbed::Cluster;
 use serde_json::json;
 
 /// In one cluster, with the default settings.

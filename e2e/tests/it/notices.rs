@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::PostParams;
 use kube::{Api, Resource};
-use lucid_e2e::{API_SERVER, Operator, OperatorBuilder};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{API_SERVER, Operator, OperatorBuilder, eventually};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 /// Waits until `is_all` returns `true` for the operator's events about `kind` `name`.

@@ -8,8 +8,8 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use lucid_e2e::{Answer, OperatorBuilder, ask};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Answer, OperatorBuilder, ask, eventually};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use crate::check::check;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
-use lucid_e2e::{Answer, Operator, OperatorBuilder};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Answer, Operator, OperatorBuilder, eventually};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use crate::common::{chain, cluster, create, expected, secured, stored, until};

@@ -9,8 +9,8 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use axum::routing::post;
-use lucid_e2e::{Operator, OperatorBuilder, free_port, program};
-use lucid_testbed::{Cluster, Process, eventually};
+use lucid_e2e::{Operator, OperatorBuilder, eventually, free_port, program};
+use lucid_testbed::{Cluster, Process};
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };

@@ -2,8 +2,7 @@
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
-use lucid_e2e::{Answer, Operator, Verifier};
-use lucid_testbed::eventually;
+use lucid_e2e::{Answer, Operator, Verifier, eventually};
 use serde_json::json;
 
 use crate::common::{

@@ -4,8 +4,8 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use kube::Api;
-use lucid_e2e::Operator;
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Operator, eventually};
+use lucid_testbed::Cluster;
 
 use crate::common::{cluster, create, secured, validating_webhooks};
 

@@ -16,7 +16,7 @@ use std::{
 };
 
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lucid-guardrails-auditor");

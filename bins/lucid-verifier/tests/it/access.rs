@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use reqwest::{Certificate, Client, Response, StatusCode};
 
 use crate::server::{PATIENCE, Verifier, command, folder_with, sha256};

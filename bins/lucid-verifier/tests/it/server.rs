@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Decision, Log};
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

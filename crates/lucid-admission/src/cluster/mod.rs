@@ -235,7 +235,7 @@ mod tests {
         let enforce = [("mode".to_owned(), "enforce".to_owned())].into();
         cluster.set_policy("lucid-system", Some(&enforce), None);
         let recorder = Arc::new(lucid_audit::Recorder::new(10));
-        let recorded = lucid_testbed::eventually("a record", async || !recorder.latest().is_empty());
+        let recorded = lucid_e2e::eventually("a record", async || !recorder.latest().is_empty());
         tokio::select! {
             () = crate::record_modes(&cluster, Arc::clone(&recorder)) => {}
             () = recorded => {}

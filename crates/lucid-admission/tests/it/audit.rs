@@ -11,7 +11,7 @@ use lucid_admission::Audit;
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Decision, Recorder};
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use lucid_webhook::{Router, TokenFile};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -9,7 +9,7 @@ use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificateResolver, ServingNames};
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use lucid_webhook::{Router, Server, TokenFile};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -363,7 +363,7 @@ mod tests {
     use std::fs;
     use std::sync::atomic::Ordering;
 
-    use lucid_testbed::eventually;
+    use lucid_e2e::eventually;
 
     use super::*;
     use crate::layout;

@@ -4,7 +4,7 @@ use std::{fs, future::pending, path::Path, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use lucid_certs::{Certificates, Fingerprint, ServerTls, ServingNames, source::FileSource};
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use prometheus_client::registry::Registry;
 use rustls::{AlertDescription, Error, ServerConfig, version::TLS13};
 use tempfile::TempDir;

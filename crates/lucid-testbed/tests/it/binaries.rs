@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use lucid_testbed::{Binaries, Cluster, Component, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::{Binaries, Cluster, Component};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

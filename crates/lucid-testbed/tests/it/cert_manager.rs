@@ -5,7 +5,8 @@ use kube::{
     Api, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
 };
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 async fn create(cluster: &Cluster, kind: &str, name: &str, spec: Value) {

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 
 /// Pids and names of the programs with this folder in their command line.
 pub(crate) fn processes_of(folder: &Path) -> Vec<(i32, String)> {

@@ -8,7 +8,8 @@ use kube::{
     Api,
     api::{ListParams, PostParams},
 };
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::Cluster;
 use serde_json::json;
 
 #[tokio::test]

@@ -13,7 +13,8 @@ use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
-use lucid_testbed::{Binaries, Cluster, Component, Image, eventually, node};
+use lucid_e2e::eventually;
+use lucid_testbed::{Binaries, Cluster, Component, Image, node};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, Router, Webhook};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};

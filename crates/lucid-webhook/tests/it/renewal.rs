@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lucid_certs::source::FileSource;
 use lucid_certs::{Certificates, ServerTls, ServingNames};
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;

@@ -1,6 +1,6 @@
 //! Break-glass tickets.
 
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use serde_json::{Value, json};
 
 use super::{builtin, injected, install, printed, refused};

@@ -1,7 +1,7 @@
 //! Images of auditors: digests, and changes of running pods.
 
 use lucid_chain::{Catalogue, Configuration};
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use serde_json::{Value, json};
 
 use super::{builtin, containers, injected, install, refused};

@@ -1,7 +1,8 @@
 //! Namespaces that require a chain, or restrict the choices of pods.
 
 use lucid_chain::{Catalogue, Configuration};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{builtin, injected, install, refused};

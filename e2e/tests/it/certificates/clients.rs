@@ -1,7 +1,7 @@
 //! Client authentication.
 
-use lucid_e2e::Operator;
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Operator, eventually};
+use lucid_testbed::Cluster;
 
 use super::{Authority, Pair, logged};
 use crate::check::check;

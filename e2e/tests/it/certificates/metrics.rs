@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lucid_e2e::Operator;
-use lucid_testbed::{AtomicWriter, eventually};
+use lucid_e2e::{Operator, eventually};
+use lucid_testbed::AtomicWriter;
 use serde_json::json;
 
 use super::{Authority, DAYS, SETTLE, write_bundles, write_secret};

@@ -18,8 +18,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lucid_e2e::{Operator, program};
-use lucid_testbed::{Cluster, Process, eventually};
+use lucid_e2e::{Operator, eventually, program};
+use lucid_testbed::{Cluster, Process};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde_json::json;
 

@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use lucid_e2e::Operator;
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Operator, eventually};
+use lucid_testbed::Cluster;
 use serde_json::Value;
 
 use super::SETTLE;

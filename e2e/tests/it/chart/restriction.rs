@@ -2,7 +2,8 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use lucid_testbed::{Cluster, Process, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::{Cluster, Process};
 use serde_json::{Value, json};
 
 use super::upgrade;

@@ -12,7 +12,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use crate::cli::{Ran, grant, kubeconfig_for, lucid_with};

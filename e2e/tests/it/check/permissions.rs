@@ -4,7 +4,8 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{check, run};

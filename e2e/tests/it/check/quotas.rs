@@ -3,7 +3,8 @@
 use k8s_openapi::api::core::v1::{LimitRange, ResourceQuota};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::check;

@@ -5,8 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use http::StatusCode;
-use lucid_e2e::{INJECTION, Installation, TOXICITY, call, program};
-use lucid_testbed::eventually;
+use lucid_e2e::{INJECTION, Installation, TOXICITY, call, eventually, program};
 use serde_json::{Value, json};
 
 use super::{

@@ -1,7 +1,6 @@
 //! Operator and validator with `hostNetwork`, for control planes that cannot reach pods.
 
-use lucid_e2e::{Installation, create_pod};
-use lucid_testbed::eventually;
+use lucid_e2e::{Installation, create_pod, eventually};
 use serde_json::{Value, json};
 
 use super::{pod, stored, values};

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lucid_e2e::{Installation, call, image};
-use lucid_testbed::eventually;
+use lucid_e2e::{Installation, call, eventually, image};
 use serde_json::{Value, json};
 
 use super::{addresses, pod, values};

@@ -14,8 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_e2e::{Installation, Reaction, call, image, notarized_auditors};
-use lucid_testbed::eventually;
+use lucid_e2e::{Installation, Reaction, call, eventually, image, notarized_auditors};
 use serde_json::{Value, json};
 
 use crate::common::{ENABLED, restricted};

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use http::Method;
-use lucid_e2e::{Answer, Verifier, ask};
-use lucid_testbed::eventually;
+use lucid_e2e::{Answer, Verifier, ask, eventually};
 use serde_json::{Value, json};
 
 use super::{JSON, MERGE, PODS, assert_passed, assert_refused, catalogue, merged, patch, post};

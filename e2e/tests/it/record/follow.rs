@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use http::Method;
-use lucid_e2e::{Operator, send};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Operator, eventually, send};
+use lucid_testbed::Cluster;
 use serde_json::Value;
 
 use super::{authorities, key, read, sealed, start, status};

@@ -1,6 +1,6 @@
 //! `audit tail` of a running process.
 
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use serde_json::Value;
 
 use super::{authorities, decide, key, read, sealed, start};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::Signer;
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use signed_note::{StandardVerifier, VerifierList};

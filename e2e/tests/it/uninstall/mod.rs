@@ -14,8 +14,8 @@ use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use lucid_e2e::Operator;
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Operator, eventually};
+use lucid_testbed::Cluster;
 use serde_json::json;
 
 use crate::backstop;

@@ -9,8 +9,8 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
-use lucid_e2e::{Operator, program};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Operator, eventually, program};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{registered, uninstall, uninstall_as};

@@ -5,7 +5,7 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
 };
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use serde_json::{Value, json};
 
 use super::{

@@ -13,7 +13,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use lucid_certs::TrustBundle;
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams, PostParams},
 };
 use lucid_certs::TrustBundle;
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use serde_json::{Value, json};
 
 use super::site::Site;

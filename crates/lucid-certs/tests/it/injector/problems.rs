@@ -4,7 +4,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use lucid_certs::TrustBundle;
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use serde_json::{Value, json};
 
 use super::{

@@ -24,7 +24,8 @@ use lucid_certs::{
     CaStatus, CertificateAuthority, RotationRequest, TrustBundle,
     target::{ObjectTarget, Reading, TargetError, TrustTarget},
 };
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::Cluster;
 use serde_json::json;
 
 use self::replica::{

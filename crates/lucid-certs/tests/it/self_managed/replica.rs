@@ -22,7 +22,7 @@ use lucid_certs::{
     Certificates, Fingerprint, SelfManaged, ServerTls, ServingNames, Timing, TrustBundle,
     target::{ObjectTarget, Target},
 };
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use rustls::{ServerConfig, version::TLS13};
 use tokio::{
     sync::{oneshot, watch},

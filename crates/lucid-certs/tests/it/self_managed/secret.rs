@@ -13,7 +13,7 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use lucid_certs::{CertificateAuthority, ServingNames};
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use serde_json::json;
 
 use super::replica::{NAMESPACE, Replica, another_signer, published, register, secrets, signer, source};

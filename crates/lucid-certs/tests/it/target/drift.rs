@@ -8,7 +8,8 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use lucid_certs::target::{Reading, TargetError, TrustTarget};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 

@@ -10,7 +10,8 @@ use kube::{
     runtime::events::{Recorder, Reporter},
 };
 use lucid_certs::target::{ObjectTarget, TargetError, TrustTarget};
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::eventually;
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 

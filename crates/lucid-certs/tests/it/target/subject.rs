@@ -10,7 +10,7 @@ use lucid_certs::{
     CertificateAuthority, TrustBundle,
     target::{ObjectTarget, TargetError, TrustTarget},
 };
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use serde_json::{Value, json};
 
 use crate::common::{names, objects::Kind};

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use lucid_webhook::client::ClusterClient;
 use lucid_webhook::guard::Permissions;
 use lucid_webhook::registration::{Rule, WebhookRegistration, parse_selector};

@@ -9,7 +9,7 @@ use http::Method;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, WatchEvent, WatchParams};
-use lucid_testbed::eventually;
+use lucid_e2e::eventually;
 use lucid_webhook::{BoxError, Converter, Router};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
