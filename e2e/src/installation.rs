@@ -52,15 +52,15 @@ pub struct Installation {
 
 impl Installation {
     /// Returns `true` if [`Installation::prepare`] works here: a node can run, and the programs that images are made with and
-    /// of are installed. Otherwise [skips](lucid_testbed::skip()) the test.
+    /// of are installed. Otherwise [skips](crate::skip()) the test.
     ///
     /// # Panics
     ///
-    /// See [`lucid_testbed::skip()`].
+    /// See [`crate::skip()`].
     #[must_use]
     pub fn can_run() -> bool {
         let mut programs = ["buildah", "iptables", BUSYBOX].into_iter();
-        lucid_testbed::node::can_run() && programs.all(lucid_testbed::has_program)
+        crate::can_run_nodes() && programs.all(crate::has_program)
     }
 
     /// Image with a shell and small tools, for utility pods. Its entry point is `/busybox`.

@@ -1,21 +1,30 @@
 //! Processes of Lucid beside a real API server, for the end-to-end tests and `cargo xtask demo`.
 
+mod atomic_writer;
 mod call;
+mod disk;
 mod eventually;
 mod images;
 mod installation;
 mod operator;
+pub mod page;
 mod pods;
 mod programs;
+mod requirements;
+mod skip;
 mod verifier;
 
+pub use atomic_writer::AtomicWriter;
 pub use call::{Reaction, call};
+pub use disk::Disk;
 pub use eventually::{Attempt, eventually};
 pub use images::{Image, image, images};
 pub use installation::{INJECTION, Installation, TOXICITY, notarized_auditors};
 pub use operator::{API_SERVER, Operator, OperatorBuilder};
 pub use pods::{Answer, Reply, ask, create_pod, send};
 pub use programs::program;
+pub use requirements::{can_run_nodes, can_use_namespaces};
+pub use skip::{has_program, skip};
 pub use verifier::Verifier;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,6 +34,13 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Timeout until a process is ready.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Writes one line to standard error, bypassing the capture of `cargo test`, which covers only the print macros.
+fn say(line: impl std::fmt::Display) {
+    use std::io::Write as _;
+    // There is nowhere to report a closed standard error.
+    let _ = writeln!(std::io::stderr(), "testbed: {line}");
+}
 
 /// Returns a port that is free at the time of the call. It is below those that Linux gives to outgoing connections and to
 /// listeners on port 0, so that none of these takes it before the caller does.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use comfy_table::{Table, presets};
 use lucid_e2e::Error;
-use lucid_testbed::{Binaries, Component, node};
+use lucid_testbed::{Binaries, Cluster, Component};
 use lucid_webhook::shutdown_signal;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::time::sleep;
@@ -58,7 +58,10 @@ struct Machine {
 
 impl Machine {
     fn examine() -> Self {
-        Self { missing: Package::missing(), no_node: node::check().err().map(|error| error.to_string()) }
+        Self {
+            missing: Package::missing(),
+            no_node: Cluster::builder().nodes(1).check().err().map(|error| error.to_string()),
+        }
     }
 
     fn lacks(&self, name: &str) -> bool {

@@ -83,7 +83,7 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use lucid_testbed::page::{blocks, root};
+    use lucid_e2e::page::{blocks, root};
 
     use super::Xtask;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use lucid_certs::ServingNames;
-use lucid_testbed::has_program;
+use lucid_e2e::has_program;
 use serde::Deserialize;
 use serde_yaml::Value;
 

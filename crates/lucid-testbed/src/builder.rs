@@ -68,7 +68,7 @@ impl Builder {
     }
 
     /// Puts the API server into a separate network namespace, so that a webhook of this process can be registered by Service;
-    /// see [`Cluster::expose_service`]. Needs root, see [`can_use_namespaces`](crate::can_use_namespaces).
+    /// see [`Cluster::expose_service`]. Needs root, see [`Builder::check`].
     ///
     /// The API server cannot reach this machine's 127.0.0.1 then: servers of the test, including those registered by URL,
     /// listen on [`Cluster::host_address`].
@@ -79,7 +79,7 @@ impl Builder {
 
     /// Adds a node that runs pods: containerd with runc and CNI plugins, kubelet and kube-proxy. Also enables
     /// kube-controller-manager, kube-scheduler and the network of [`Builder::webhooks_by_service`]. Needs root and more, see
-    /// [`node::check`](crate::node::check).
+    /// [`Builder::check`].
     ///
     /// Pods have IPv4 and IPv6 addresses. They reach the API server by the Service `kubernetes`, and servers of this process on
     /// [`Cluster::host_address`]. The names of Services resolve. Pods reach and resolve nothing beyond this machine, and images
@@ -130,6 +130,18 @@ impl Builder {
         self
     }
 
+    /// Checks if this machine can run the cluster. [`Builder::start`] begins with this check.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first missing requirement, such as root.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.nodes > 0 {
+            return node::check();
+        }
+        if self.webhooks_by_service { network::check() } else { Ok(()) }
+    }
+
     /// Starts the cluster and waits until it serves.
     ///
     /// The first start on a machine builds the programs, which takes minutes ([`Binaries::ensure_async`]). Later ones take some
@@ -141,11 +153,7 @@ impl Builder {
     /// not ready within two minutes. The error then quotes the end of the component's log, and the logs are kept.
     pub async fn start(self) -> Result<Cluster, Error> {
         // Reported before minutes are spent on building.
-        if self.nodes > 0 {
-            node::check()?;
-        } else if self.webhooks_by_service {
-            network::ensure_root()?;
-        }
+        self.check()?;
         let binaries = self.binaries().await?;
         let mut cluster = self.clone().prepare()?;
 

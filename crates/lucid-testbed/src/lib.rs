@@ -45,8 +45,8 @@
 //!
 //! With [`Builder::node`], which needs root, pods run. The node has its own network, mount and process namespaces: they end
 //! with the cluster, even when the process is killed, and its mounts are never visible on this machine. Images come from
-//! [`Cluster::load_image`]; [`Image::of_program`] creates one from a static program. Tests that need a node call
-//! [`node::can_run`] first.
+//! [`Cluster::load_image`]; [`Image::of_program`] creates one from a static program. [`Builder::check`] tells whether a node
+//! can run here.
 //!
 //! # Layout
 //!
@@ -57,12 +57,8 @@
 //!   `folder` are the lower layer.
 //! - `cert_manager` runs cert-manager beside the control plane.
 //! - `objects` creates namespaces and Services.
-//! - `page` runs the commands of a documentation page, and `clients` those of kubectl or helm.
-//! - `atomic_writer` updates a mounted Secret like the kubelet.
-//! - `disk` mounts a disk of limited size.
-//! - `skip` reports tests that cannot run here.
+//! - `clients` runs kubectl and helm.
 
-mod atomic_writer;
 mod binaries;
 mod builder;
 mod cert_manager;
@@ -71,30 +67,23 @@ mod client;
 mod clients;
 mod cluster;
 mod components;
-mod disk;
 mod error;
 mod folder;
 mod image;
 mod network;
-pub mod node;
+mod node;
 mod objects;
-pub mod page;
 mod pki;
 mod ports;
 mod process;
 mod readiness;
-mod skip;
 
-pub use atomic_writer::AtomicWriter;
 pub use binaries::{Binaries, Component};
 pub use builder::Builder;
 pub use cluster::Cluster;
-pub use disk::Disk;
 pub use error::Error;
 pub use image::Image;
-pub use network::can_use_namespaces;
 pub use process::{Process, command};
-pub use skip::{has_program, skip};
 
 /// Writes one line about the test bed to standard error, bypassing the capture of `cargo test`, which covers only the print
 /// macros.

@@ -5,9 +5,8 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
-use lucid_e2e::{eventually, free_port, program};
-use lucid_testbed::page::root;
-use lucid_testbed::{Process, has_program};
+use lucid_e2e::{eventually, free_port, has_program, page::root, program};
+use lucid_testbed::Process;
 use serde_json::Value;
 use tempfile::TempDir;
 

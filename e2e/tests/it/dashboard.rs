@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use lucid_e2e::{eventually, program};
-use lucid_testbed::{Cluster, has_program};
+use lucid_e2e::{eventually, has_program, program};
+use lucid_testbed::Cluster;
 use regex::Regex;
 use serde_json::{Value, json};
 

@@ -11,9 +11,12 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
-use lucid_e2e::{call, eventually, program};
-use lucid_testbed::page::{Page, Shell, root};
-use lucid_testbed::{Binaries, Cluster, Component, Process, can_use_namespaces};
+use lucid_e2e::{
+    call, can_use_namespaces, eventually,
+    page::{Page, Shell, root},
+    program,
+};
+use lucid_testbed::{Binaries, Cluster, Component, Process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -12,9 +12,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use lucid_e2e::eventually;
+use lucid_e2e::{eventually, page::root};
 use lucid_testbed::Cluster;
-use lucid_testbed::page::root;
 use serde_json::{Value, json};
 
 /// Expected annotations, chain and warnings of a secured pod.

@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::Patch;
 use kube::{Api, Resource};
-use lucid_e2e::{API_SERVER, Operator, eventually};
-use lucid_testbed::{Cluster, can_use_namespaces};
+use lucid_e2e::{API_SERVER, Operator, can_use_namespaces, eventually};
+use lucid_testbed::Cluster;
 use serde_json::json;
 
 #[tokio::test]

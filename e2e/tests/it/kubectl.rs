@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use lucid_e2e::program;
-use lucid_testbed::page::{Page, Shell, commands};
+use lucid_e2e::{
+    page::{Page, Shell, commands},
+    program,
+};
 use lucid_testbed::{Binaries, Cluster, Component};
 use serde_json::Value;
 use tempfile::TempDir;

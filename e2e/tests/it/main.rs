@@ -40,6 +40,7 @@ mod revisions;
 mod rollout;
 mod selectors;
 mod skeleton;
+mod skip;
 mod story;
 mod telemetry;
 mod traffic;

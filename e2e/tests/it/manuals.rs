@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use lucid_testbed::has_program;
+use lucid_e2e::has_program;
 
 use crate::cli::run;
 

@@ -6,9 +6,8 @@ use std::net::{Ipv6Addr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lucid_e2e::{eventually, free_port, program};
-use lucid_testbed::page::Page;
-use lucid_testbed::{Process, has_program};
+use lucid_e2e::{eventually, free_port, has_program, page::Page, program};
+use lucid_testbed::Process;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -65,7 +65,7 @@ const FUNCTIONS: [(&str, &[&str]); 13] = [
 ];
 
 pub(super) fn can_run() -> bool {
-    lucid_testbed::has_program("valgrind")
+    lucid_e2e::has_program("valgrind")
 }
 
 pub(super) fn run(options: &Instructions, report: &mut Report) -> Result<(), Error> {

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use lucid_e2e::{Error, Installation, Reaction, call, image};
-use lucid_testbed::{Binaries, page};
+use lucid_e2e::{Error, Installation, Reaction, call, image, page};
+use lucid_testbed::Binaries;
 use serde_json::Value;
 
 use super::{Demo, table};

@@ -63,7 +63,7 @@ fn entries(archive: impl io::Read) -> Vec<(String, u32, [u64; 3])> {
 
 #[test]
 fn the_same_files_give_the_same_archive() {
-    if !lucid_testbed::has_program("buildah") {
+    if !lucid_e2e::has_program("buildah") {
         return;
     }
     const CONTAINERFILE: &str = "FROM scratch\nARG REVISION\nLABEL a.revision=\"${REVISION}\"\nCOPY rootfs /\n\
@@ -140,9 +140,9 @@ fn a_dynamic_program_is_refused() {
 fn certificates_are_those_of_the_package() {
     let folder = "/usr/share/ca-certificates/mozilla";
     if !Path::new(folder).exists() {
-        return lucid_testbed::skip("ca-certificates is not installed");
+        return lucid_e2e::skip("ca-certificates is not installed");
     }
-    if !lucid_testbed::has_program(PROGRAM) {
+    if !lucid_e2e::has_program(PROGRAM) {
         return;
     }
     let packaged: Vec<_> = fs::read_dir(folder)
@@ -179,7 +179,7 @@ fn run(root: &Path, program: &[&str], input: &str) {
 #[test]
 fn network_tools_install_rules_with_the_copied_files_only() {
     // Needs root with permission to create network namespaces, like a node.
-    if !lucid_testbed::node::can_run() || ![PROGRAM, "iptables"].into_iter().all(lucid_testbed::has_program) {
+    if !lucid_e2e::can_run_nodes() || ![PROGRAM, "iptables"].into_iter().all(lucid_e2e::has_program) {
         return;
     }
     let context = context("bins/lucid-init");

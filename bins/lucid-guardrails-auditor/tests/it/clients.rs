@@ -45,7 +45,7 @@ async fn async_openai_gets_errors_and_masked_streams() {
 
 /// Runs `tests/sdk/run.py`, which installs SDKs once per target folder.
 async fn call_with_sdks(language: &'static str) {
-    if !lucid_testbed::has_program("python3") {
+    if !lucid_e2e::has_program("python3") {
         return;
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sdk/run.py");
@@ -63,14 +63,14 @@ async fn call_with_sdks(language: &'static str) {
 async fn python_sdks_work_as_without_auditors() {
     let venv = Command::new("python3").args(["-c", "import ensurepip"]).output();
     if !venv.is_ok_and(|venv| venv.status.success()) {
-        return lucid_testbed::skip("python3-venv is not installed");
+        return lucid_e2e::skip("python3-venv is not installed");
     }
     call_with_sdks("python").await;
 }
 
 #[tokio::test]
 async fn node_sdks_work_as_without_auditors() {
-    if lucid_testbed::has_program("node") && lucid_testbed::has_program("npm") {
+    if lucid_e2e::has_program("node") && lucid_e2e::has_program("npm") {
         call_with_sdks("node").await;
     }
 }

@@ -180,7 +180,7 @@ async fn texts_of_the_application_are_left_out_by_role() {
 
 #[tokio::test]
 async fn a_judge_in_python_is_asked() {
-    if !lucid_testbed::has_program("python3") {
+    if !lucid_e2e::has_program("python3") {
         return;
     }
     let port = free_port();

@@ -71,7 +71,7 @@ impl Image {
         };
         let works = network.node.command("sh").args(["-c", &probe]).output().unwrap().status.success();
         if !works {
-            lucid_testbed::skip(format_args!("{} does not work on this machine", self.tool()));
+            lucid_e2e::skip(format_args!("{} does not work on this machine", self.tool()));
         }
         works
     }

@@ -111,7 +111,7 @@ impl Network {
         // The namespace of the probe ends with it.
         let probe = Command::new("unshare").args(["--net", "ip", "link", "add", "type", "veth"]).output();
         if !rustix::process::geteuid().is_root() || !probe.is_ok_and(|output| output.status.success()) {
-            lucid_testbed::skip("network namespaces need root, unshare (util-linux) and ip (iproute2)");
+            lucid_e2e::skip("network namespaces need root, unshare (util-linux) and ip (iproute2)");
             return None;
         }
         let network = Self { node: Namespace::new(), pod: Namespace::new() };

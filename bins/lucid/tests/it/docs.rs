@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use lucid_audit::log::Options;
 use lucid_audit::note::SigningKey;
 use lucid_audit::{Decision, Log};
-use lucid_testbed::page::{Page, commands};
+use lucid_e2e::page::{Page, commands};
 use regex::Regex;
 
 use crate::event::event;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lucid_e2e::eventually;
-use lucid_testbed::{Process, has_program};
+use lucid_e2e::{eventually, has_program};
+use lucid_testbed::Process;
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -13,7 +13,7 @@ use lucid_audit::log::{OpenErrorKind, Options};
 use lucid_audit::note::SigningKey;
 use lucid_audit::verify::verify;
 use lucid_audit::{Decision, Log, LogFailurePolicy, Recorder};
-use lucid_testbed::Disk;
+use lucid_e2e::Disk;
 
 use crate::support::format::leaf_hash;
 use crate::support::{self, decision, fill, key};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lucid_audit::log::{AppendError, OpenErrorKind, Options};
 use lucid_audit::{Log, LogFailurePolicy, Recorder};
-use lucid_testbed::Disk;
+use lucid_e2e::Disk;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 use crate::support::format;

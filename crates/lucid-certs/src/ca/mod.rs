@@ -263,7 +263,7 @@ mod tests {
         leaf.verify_for(&names(), &ca.trust_bundle(), now).unwrap();
         assert_eq!(leaf.validity().not_after, now + DAY);
         assert_eq!(leaf.renew_at(), now + DAY / 3 * 2);
-        if lucid_testbed::has_program("openssl") {
+        if lucid_e2e::has_program("openssl") {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("key.pem");
             std::fs::write(&path, &*key).unwrap();

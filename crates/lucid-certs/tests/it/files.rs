@@ -12,7 +12,7 @@ use lucid_certs::{
     TrustBundle,
     source::{CertificateSource, FileSource, ObservedTrust, Reason, Trust},
 };
-use lucid_testbed::AtomicWriter;
+use lucid_e2e::AtomicWriter;
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use tempfile::TempDir;
 use tokio::time::timeout;

@@ -3,7 +3,7 @@
 use std::{env, process::Command, time::Duration};
 
 use lucid_certs::source::FileSource;
-use lucid_testbed::{AtomicWriter, skip};
+use lucid_e2e::{AtomicWriter, skip};
 
 use crate::common::{following::Following, pairs::Pair};
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use lucid_certs::{CertificateAuthority, ServerTls, ServingCertificate, ServingNames, TrustBundle};
-use lucid_testbed::has_program;
+use lucid_e2e::has_program;
 use rustls::version;
 use tempfile::TempDir;
 

@@ -7,7 +7,7 @@ use lucid_certs::{
     Fingerprint,
     source::{CertificateSource, FileSource, Trust},
 };
-use lucid_testbed::AtomicWriter;
+use lucid_e2e::AtomicWriter;
 use tokio::{sync::watch, time::timeout};
 
 use crate::common::{

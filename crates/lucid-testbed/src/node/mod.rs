@@ -24,7 +24,6 @@ use crate::{
     folder::{Folder, NODE_NAME},
     network::Network,
     process::{self, Process},
-    skip,
 };
 
 pub(crate) use start::start;
@@ -167,14 +166,10 @@ impl Drop for Node {
     }
 }
 
-/// Checks if [`Builder::node`](crate::Builder::node) works here: it needs root with permission to create namespaces, mounts and
+/// Checks if [`Builder::nodes`](crate::Builder::nodes) works here: it needs root with permission to create namespaces, mounts and
 /// cgroups, and the programs `unshare`, `nsenter`, `mount` (util-linux), `ip` (iproute2) and `nft` (nftables); until runc is built,
 /// also `pkg-config` and libseccomp with its headers.
-///
-/// # Errors
-///
-/// Returns the first missing requirement.
-pub fn check() -> Result<(), Error> {
+pub(crate) fn check() -> Result<(), Error> {
     ensure_whatever!(rustix::process::geteuid().is_root(), "failed to run a node: that needs root");
     // In namespaces that end with the probe.
     let probe = "mount --make-rprivate / && mount -t tmpfs tmpfs /run && mount -t proc proc /proc \
@@ -194,17 +189,4 @@ pub fn check() -> Result<(), Error> {
         )?;
     }
     Ok(())
-}
-
-/// Returns `true` if a node can run here. Otherwise, if [`check`] fails, [skips](skip()) the test.
-///
-/// # Panics
-///
-/// See [`skip()`].
-pub fn can_run() -> bool {
-    let can = check();
-    if let Err(error) = &can {
-        skip(snafu::Report::from_error(error).to_string().trim_end());
-    }
-    can.is_ok()
 }

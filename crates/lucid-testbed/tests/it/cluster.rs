@@ -15,8 +15,8 @@ use kube::{
     api::{ListParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use lucid_e2e::eventually;
-use lucid_testbed::{Cluster, can_use_namespaces};
+use lucid_e2e::{can_use_namespaces, eventually};
+use lucid_testbed::Cluster;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::json;
 

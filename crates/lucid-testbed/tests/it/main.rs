@@ -9,4 +9,3 @@ mod common;
 mod controllers;
 mod node;
 mod service;
-mod skip;

@@ -14,7 +14,7 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use lucid_e2e::eventually;
-use lucid_testbed::{Binaries, Cluster, Component, Image, node};
+use lucid_testbed::{Binaries, Cluster, Component, Image};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -23,7 +23,7 @@ use crate::common::{all_end, processes_of, test_in_a_process};
 
 #[tokio::test]
 async fn pods_run_respond_through_their_service_and_end() {
-    if !node::can_run() {
+    if !lucid_e2e::can_run_nodes() {
         return;
     }
     let cluster = Cluster::builder().node().start().await.unwrap();
@@ -134,7 +134,7 @@ async fn run_a_pod_until_killed() {
 
 #[tokio::test]
 async fn nothing_remains_of_ended_and_killed_nodes() {
-    if !node::can_run() {
+    if !lucid_e2e::can_run_nodes() {
         return;
     }
     let parent = tempfile::TempDir::new().unwrap();

@@ -4,8 +4,8 @@ use std::{net::IpAddr, process::Command, time::Duration};
 
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::ConfigMap};
 use kube::{Api, api::PostParams};
-use lucid_e2e::eventually;
-use lucid_testbed::{Cluster, can_use_namespaces};
+use lucid_e2e::{can_use_namespaces, eventually};
+use lucid_testbed::Cluster;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{

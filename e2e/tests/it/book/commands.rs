@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lucid_testbed::page::{NOT_RUN, blocks, is_command};
+use lucid_e2e::page::{NOT_RUN, blocks, is_command};
 
 use super::{none, pages, prose, read, tracked};
 

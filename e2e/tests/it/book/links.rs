@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use lucid_testbed::page::root;
+use lucid_e2e::page::root;
 use regex::Regex;
 
 use super::{none, pages, prose, read, tracked};

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lucid_testbed::page::root;
+use lucid_e2e::page::root;
 
 /// A page: its path relative to the root of the repository, and its text.
 struct Text {

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use lucid_e2e::program;
-use lucid_testbed::page::blocks;
+use lucid_e2e::{page::blocks, program};
 use regex::Regex;
 
 use super::{none, output, pages, prose, read, sources, spans};

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
-use lucid_e2e::{Operator, eventually};
-use lucid_testbed::{AtomicWriter, Cluster, can_use_namespaces};
+use lucid_e2e::{AtomicWriter, Operator, can_use_namespaces, eventually};
+use lucid_testbed::Cluster;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lucid_e2e::{Operator, eventually};
-use lucid_testbed::AtomicWriter;
+use lucid_e2e::{AtomicWriter, Operator, eventually};
 use serde_json::json;
 
 use super::{Authority, DAYS, SETTLE, write_bundles, write_secret};

@@ -7,8 +7,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use lucid_e2e::{Operator, OperatorBuilder, eventually};
-use lucid_testbed::{AtomicWriter, Cluster};
+use lucid_e2e::{AtomicWriter, Operator, OperatorBuilder, eventually};
+use lucid_testbed::Cluster;
 use serde_json::json;
 
 use super::{

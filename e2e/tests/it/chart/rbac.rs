@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lucid_e2e::{Operator, OperatorBuilder};
-use lucid_testbed::{AtomicWriter, Cluster, can_use_namespaces};
+use lucid_e2e::{AtomicWriter, Operator, OperatorBuilder, can_use_namespaces};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{as_installed, documents, pods, template, upgrade};

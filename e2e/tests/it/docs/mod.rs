@@ -11,9 +11,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use lucid_e2e::{free_port, program};
-use lucid_testbed::page::{Page, Shell, commands, root};
-use lucid_testbed::{Binaries, Cluster, Component, can_use_namespaces};
+use lucid_e2e::{
+    can_use_namespaces, free_port,
+    page::{Page, Shell, commands, root},
+    program,
+};
+use lucid_testbed::{Binaries, Cluster, Component};
 use regex::Regex;
 use tempfile::TempDir;
 

@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use lucid_e2e::{Operator, eventually};
-use lucid_testbed::Disk;
+use lucid_e2e::{Disk, Operator, eventually};
 
 use super::{key, read, sealed};
 use crate::common::{cluster, create, operator, secured, until, until_ready_is};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use lucid_testbed::page::{Page, commands};
+use lucid_e2e::page::{Page, commands};
 
 #[test]
 fn the_commands_of_the_page_print_what_it_says() {

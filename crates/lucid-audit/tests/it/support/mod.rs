@@ -14,8 +14,7 @@ use lucid_audit::log::{LogStatus, Options};
 use lucid_audit::note::{Note, SigningKey, VerifierKey};
 use lucid_audit::verify::{Expectations, Fault, Report};
 use lucid_audit::{Decision, Log};
-use lucid_e2e::eventually;
-use lucid_testbed::Disk;
+use lucid_e2e::{Disk, eventually};
 use prometheus_client::registry::Registry;
 
 use format::{CHECKPOINT, Checkpoint, SEGMENTS, ZERO, leaf_hash, root, tiles};

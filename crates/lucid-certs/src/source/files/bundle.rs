@@ -88,7 +88,7 @@ mod tests {
         time::{Duration, SystemTime},
     };
 
-    use lucid_testbed::AtomicWriter;
+    use lucid_e2e::AtomicWriter;
     use tokio::{
         runtime::Handle,
         task::yield_now,

@@ -55,7 +55,7 @@ static VERIFY: LazyLock<PathBuf> = LazyLock::new(|| {
 
 /// Returns Go's verdicts: `ok` or the reason. `None` skips the test, without Go.
 fn verdicts_of_go(vectors: &[Vector]) -> Option<Vec<String>> {
-    if !lucid_testbed::has_program("go") {
+    if !lucid_e2e::has_program("go") {
         return None;
     }
     let mut go = Command::new(&*VERIFY)

@@ -8,8 +8,8 @@ use kube::{
     core::{DynamicObject, GroupVersionKind},
 };
 use lucid_certs::{ServerTls, ServingNames, TrustBundle};
-use lucid_e2e::eventually;
-use lucid_testbed::{Cluster, can_use_namespaces};
+use lucid_e2e::{can_use_namespaces, eventually};
+use lucid_testbed::Cluster;
 use rustls::{ServerConfig, version::TLS13};
 use serde_json::{Value, json};
 use tokio::{

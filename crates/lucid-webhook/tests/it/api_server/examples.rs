@@ -7,8 +7,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use std::{env, fs, thread};
 
-use lucid_e2e::eventually;
-use lucid_testbed::page::{Page, Shell, commands};
+use lucid_e2e::{
+    eventually,
+    page::{Page, Shell, commands},
+};
 use lucid_testbed::{Binaries, Component};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustix::process::{Pid, Signal, kill_process};

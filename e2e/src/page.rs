@@ -8,7 +8,9 @@ use std::{
     thread,
 };
 
-use crate::{Binaries, Cluster, has_program, process};
+use lucid_testbed::{Binaries, Cluster, command};
+
+use crate::has_program;
 
 /// Word after the language of a block that no test runs.
 pub const NOT_RUN: &str = "not-run";
@@ -104,7 +106,7 @@ impl Drop for Page {
 /// Root folder of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).map(Path::to_owned).unwrap_or_default()
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(1).map(Path::to_owned).unwrap_or_default()
 }
 
 /// Info string and content of the fenced blocks of a Markdown text, in order. A block in a list item is returned with its
@@ -187,7 +189,7 @@ impl Shell {
     pub fn run(&self, script: &str) -> io::Result<(bool, String)> {
         let path = env::var_os("PATH").unwrap_or_default();
         let path = env::join_paths(self.programs.iter().cloned().chain(env::split_paths(&path)));
-        let mut command = process::command("sh");
+        let mut command = command("sh");
         command.args(["-ec", &format!("exec 2>&1\n{script}")]).current_dir(&self.folder);
         command.env("PATH", path.map_err(io::Error::other)?);
         let none = self.folder.join("no-kubeconfig");

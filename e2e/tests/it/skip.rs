@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use lucid_testbed::{has_program, skip};
+use lucid_e2e::{has_program, skip};
 
 #[test]
 #[ignore = "run by the next test, in a process"]

@@ -1,0 +1,134 @@
+//! Programs beside a cluster. They end with this process in every case.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io,
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{LazyLock, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// Timeout of a graceful end on drop.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Lines of a log in messages.
+const TAIL: usize = 15;
+
+/// Creates a command for a program that runs beside a [`Cluster`](lucid_testbed::Cluster), without the proxy variables.
+///
+/// It runs in a process group of its own. The kernel kills it when this process ends without a drop (SIGKILL, Ctrl-C), by
+/// setpriv of util-linux.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program).process_group(0);
+    for variable in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
+        command.env_remove(variable).env_remove(variable.to_lowercase());
+    }
+    command
+}
+
+/// Starts a child from one thread that never ends. The kernel sends the parent-death signal when the *thread* that started the
+/// child ends, and a test's thread may end before its process.
+fn spawn(command: Command) -> io::Result<Child> {
+    type Order = (Command, mpsc::Sender<io::Result<Child>>);
+    static STARTER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
+        let (orders, inbox) = mpsc::channel::<Order>();
+        thread::spawn(move || {
+            for (mut command, answer) in inbox {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        orders
+    });
+    let (answer, child) = mpsc::channel();
+    STARTER.send((command, answer)).map_err(io::Error::other)?;
+    child.recv().map_err(io::Error::other)?
+}
+
+/// A running program with its output in a log file, and its children. Dropping it sends SIGTERM, then SIGKILL after three
+/// seconds.
+#[derive(Debug)]
+pub struct Process {
+    name: &'static str,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Process {
+    /// Starts a [`command`] under a name for messages. Appends standard output and standard error to `log`, so that output from
+    /// before a restart is kept.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the log cannot be written. A missing program ends at once with status 127 and a line in the log.
+    pub fn start(name: &'static str, mut command: Command, log: PathBuf) -> io::Result<Self> {
+        let output = File::options().append(true).create(true).open(&log)?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        Ok(Self { name, log, child: spawn(command)? })
+    }
+
+    /// Name and the last lines of the log, for messages.
+    pub(crate) fn describe(&self) -> String {
+        let log = fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<_> = log.lines().collect();
+        format!("{}; the end of its log:\n{}", self.name, lines[lines.len().saturating_sub(TAIL)..].join("\n"))
+    }
+
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Exit status of the program, or `None` while it runs.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Sends SIGTERM and waits for the end. After `patience`, sends SIGKILL and returns `None`.
+    pub fn terminate(mut self, patience: Duration) -> Option<ExitStatus> {
+        self.end(patience)
+    }
+
+    /// Ends the process at once by SIGKILL, like a crash.
+    pub fn kill(mut self) {
+        self.send(Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    fn end(&mut self, patience: Duration) -> Option<ExitStatus> {
+        self.send(Signal::TERM);
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            if let Some(status) = self.ended() {
+                return Some(status);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.send(Signal::KILL);
+        let _ = self.child.wait();
+        None
+    }
+
+    fn send(&mut self, signal: Signal) {
+        // The pid of a reaped child may belong to another process.
+        if self.ended().is_none()
+            && let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+        {
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end(GRACE);
+    }
+}
