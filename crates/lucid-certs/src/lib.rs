@@ -39,6 +39,9 @@
 //! # }
 //! ```
 //!
+//! The [examples](https://github.com/lucid/lucid/tree/main/crates/lucid-certs/examples) are servers on axum-server,
+//! hyper and tonic.
+//!
 //! The other sources are drop-in replacements: [`source::FileSource`] for a mounted volume and
 //! [`source::SecretSource`] for a Secret that is not mounted. [`FileSource::in_directory`](source::FileSource::in_directory)
 //! and [`SecretSource::new`](source::SecretSource::new) read the keys of cert-manager and OpenShift.

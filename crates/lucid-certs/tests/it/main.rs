@@ -7,6 +7,7 @@ mod ca;
 mod clients;
 mod common;
 mod driver;
+mod examples;
 mod files;
 mod files_served;
 mod files_without_events;
