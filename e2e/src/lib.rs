@@ -24,7 +24,7 @@ pub use operator::{API_SERVER, Operator, OperatorBuilder};
 pub use pods::{Answer, Reply, ask, create_pod, send};
 pub use programs::program;
 pub use requirements::{can_run_nodes, can_use_namespaces};
-pub use skip::{has_program, skip};
+pub use skip::{has_program, skip, skip_version};
 pub use verifier::Verifier;
 
 use std::sync::atomic::{AtomicU32, Ordering};

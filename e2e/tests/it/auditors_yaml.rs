@@ -1,6 +1,6 @@
 //! Containers from `auditors.yaml`, as accepted and stored by the API server.
 
-use crate::common::create;
+use crate::common::{create, has_kubernetes};
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
@@ -93,6 +93,10 @@ async fn entries_satisfy_restricted_and_are_stored_unchanged() {
         ("/securityContext/seLinuxOptions", json!({"user": "system_u"})),
     ];
     for (number, (pointer, value)) in refused.iter().enumerate() {
+        // Dropped by earlier versions.
+        if pointer.ends_with("procMount") && !has_kubernetes(&cluster, 33, "procMount").await {
+            continue;
+        }
         let (parent, key) = pointer.rsplit_once('/').unwrap();
         let mut written = hardened.clone();
         written.pointer_mut(parent).unwrap()[key] = value.clone();

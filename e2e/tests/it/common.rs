@@ -15,8 +15,10 @@ use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
-use lucid_e2e::{API_SERVER, Answer, Operator, OperatorBuilder, create_pod, eventually, send};
-use lucid_testbed::Cluster;
+use lucid_e2e::{
+    API_SERVER, Answer, Operator, OperatorBuilder, create_pod, eventually, send, skip, skip_version,
+};
+use lucid_testbed::{Binaries, Cluster, Component};
 use serde_json::{Map, Value, json};
 
 pub(crate) const ENABLED: (&str, &str) = ("lucid.computing/enabled", "true");
@@ -55,6 +57,27 @@ pub(crate) async fn operator(
 ) -> Operator {
     let builder = Operator::builder(cluster).env("LUCID_ALLOW_SKIP", "true");
     settings(builder).start().await.unwrap()
+}
+
+/// Returns `true` if the API server is of Kubernetes 1.`minor` or later, which `what` needs. Otherwise skips the test.
+pub(crate) async fn has_kubernetes(cluster: &Cluster, minor: u32, what: &str) -> bool {
+    let found = cluster.client().apiserver_version().await.unwrap();
+    let has = found.minor.parse::<u32>().unwrap() >= minor;
+    if !has {
+        skip_version(format_args!("{what} needs Kubernetes 1.{minor}; found {}", found.git_version));
+    }
+    has
+}
+
+/// Returns `true` unless `KUBEBUILDER_ASSETS` names a folder without cert-manager. Otherwise skips the test.
+pub(crate) fn has_cert_manager() -> bool {
+    let binaries = Binaries::from_env().unwrap();
+    let has = std::env::var_os("KUBEBUILDER_ASSETS").is_none_or(|it| it.is_empty())
+        || binaries.path(Component::CertManager).is_file();
+    if !has {
+        skip("cert-manager is not in KUBEBUILDER_ASSETS");
+    }
+    has
 }
 
 /// A pod with one container, `model`, that declares port 5000.

@@ -2,11 +2,12 @@
 
 use std::process::Command;
 
-use lucid_e2e::{has_program, skip};
+use lucid_e2e::{has_program, skip, skip_version};
 
 #[test]
 #[ignore = "run by the next test, in a process"]
 fn needs_a_missing_program() {
+    skip_version("too old");
     if !has_program("no-such-program") {
         skip("this too");
     }
@@ -23,10 +24,12 @@ fn skipped_tests_are_named_and_fail_where_not_allowed() {
         let output = captured.output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.success(), passes, "{value:?}: {said}");
+        let version = format!("testbed: skipped {test}: too old\n");
         let lines = [
+            version.clone(),
             format!("testbed: skipped {test}: no-such-program is not installed\n"),
             format!("testbed: skipped {test}: this too\n"),
         ];
-        assert_eq!(said, if passes { lines.concat() } else { String::new() }, "{value:?}");
+        assert_eq!(said, if passes { lines.concat() } else { version }, "{value:?}");
     }
 }

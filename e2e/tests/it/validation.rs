@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::common::{
-    cluster, config_map, create, decisions, logged_in, operator, patch_pod, pod, secured, until, with_chain,
+    cluster, config_map, create, decisions, has_kubernetes, logged_in, operator, patch_pod, pod, secured,
+    until, with_chain,
 };
 use crate::record::{key, read, sealed};
 use lucid_e2e::{Answer, Verifier};
@@ -189,6 +190,9 @@ async fn decisions_of_both_webhooks_are_logged(cluster: &Cluster, log: &Path) {
 #[tokio::test]
 async fn files_of_auditors_are_mounted_and_image_volumes_notarized() {
     let cluster = cluster().await;
+    if !has_kubernetes(&cluster, 35, "an image volume").await {
+        return;
+    }
     let entry = |name: &str, weights: &str| {
         format!(
             "  - {{name: {name}, image: \"example.com/{name}@{NOTARIZED}\", env: {{TOKEN: {{valueFrom: {{secretKeyRef: {{name: s, \

@@ -14,7 +14,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::SETTLE;
-use crate::common::{GUARDRAILS, assert_injected, get, mutating_webhooks, prepare, until_injected};
+use crate::common::{
+    GUARDRAILS, assert_injected, get, has_cert_manager, mutating_webhooks, prepare, until_injected,
+};
 use crate::traffic::Traffic;
 
 /// Field manager of each injector.
@@ -50,7 +52,7 @@ async fn renewal_with_our_injector_does_not_deny_pods() {
 
 #[tokio::test]
 async fn a_certificate_for_the_shorter_service_selects_that_service() {
-    if !can_use_namespaces() {
+    if !can_use_namespaces() || !has_cert_manager() {
         return;
     }
     let builder = Cluster::builder().cert_manager().cainjector().webhooks_by_service();
@@ -89,6 +91,9 @@ async fn a_certificate_for_the_shorter_service_selects_that_service() {
 #[tokio::test]
 async fn injectors_publish_the_bundles_of_requested_sources() {
     for injector in [CAINJECTOR, OURS] {
+        if injector == CAINJECTOR && !has_cert_manager() {
+            continue;
+        }
         let builder = Cluster::builder();
         let builder = if injector == CAINJECTOR { builder.cert_manager().cainjector() } else { builder };
         let cluster = prepare(builder.start().await.unwrap()).await;
@@ -116,6 +121,9 @@ async fn injectors_publish_the_ca_of_the_api_server() {
         return;
     }
     for injector in [CAINJECTOR, OURS] {
+        if injector == CAINJECTOR && !has_cert_manager() {
+            continue;
+        }
         let builder = Cluster::builder().webhooks_by_service();
         let builder = if injector == CAINJECTOR { builder.cert_manager().cainjector() } else { builder };
         let cluster = prepare(builder.start().await.unwrap()).await;
@@ -135,7 +143,7 @@ async fn injectors_publish_the_ca_of_the_api_server() {
 
 /// Tests a renewal by one of cert-manager's issuers, mounted or not, with the given injector of the bundle.
 async fn renewal(issuer: &str, mounted: bool, injector: &str) {
-    if !can_use_namespaces() {
+    if !can_use_namespaces() || !has_cert_manager() {
         return;
     }
     let builder = Cluster::builder().cert_manager().webhooks_by_service();

@@ -17,7 +17,7 @@ use super::{as_installed, documents, pods, template, upgrade};
 use crate::certificates::sources::{OLM_NAME, register_as_olm};
 use crate::certificates::{Authority, write_bundles_of};
 use crate::cli::{kubeconfig_of, kubectl, kubectl_until, lucid_as};
-use crate::common::{ENABLED, chain, create, delete_all_pods, metric, secured, stored};
+use crate::common::{ENABLED, chain, create, delete_all_pods, has_cert_manager, metric, secured, stored};
 use crate::installation::is_never_forbidden;
 
 const BOTH: &str = "webhooks.validating.by=both";
@@ -275,7 +275,7 @@ async fn rbac_suffices_for_olm() {
 /// With cert-manager's real programs, and the chart's Certificates for the names of Services.
 #[tokio::test]
 async fn rbac_suffices_for_cert_manager() {
-    if !can_use_namespaces() {
+    if !can_use_namespaces() || !has_cert_manager() {
         return;
     }
     let builder = Cluster::builder().cert_manager().cainjector().webhooks_by_service();

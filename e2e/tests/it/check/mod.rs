@@ -12,7 +12,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use lucid_e2e::eventually;
+use lucid_e2e::{OperatorBuilder, eventually};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
@@ -125,6 +125,34 @@ async fn all_is_well_and_nothing_changes(cluster: &Cluster) {
         rows.iter().any(|row| row.contains("certificate mutate.lucid.computing") && row.contains(" ok ")),
         "{table}"
     );
+}
+
+/// Where the API server drops image volumes, the pod is refused with the reason.
+#[tokio::test]
+async fn image_volumes_are_stored_or_reported() {
+    let cluster = cluster().await;
+    let yaml = "chain: [{name: rules, image: 'example.com/rules:1', \
+                files: [{mountPath: /rules, image: {reference: 'example.com/files:1'}}]}]";
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", yaml).await;
+    let enforcing =
+        |it: OperatorBuilder| it.env("LUCID_ADMISSION_MODE", "enforce").env("LUCID_TIER_LABEL", "");
+    let _operator = operator(&cluster, enforcing).await;
+    let mut plain = pod("plain", json!({}), json!({}));
+    plain["spec"]["volumes"] = json!([{"name": "files", "image": {"reference": "example.com/files:1"}}]);
+    let plain = create(&cluster, "other", &plain).await.stored().unwrap();
+    let volumes = plain.spec.unwrap().volumes.unwrap_or_default();
+    let is_stored = volumes.iter().any(|volume| volume.image.is_some());
+
+    let checked = check(&cluster).await;
+    let web = create(&cluster, "shop", &secured("web")).await;
+    if is_stored {
+        checked.assert("image-volumes", "", "ok", &["stores image volumes"]);
+        assert_eq!(web.status, 201, "{web:?}");
+    } else {
+        let missing = "this Kubernetes has no image volumes";
+        checked.assert("image-volumes", "", "failed", &[missing, "auditor rules"]);
+        assert!(web.refusal().contains(missing), "{web:?}");
+    }
 }
 
 #[tokio::test]

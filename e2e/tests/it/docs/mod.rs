@@ -21,7 +21,7 @@ use regex::Regex;
 use tempfile::TempDir;
 
 use crate::cli::{apply_manifest, kubectl};
-use crate::common::prepare;
+use crate::common::{has_cert_manager, prepare};
 use node::Node;
 
 /// The cluster's `auditors.yaml`, for pages that assume one.
@@ -84,6 +84,9 @@ async fn follow(paths: &[&str], begin: Begin, given: &[&str]) {
     }
     let pages: Vec<_> = paths.iter().map(|path| Page::read(path).unwrap()).filter(Page::can_run).collect();
     if pages.is_empty() {
+        return;
+    }
+    if begin == Begin::CertManager && !has_cert_manager() {
         return;
     }
     let builder = Cluster::builder().webhooks_by_service();
