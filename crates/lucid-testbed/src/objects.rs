@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::{
-    core::v1::{Namespace, Service, ServiceAccount},
+    core::v1::{Endpoints, Namespace, Service, ServiceAccount},
     discovery::v1::EndpointSlice,
 };
 use kube::{
@@ -81,7 +81,15 @@ impl Cluster {
             });
             apply(&Api::<EndpointSlice>::namespaced(self.client(), namespace), &slice_name, &slice).await?;
         }
-        Ok(())
+        // API servers before 1.34 read no slices.
+        let subset = |port: &u16| json!({"addresses": [{"ip": address.to_string()}], "ports": [{"name": "https", "port": port}]});
+        let endpoints = json!({
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {"name": name, "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+            "subsets": ports.iter().map(subset).collect::<Vec<_>>(),
+        });
+        apply(&Api::<Endpoints>::namespaced(self.client(), namespace), name, &endpoints).await
     }
 
     pub(crate) async fn await_service_account(&self, namespace: &str) -> Result<(), Error> {
