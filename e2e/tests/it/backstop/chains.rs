@@ -10,7 +10,7 @@ use crate::common::{cluster, dry_run, secured_with, with_chain};
 /// The destinations in `lucid-egress` are those that the planner writes for the pod.
 pub(super) async fn outbound_traffic_goes_where_the_pod_says(cluster: &Cluster) {
     let other = "forwards outbound traffic to other destinations";
-    let hosts = "Llm.models.svc:8000 *.example.com\t10.0.0.1,fd00:0::1, 10.1.0.0/16\nFD01::/16";
+    let hosts = "Llm.models.svc:8000 *.example.com\t10.0.0.1,fd00:0::1, 10.1.0.0/16\nFD01::/16 :: ::ffff:192.0.2.1 1:2:3:4:5:6:7:8/127 10.0.0.256";
     for (intercept, upstream, hosts) in [
         ("redirect", "", ""),
         ("redirect", "", hosts),
@@ -19,6 +19,8 @@ pub(super) async fn outbound_traffic_goes_where_the_pod_says(cluster: &Cluster) 
         ("redirect", "ftp://example.com", "a..b"),
         ("redirect", "https://user@example.com", "10.0.0.0/99"),
         ("env", "http://example.com", ""),
+        ("env", "http://example.com", "fd00::1::2"),
+        ("env", "http://example.com", "1:2:3"),
         ("env", "http://a.example.com", hosts),
     ] {
         let annotations = json!({"lucid.computing/direction": "outbound", "lucid.computing/target-port": "5000",

@@ -144,7 +144,7 @@ async fn image_volumes_are_stored_or_reported() {
     let is_stored = volumes.iter().any(|volume| volume.image.is_some());
 
     let checked = check(&cluster).await;
-    let web = create(&cluster, "shop", &secured("web")).await;
+    let web = create(&cluster, "shop", &with_chain("web", "rules")).await;
     if is_stored {
         checked.assert("image-volumes", "", "ok", &["stores image volumes"]);
         assert_eq!(web.status, 201, "{web:?}");

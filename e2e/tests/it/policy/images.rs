@@ -52,13 +52,15 @@ pub(super) async fn images_are_verified_in_every_list_and_operation(cluster: &Cl
     // pods/resize
     let resize = |name: &str, resources: Value| json!({"spec": {"containers": [{"name": name, "resources": resources}]}});
     let path = format!("{web}/resize");
-    let less = json!({"requests": {"cpu": "1m"}, "limits": {"cpu": "1m"}});
-    let shrunk = patch(cluster, &path, STRATEGIC_MERGE, &resize("good", less)).await;
-    assert_refused("shrunk auditor", &shrunk, &["differs from the plan in resources"]);
-    let more = json!({"requests": {"memory": "256Mi"}, "limits": {"memory": "512Mi", "cpu": "0.5"}});
-    assert_passed("grown auditor", &patch(cluster, &path, STRATEGIC_MERGE, &resize("good", more)).await);
-    let some = json!({"requests": {"cpu": "1m"}});
-    assert_passed("application", &patch(cluster, &path, STRATEGIC_MERGE, &resize("model", some)).await);
+    if has_kubernetes(cluster, 33, "pods/resize").await {
+        let less = json!({"requests": {"cpu": "1m"}, "limits": {"cpu": "1m"}});
+        let shrunk = patch(cluster, &path, STRATEGIC_MERGE, &resize("good", less)).await;
+        assert_refused("shrunk auditor", &shrunk, &["differs from the plan in resources"]);
+        let more = json!({"requests": {"memory": "256Mi"}, "limits": {"memory": "512Mi", "cpu": "0.5"}});
+        assert_passed("grown auditor", &patch(cluster, &path, STRATEGIC_MERGE, &resize("good", more)).await);
+        let some = json!({"requests": {"cpu": "1m"}});
+        assert_passed("application", &patch(cluster, &path, STRATEGIC_MERGE, &resize("model", some)).await);
+    }
 
     // pods/ephemeralcontainers
     let ephemeral = |container: Value| json!({"spec": {"ephemeralContainers": [container]}});
