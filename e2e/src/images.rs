@@ -1,4 +1,5 @@
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -13,7 +14,7 @@ pub struct Image {
     pub reference: String,
     /// Digest of the manifest, `sha256:…`.
     pub digest: String,
-    /// Path of the OCI archive, for `lucid_testbed::Cluster::load_archive`.
+    /// Path of the OCI archive, for `lucid_testbed::Cluster::load_image`.
     pub archive: PathBuf,
 }
 
@@ -47,6 +48,31 @@ pub fn images() -> Result<&'static [Image], Error> {
 pub fn image(name: &str) -> Result<Image, Error> {
     let called = |image: &&Image| image.pinned().contains(&format!("/{name}@"));
     images()?.iter().find(called).cloned().ok_or_else(|| format!("the workspace has no image {name}").into())
+}
+
+/// Builds an image from a Containerfile and the files in `context` with buildah. Returns the path of its OCI archive.
+///
+/// # Errors
+///
+/// Returns an error if buildah fails.
+pub fn build_image(reference: &str, containerfile: &str, context: &Path) -> Result<PathBuf, Error> {
+    let archive = context.join("image.tar");
+    fs::write(context.join("Containerfile"), containerfile)?;
+    let storage = tempfile::tempdir()?;
+    let output = Command::new("buildah")
+        .current_dir(storage.path())
+        .env("CONTAINERS_CONF", "/dev/null")
+        .args(["--root", "root", "--runroot", "run", "--storage-driver", "vfs", "build", "--quiet"])
+        .args(["--isolation", "chroot", "--format", "oci", "--tag"])
+        .arg(format!("oci-archive:{}:{reference}", archive.display()))
+        .arg(context)
+        .output()?;
+    if !output.status.success() {
+        return Err(
+            format!("failed to build {reference}: {}", String::from_utf8_lossy(&output.stderr)).into()
+        );
+    }
+    Ok(archive)
 }
 
 fn make() -> Result<Vec<Image>, Error> {

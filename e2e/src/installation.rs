@@ -1,16 +1,17 @@
-use std::path::Path;
+use std::fs;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
-use crate::{Error, image, images};
+use crate::{ClusterExt as _, Error, build_image, image, images};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "lucid-system";
 /// Static program for utility pods.
 const BUSYBOX: &str = "/bin/busybox";
+const CONTAINERFILE: &str = "FROM scratch\nCOPY busybox /\nUSER 65532:65532\nENTRYPOINT [\"/busybox\"]\n";
 
 /// Timeout until kube-proxy routes a Service.
 const SERVICES_WITHIN: Duration = Duration::from_secs(60);
@@ -83,19 +84,21 @@ impl Installation {
     pub async fn prepare_with_nodes(count: u8) -> Result<Self, Error> {
         // Before the cluster, since it may take minutes.
         let images = images()?;
-        let busybox = lucid_testbed::Image::of_program(Self::BUSYBOX, Path::new(BUSYBOX))
+        let context = tempfile::tempdir()?;
+        fs::copy(BUSYBOX, context.path().join("busybox"))
             .map_err(|error| format!("failed to read a static busybox (Debian: busybox-static): {error}"))?;
+        let busybox = build_image(Self::BUSYBOX, CONTAINERFILE, context.path())?;
         // API servers authenticate, as required by profile=production of the chart.
         let cluster = Cluster::builder().nodes(count).webhook_client("kube-apiserver").start().await?;
         cluster.load_image(&busybox).await?;
         for image in images {
-            cluster.load_archive(&image.archive).await?;
+            cluster.load_image(&image.archive).await?;
         }
         Ok(Self { cluster })
     }
 
-    /// Runs `helm upgrade --install` of the chart with these values, YAML or JSON, and waits until all pods are ready and every
-    /// node routes to them.
+    /// Runs `helm upgrade --install` of the chart with these values, YAML or JSON, and waits until all pods are ready and
+    /// Services route to them.
     ///
     /// # Errors
     ///
@@ -111,21 +114,16 @@ impl Installation {
     async fn services_lead_somewhere(&self) -> Result<(), Error> {
         let addresses = "jsonpath={range .items[*]}{.spec.clusterIP}/{.spec.ports[0].port}{\"\\n\"}{end}";
         let addresses = self.kubectl(&["get", "services", "-n", NAMESPACE, "-o", addresses])?;
-        let nodes = self.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"])?;
         let begin = Instant::now();
-        for node in nodes.split_whitespace() {
-            for address in addresses.lines().filter(|address| !address.starts_with("None/")) {
-                let connect = format!("exec 3<>/dev/tcp/{address}");
-                let is_open = || {
-                    let mut bash = self.cluster.command_on(node, "bash").ok_or("it is not the cluster's")?;
-                    Ok::<_, Error>(bash.args(["-c", &connect]).output()?.status.success())
-                };
-                while !is_open()? {
-                    if begin.elapsed() > SERVICES_WITHIN {
-                        return Err(format!("Service {address} leads nowhere on node {node}").into());
-                    }
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+        // All nodes share one network.
+        for address in addresses.lines().filter(|address| !address.starts_with("None/")) {
+            let connect = format!("exec 3<>/dev/tcp/{address}");
+            let is_open = || self.cluster.command("bash").args(["-c", &connect]).output();
+            while !is_open()?.status.success() {
+                if begin.elapsed() > SERVICES_WITHIN {
+                    return Err(format!("Service {address} leads nowhere").into());
                 }
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 mod atomic_writer;
 mod call;
+mod cluster;
 mod disk;
 mod eventually;
 mod images;
@@ -9,6 +10,7 @@ mod installation;
 mod operator;
 pub mod page;
 mod pods;
+mod process;
 mod programs;
 mod requirements;
 mod skip;
@@ -16,13 +18,15 @@ mod verifier;
 
 pub use atomic_writer::AtomicWriter;
 pub use call::{Reaction, call};
+pub use cluster::ClusterExt;
 pub use disk::Disk;
 pub use eventually::{Attempt, eventually};
-pub use images::{Image, image, images};
+pub use images::{Image, build_image, image, images};
 pub use installation::{INJECTION, Installation, TOXICITY, notarized_auditors};
 pub use operator::{API_SERVER, Operator, OperatorBuilder};
 pub use pods::{Answer, Reply, ask, create_pod, send};
-pub use programs::program;
+pub use process::{Process, command};
+pub use programs::{binary, program};
 pub use requirements::{can_run_nodes, can_use_namespaces};
 pub use skip::{has_program, skip, skip_version};
 pub use verifier::Verifier;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Instant;
 
-use lucid_testbed::{Cluster, Process};
+use lucid_testbed::Cluster;
 
-use crate::{Error, PATIENCE, free_port};
+use crate::{ClusterExt as _, Error, PATIENCE, Process, free_port};
 
 /// Common name of the API server's client certificate.
 pub const API_SERVER: &str = "kube-apiserver";
@@ -143,11 +143,11 @@ impl Operator {
         let OperatorBuilder { program, name, address, by_service, environment, flags, .. } = &self.builder;
         let mut command = match self.builder.command.split_first() {
             Some((first, words)) => {
-                let mut command = lucid_testbed::command(first);
+                let mut command = crate::command(first);
                 command.args(words);
                 command
             }
-            None => lucid_testbed::command(crate::program(program)?),
+            None => crate::command(crate::program(program)?),
         };
         command.arg("run").args(flags.iter().map(|(flag, value)| format!("{flag}={value}")));
         command.env("KUBECONFIG", &self.builder.kubeconfig);

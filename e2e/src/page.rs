@@ -8,9 +8,9 @@ use std::{
     thread,
 };
 
-use lucid_testbed::{Binaries, Cluster, command};
+use lucid_testbed::Cluster;
 
-use crate::has_program;
+use crate::{command, has_program};
 
 /// Word after the language of a block that no test runs.
 pub const NOT_RUN: &str = "not-run";
@@ -161,10 +161,10 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Creates a shell in `folder`, its home folder. `binaries` provides kubectl.
+    /// Creates a shell in `folder`, its home folder, with this kubectl.
     #[must_use]
-    pub fn new(cluster: &Cluster, binaries: &Binaries, folder: &Path) -> Self {
-        let programs = vec![binaries.folder()];
+    pub fn new(cluster: &Cluster, kubectl: &Path, folder: &Path) -> Self {
+        let programs = kubectl.parent().map(Path::to_owned).into_iter().collect();
         Self { folder: folder.to_owned(), kubeconfig: Some(cluster.kubeconfig_path()), programs }
     }
 

@@ -22,11 +22,10 @@ const TAIL: usize = 15;
 
 /// Creates a command for a program that runs beside a [`Cluster`](lucid_testbed::Cluster), without the proxy variables.
 ///
-/// It runs in a process group of its own. The kernel kills it when this process ends without a drop (SIGKILL, Ctrl-C), by
-/// setpriv of util-linux.
+/// The kernel kills it when this process ends without a drop (SIGKILL, Ctrl-C), by setpriv of util-linux.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program).process_group(0);
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     for variable in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
         command.env_remove(variable).env_remove(variable.to_lowercase());
     }
@@ -61,7 +60,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a [`command`] under a name for messages. Appends standard output and standard error to `log`, so that output from
+    /// Starts `command`, preferably one from [`command`], under a name for messages. Appends standard output and standard error to `log`, so that output from
     /// before a restart is kept.
     ///
     /// # Errors
@@ -69,16 +68,22 @@ impl Process {
     /// Returns an error if the log cannot be written. A missing program ends at once with status 127 and a line in the log.
     pub fn start(name: &'static str, mut command: Command, log: PathBuf) -> io::Result<Self> {
         let output = File::options().append(true).create(true).open(&log)?;
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        // Ctrl-C reaches only this process, which ends its children in order.
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
         Ok(Self { name, log, child: spawn(command)? })
     }
 
-    /// Name and the last lines of the log, for messages.
-    pub(crate) fn describe(&self) -> String {
+    /// Name for messages.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Last lines of the log.
+    pub fn log_tail(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<_> = log.lines().collect();
-        format!("{}; the end of its log:\n{}", self.name, lines[lines.len().saturating_sub(TAIL)..].join("\n"))
+        lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
 
     /// Process id.
@@ -130,5 +135,90 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.end(GRACE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use tempfile::TempDir;
+
+    use super::{Process, command};
+
+    /// Starts a shell, and waits until it has written "ready" to its log.
+    fn shell(folder: &TempDir, script: &str) -> Process {
+        let mut command = command("sh");
+        command.args(["-c", script]);
+        let process = Process::start("sh", command, folder.path().join("log")).unwrap();
+        await_that(|| process.log_tail().ends_with("ready"));
+        process
+    }
+
+    fn await_that(holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !holds() {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn runs(pid: u32) -> bool {
+        // A zombie has no command line.
+        std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+    }
+
+    const OBEYS: &str = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+    const REFUSES: &str = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
+
+    #[test]
+    fn terminate_returns_the_exit_status() {
+        let folder = TempDir::new().unwrap();
+        let status = shell(&folder, OBEYS).terminate(Duration::from_secs(20)).unwrap();
+        assert_eq!(status.code(), Some(3));
+    }
+
+    #[test]
+    fn terminate_kills_after_the_timeout() {
+        let folder = TempDir::new().unwrap();
+        let process = shell(&folder, REFUSES);
+        let (pid, begin) = (process.pid(), Instant::now());
+        assert_eq!(process.terminate(Duration::from_millis(200)), None);
+        assert!(begin.elapsed() < super::GRACE, "not asked a second time");
+        assert!(!runs(pid));
+    }
+
+    #[test]
+    fn kill_does_not_ask() {
+        let folder = TempDir::new().unwrap();
+        let process = shell(&folder, "trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done");
+        let pid = process.pid();
+        process.kill();
+        assert!(!runs(pid));
+        assert_eq!(std::fs::read_to_string(folder.path().join("log")).unwrap(), "ready\n");
+    }
+
+    #[test]
+    fn the_children_of_a_process_end_with_it() {
+        let ends: [fn(Process); 3] =
+            [Process::kill, drop, |process| _ = process.terminate(Duration::from_secs(20))];
+        for end in ends {
+            let folder = TempDir::new().unwrap();
+            let process = shell(&folder, "sleep 300 & echo $!; echo ready; wait");
+            let log = process.log_tail();
+            let child = log.lines().next().unwrap().parse().unwrap();
+            // During the exec of `sleep` it has no command line.
+            await_that(|| runs(child));
+            end(process);
+            await_that(|| !runs(child));
+        }
+    }
+
+    #[test]
+    fn a_restart_keeps_the_earlier_lines_of_the_log() {
+        let folder = TempDir::new().unwrap();
+        shell(&folder, "echo first; echo ready").terminate(Duration::from_secs(20));
+        let second = shell(&folder, "echo second; echo ready; sleep 300");
+        await_that(|| second.log_tail() == "first\nready\nsecond\nready");
     }
 }

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use crate::Error;
 
@@ -22,6 +23,20 @@ pub fn program(name: &str) -> Result<PathBuf, Error> {
     let path = build(name)?;
     programs.insert(name.to_owned(), path.clone());
     Ok(path)
+}
+
+/// Returns the path of a program of the test bed, such as `kubectl` or `helm`. Builds it if it is missing, and blocks meanwhile.
+///
+/// # Errors
+///
+/// See [`lucid_testbed::binary`].
+pub fn binary(name: &str) -> Result<PathBuf, Error> {
+    let build = || -> Result<PathBuf, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        Ok(runtime.block_on(lucid_testbed::binary(name))?)
+    };
+    // On another thread: the caller may be in a runtime already.
+    thread::scope(|scope| scope.spawn(build).join().map_err(|_| format!("the build of {name} panicked"))?)
 }
 
 fn build(name: &str) -> Result<PathBuf, Error> {

@@ -2,9 +2,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use lucid_testbed::Process;
-
-use crate::{Error, PATIENCE, program};
+use crate::{Error, PATIENCE, Process, program};
 
 /// A running `lucid-verifier serve`, ended on drop.
 #[derive(Debug)]
@@ -23,7 +21,7 @@ impl Verifier {
     pub async fn start(folder: &Path, digests: &[&str]) -> Result<Self, Error> {
         let registry = folder.join("registry.yaml");
         write(&registry, digests)?;
-        let mut command = lucid_testbed::command(program("lucid-verifier")?);
+        let mut command = crate::command(program("lucid-verifier")?);
         command.arg("serve").arg("--registry").arg(&registry).args(["--listen", "127.0.0.1:0"]);
         let log = folder.join("lucid-verifier.log");
         let mut process = Process::start("lucid-verifier", command, log.clone())?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use comfy_table::{Table, presets};
 use lucid_e2e::Error;
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_testbed::Cluster;
 use lucid_webhook::shutdown_signal;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::time::sleep;
@@ -14,6 +14,7 @@ use xtask_start::{Package, install_command, needs_all};
 
 use crate::api;
 use crate::command::{cargo, succeed};
+use crate::testbed::{CONTROL_PLANE, NODE, build_all};
 
 /// Time limit of a check. Only a hanging test reaches it.
 const LIMIT: Duration = Duration::from_mins(40);
@@ -215,13 +216,8 @@ async fn run_all(machine: &Machine) -> Result<(), Error> {
 }
 
 async fn build_test_bed(has_node: bool) -> Result<(), Error> {
-    let mut components = Component::CONTROL_PLANE.to_vec();
-    components.extend([Component::Kubectl, Component::Helm]);
-    components.extend(Component::CERT_MANAGER);
-    if has_node {
-        components.extend(Component::NODE);
-    }
-    Ok(Binaries::from_env()?.ensure_async(&components).await?)
+    let others = ["helm", "cert-manager", "cert-manager-kinds.yaml"];
+    build_all(&[CONTROL_PLANE, &others, if has_node { NODE } else { &[] }].concat()).await
 }
 
 /// Returns name and outcome of each check.

@@ -1,11 +1,13 @@
 //! `cargo xtask testbed`.
 
+use std::path::Path;
+
 use clap::{Args, Subcommand};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use lucid_e2e::Error;
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_e2e::{ClusterExt as _, Error};
+use lucid_testbed::{Cluster, binary};
 use lucid_webhook::shutdown_signal;
 use serde_json::json;
 
@@ -36,46 +38,72 @@ pub(crate) struct Up {
     node: bool,
 }
 
+/// Programs of the control plane, and kubectl.
+pub(crate) const CONTROL_PLANE: &[&str] =
+    &["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
+
+/// Additional programs of a node.
+pub(crate) const NODE: &[&str] = &[
+    "kubelet",
+    "kube-proxy",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "ctr",
+    "runc",
+    "ptp",
+    "loopback",
+    "host-local",
+    "coredns",
+    "pause",
+    "hello",
+];
+
 pub(crate) fn run(task: &Task) -> Result<(), Error> {
-    let binaries = Binaries::from_env()?;
     let runtime = tokio::runtime::Runtime::new()?;
     match task {
-        Task::Build(options) => runtime.block_on(build(options, &binaries)),
-        Task::Up(options) => runtime.block_on(up(options, &binaries)),
+        Task::Build(options) => runtime.block_on(build(options)),
+        Task::Up(options) => runtime.block_on(up(options)),
         Task::Path => {
-            println!("{}", binaries.folder().display());
+            println!("{}", folder(&runtime.block_on(binary("etcd"))?).display());
             Ok(())
         }
     }
 }
 
-async fn build(options: &Build, binaries: &Binaries) -> Result<(), Error> {
-    let mut components = Component::CONTROL_PLANE.to_vec();
-    components.push(Component::Kubectl);
-    if options.node {
-        components.extend(Component::NODE);
-    }
+fn folder(program: &Path) -> &Path {
+    program.parent().unwrap_or(program)
+}
+
+async fn build(options: &Build) -> Result<(), Error> {
+    let names = [CONTROL_PLANE, if options.node { NODE } else { &[] }].concat();
     let shutdown_signal = shutdown_signal()?;
     tokio::select! {
-        outcome = binaries.ensure_async(&components) => outcome?,
+        outcome = build_all(&names) => outcome?,
         () = shutdown_signal => return Err("interrupted before every program was built".into()),
     }
-    eprintln!("{} has every program that was asked for", binaries.folder().display());
+    eprintln!("{} has every program that was asked for", folder(&binary("kubectl").await?).display());
     Ok(())
 }
 
-async fn up(options: &Up, binaries: &Binaries) -> Result<(), Error> {
+pub(crate) async fn build_all(names: &[&str]) -> Result<(), Error> {
+    for name in names {
+        binary(name).await?;
+    }
+    Ok(())
+}
+
+async fn up(options: &Up) -> Result<(), Error> {
     let mut builder = Cluster::builder();
     if options.cert_manager {
         builder = builder.cert_manager().cainjector();
     }
     if options.node {
-        builder = builder.node();
+        builder = builder.nodes(1);
     }
     let shutdown_signal = shutdown_signal()?;
     let stay = async {
         let cluster = builder.start().await?;
-        print_instructions(&cluster, binaries);
+        print_instructions(&cluster).await?;
         std::future::pending::<Result<(), Error>>().await
     };
     tokio::select! {
@@ -100,21 +128,18 @@ pub(crate) async fn apply_config_map(
 }
 
 /// Prints instructions to use the cluster from another terminal.
-fn print_instructions(cluster: &Cluster, binaries: &Binaries) {
+async fn print_instructions(cluster: &Cluster) -> Result<(), Error> {
     println!("A cluster runs at {}; its logs are in {}/logs.", cluster.server(), cluster.folder().display());
     println!("In another terminal:\n");
-    point_kubectl_at(cluster, binaries);
+    point_kubectl_at(cluster).await?;
     println!("    kubectl get namespaces\n");
-    if !binaries.path(Component::Kubectl).exists() {
-        println!("No kubectl? `cargo xtask testbed build` makes one.\n");
-    }
     println!("Ctrl-C ends it.");
+    Ok(())
 }
 
 /// Prints the shell commands that configure kubectl for the cluster.
-pub(crate) fn point_kubectl_at(cluster: &Cluster, binaries: &Binaries) {
+pub(crate) async fn point_kubectl_at(cluster: &Cluster) -> Result<(), Error> {
     println!("    export KUBECONFIG={}", cluster.kubeconfig_path().display());
-    if binaries.path(Component::Kubectl).exists() {
-        println!("    export PATH={}:$PATH", binaries.folder().display());
-    }
+    println!("    export PATH={}:$PATH", folder(&binary("kubectl").await?).display());
+    Ok(())
 }

@@ -12,14 +12,14 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use lucid_e2e::eventually;
-use lucid_testbed::{Cluster, Process};
+use lucid_e2e::{ClusterExt as _, Process, eventually};
+use lucid_testbed::Cluster;
 use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn command(cluster: &Cluster, arguments: &[&str]) -> Command {
-    let mut command = lucid_testbed::command(env!("CARGO_BIN_EXE_lucid-operator"));
+    let mut command = lucid_e2e::command(env!("CARGO_BIN_EXE_lucid-operator"));
     command.arg("cainjector").args(arguments).env("KUBECONFIG", cluster.kubeconfig_path());
     command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
     command

@@ -3,18 +3,20 @@
 mod build;
 mod settings;
 
-use std::{env, path::PathBuf, thread};
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
 
 use sha2::{Digest as _, Sha256};
-use snafu::{FromString as _, OptionExt as _, ResultExt as _, ensure_whatever};
+use snafu::{OptionExt as _, ensure_whatever};
 
 use crate::Error;
 use settings::ASSETS;
 
 /// A program of the control plane, of a node, or an additional one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Component {
+pub(crate) enum Component {
     /// etcd, the store of the API server.
     Etcd,
     /// kube-apiserver.
@@ -60,11 +62,11 @@ pub enum Component {
 
 impl Component {
     /// Programs that [`Builder`](crate::Builder) starts at most without [`Builder::node`](crate::Builder::node).
-    pub const CONTROL_PLANE: [Self; 4] =
+    pub(crate) const CONTROL_PLANE: [Self; 4] =
         [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler];
 
     /// Additional programs for [`Builder::node`](crate::Builder::node).
-    pub const NODE: [Self; 12] = [
+    pub(crate) const NODE: [Self; 12] = [
         Self::Kubelet,
         Self::KubeProxy,
         Self::Containerd,
@@ -81,10 +83,21 @@ impl Component {
 
     /// Files needed by [`Builder::cert_manager`](crate::Builder::cert_manager) and
     /// [`Builder::cainjector`](crate::Builder::cainjector).
-    pub const CERT_MANAGER: [Self; 2] = [Self::CertManager, Self::CertManagerKinds];
+    pub(crate) const CERT_MANAGER: [Self; 2] = [Self::CertManager, Self::CertManagerKinds];
+
+    /// Finds a program by its file name.
+    fn named(name: &str) -> Result<Self, Error> {
+        let all = Self::CONTROL_PLANE.into_iter().chain(Self::NODE).chain(Self::CERT_MANAGER);
+        let all: Vec<_> = all.chain([Self::Kubectl, Self::Helm]).collect();
+        let found = all.iter().copied().find(|component| component.name() == name);
+        found.with_whatever_context(|| {
+            let known = all.into_iter().map(Self::name).collect::<Vec<_>>().join(", ");
+            format!("failed to find a program: expected one of {known}; found {name}")
+        })
+    }
 
     /// The file name of the program, such as `kube-apiserver`.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         self.source().0
     }
 
@@ -128,19 +141,21 @@ impl Component {
 /// A folder with a go.mod, which pins the versions of programs.
 #[derive(Debug)]
 struct Module {
+    /// Folder in this package.
     folder: &'static str,
     go_mod: &'static str,
     go_sum: &'static str,
-    sources: &'static [&'static str],
+    /// Paths and texts of our own programs.
+    sources: &'static [(&'static str, &'static str)],
 }
 
 macro_rules! module {
     ($folder:literal $(, $source:literal)*) => {
         Module {
-            folder: concat!(env!("CARGO_MANIFEST_DIR"), "/", $folder),
+            folder: $folder,
             go_mod: include_str!(concat!("../", $folder, "/go.mod")),
             go_sum: include_str!(concat!("../", $folder, "/go.sum")),
-            sources: &[$(include_str!(concat!("../", $folder, "/", $source))),*],
+            sources: &[$(($source, include_str!(concat!("../", $folder, "/", $source)))),*],
         }
     };
 }
@@ -162,10 +177,20 @@ impl Module {
     /// Folder name of the module's programs, unique per version.
     fn key(&self) -> String {
         let mut hash = Sha256::new().chain_update(self.go_mod).chain_update(self.go_sum);
-        for source in self.sources {
-            hash.update(source);
+        for (_, text) in self.sources {
+            hash.update(text);
         }
         hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Writes the module to a folder where Go can build: the folder of this package may be absent or read-only.
+    fn write(&self, folder: &Path) -> io::Result<()> {
+        for (path, text) in [("go.mod", self.go_mod), ("go.sum", self.go_sum)].iter().chain(self.sources) {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap_or(folder))?;
+            fs::write(path, text)?;
+        }
+        Ok(())
     }
 
     fn version(&self, name: &str) -> Result<&'static str, Error> {
@@ -179,13 +204,24 @@ impl Module {
     }
 }
 
+/// Returns the path of a program of the test bed by its file name, such as `kubectl` or `helm`. Builds it if it is missing.
+///
+/// # Errors
+///
+/// Returns an error if the test bed has no such program, and those of [`Builder::start`](crate::Builder::start) for programs.
+pub async fn binary(name: &str) -> Result<PathBuf, Error> {
+    let (binaries, component) = (Binaries::from_env()?, Component::named(name)?);
+    binaries.ensure_async(&[component]).await?;
+    Ok(binaries.path(component))
+}
+
 /// Folders of the programs, which may not be built yet.
 ///
 /// [`Binaries::from_env`] selects the folder named by `KUBEBUILDER_ASSETS`. If that is unset, it selects
-/// `lucid/testbed/<key>` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). The key is a hash of the go.mod, the
+/// `<key>` in `LUCID_TESTBED_CACHE`, else in `lucid/testbed` of the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). The key is a hash of the go.mod, the
 /// go.sum and our own sources of the Go module that pins the program, so each version has its own folder.
 #[derive(Clone, Debug)]
-pub struct Binaries(Place);
+pub(crate) struct Binaries(Place);
 
 #[derive(Clone, Debug)]
 enum Place {
@@ -201,7 +237,7 @@ impl Binaries {
     /// # Errors
     ///
     /// Returns an error if the environment names neither a cache nor a home folder.
-    pub fn from_env() -> Result<Self, Error> {
+    pub(crate) fn from_env() -> Result<Self, Error> {
         if let Some(assets) = env::var_os(ASSETS).filter(|value| !value.is_empty()) {
             return Ok(Self(Place::Assets(assets.into())));
         }
@@ -212,7 +248,7 @@ impl Binaries {
     }
 
     /// Folder of the programs of Kubernetes and etcd.
-    pub fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.folder_of(&KUBERNETES)
     }
 
@@ -228,8 +264,8 @@ impl Binaries {
         }
     }
 
-    /// Path of one program. The file exists after [`Binaries::ensure`] was called for it.
-    pub fn path(&self, component: Component) -> PathBuf {
+    /// Path of one program. The file exists after [`Binaries::ensure_async`] was called for it.
+    pub(crate) fn path(&self, component: Component) -> PathBuf {
         let (name, module, _) = component.source();
         self.folder_of(module).join(name)
     }
@@ -244,7 +280,7 @@ impl Binaries {
     ///
     /// Returns an error if a folder given by `KUBEBUILDER_ASSETS` lacks a program, if Go is missing or too old, or if the build
     /// fails.
-    pub async fn ensure_async(&self, components: &[Component]) -> Result<(), Error> {
+    pub(crate) async fn ensure_async(&self, components: &[Component]) -> Result<(), Error> {
         let Place::Assets(folder) = &self.0 else { return build::missing(self, components).await };
         for component in components {
             ensure_whatever!(
@@ -255,23 +291,6 @@ impl Binaries {
             );
         }
         Ok(())
-    }
-
-    /// Like [`Binaries::ensure_async`], but blocks.
-    ///
-    /// # Errors
-    ///
-    /// See [`Binaries::ensure_async`].
-    pub fn ensure(&self, components: &[Component]) -> Result<(), Error> {
-        const FAILED: &str = "failed to wait for the build";
-        // On another thread: the caller may be in a runtime already.
-        thread::scope(|scope| {
-            let build = scope.spawn(|| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-                runtime.whatever_context(FAILED)?.block_on(self.ensure_async(components))
-            });
-            build.join().unwrap_or_else(|_| Err(Error::without_source(FAILED.to_owned())))
-        })
     }
 }
 
@@ -302,7 +321,7 @@ mod tests {
             if package.starts_with('.') {
                 continue;
             }
-            let programs = std::fs::read_to_string(format!("{folder}/programs.go")).unwrap();
+            let programs = fs::read_to_string(format!("{folder}/programs.go")).unwrap();
             assert!(programs.contains(&format!("_ \"{package}\"\n")), "{package} in {folder}");
         }
     }

@@ -7,12 +7,15 @@ use std::process::Command;
 use snafu::ResultExt as _;
 
 use crate::{
-    Binaries, Cluster, Component, Error, cert_manager, client, components,
+    Cluster, Error,
+    binaries::{Binaries, Component},
+    cert_manager, client, components,
     error::{FILES, KEYS, PORT},
-    folder::{ADMIN_KUBECONFIG, Folder},
+    folder::Folder,
+    layout::{ADMIN_KUBECONFIG, MASTERS},
     network::{self, Network},
     node,
-    pki::{self, Authority},
+    pki::Authority,
     ports::ReservedPort,
     process::{self, Process},
     readiness,
@@ -23,16 +26,12 @@ use crate::{
 #[must_use = "nothing happens until `start`"]
 pub struct Builder {
     pub(crate) controller_manager: bool,
-    scheduler: bool,
     cert_manager: bool,
     cainjector: bool,
     webhooks_by_service: bool,
     pub(crate) nodes: u8,
     pub(crate) webhook_client: Option<String>,
-    pub(crate) audit_log_rotation: bool,
-    audit_service_accounts: bool,
-    pub(crate) tracing: bool,
-    pub(crate) api_server_flags: Vec<String>,
+    pub(crate) api_server_args: Vec<String>,
 }
 
 impl Builder {
@@ -43,12 +42,6 @@ impl Builder {
     /// therefore enables that plugin only together with kube-controller-manager.
     pub fn controller_manager(mut self) -> Self {
         self.controller_manager = true;
-        self
-    }
-
-    /// Runs kube-scheduler. There are no nodes unless the test creates Node objects.
-    pub fn scheduler(mut self) -> Self {
-        self.scheduler = true;
         self
     }
 
@@ -68,7 +61,7 @@ impl Builder {
     }
 
     /// Puts the API server into a separate network namespace, so that a webhook of this process can be registered by Service;
-    /// see [`Cluster::expose_service`]. Needs root, see [`Builder::check`].
+    /// by an EndpointSlice with [`Cluster::host_address`]. Needs root, see [`Builder::check`].
     ///
     /// The API server cannot reach this machine's 127.0.0.1 then: servers of the test, including those registered by URL,
     /// listen on [`Cluster::host_address`].
@@ -77,56 +70,31 @@ impl Builder {
         self
     }
 
-    /// Adds a node that runs pods: containerd with runc and CNI plugins, kubelet and kube-proxy. Also enables
-    /// kube-controller-manager, kube-scheduler and the network of [`Builder::webhooks_by_service`]. Needs root and more, see
-    /// [`Builder::check`].
+    /// Adds nodes that run pods: `node`, `node-2` and so on, each with containerd, runc, CNI plugins and a kubelet. Adds
+    /// kube-proxy, CoreDNS, kube-controller-manager, kube-scheduler and the network of [`Builder::webhooks_by_service`]. Needs
+    /// root and more, see [`Builder::check`].
     ///
     /// Pods have IPv4 and IPv6 addresses. They reach the API server by the Service `kubernetes`, and servers of this process on
-    /// [`Cluster::host_address`]. The names of Services resolve. Pods reach and resolve nothing beyond this machine, and images
-    /// come from [`Cluster::load_image`]. This process reaches pods and cluster IPs by [`Cluster::connect`].
-    pub fn node(self) -> Self {
-        self.nodes(1)
-    }
-
-    /// Like [`Builder::node`], with `count` nodes: `node`, `node-2` and so on.
+    /// [`Cluster::host_address`]. The names of Services resolve. Pods reach and resolve nothing beyond this machine. Images come
+    /// from [`Cluster::load_image`]; `testbed.test/hello:1` is there, which responds to HTTP requests on port 8080 with the
+    /// pod's name. This process reaches pods and cluster IPs by [`Cluster::connect`].
     ///
-    /// Each node has its own containerd and kubelet, and can be ended separately ([`Cluster::kill_node`]). All share one
-    /// network, like processes on one machine.
+    /// All nodes share one network, like processes on one machine. Each can be ended separately ([`Cluster::kill_node`]).
     pub fn nodes(mut self, count: u8) -> Self {
         self.nodes = count;
-        self.controller_manager().scheduler().webhooks_by_service()
+        self.controller_manager().webhooks_by_service()
     }
 
     /// Makes the API server present a certificate with this common name to webhooks that request one. The cluster's authority
-    /// issues it, see [`Cluster::authority_path`].
+    /// issues it: `pki/ca.crt` in [`Cluster::folder`].
     pub fn webhook_client(mut self, common_name: &str) -> Self {
         self.webhook_client = Some(common_name.to_owned());
         self
     }
 
-    /// Makes the API server rotate its audit log at 1 MiB, the minimum. [`Cluster::audit_log`] remains the path of the latest
-    /// file.
-    pub fn audit_log_rotation(mut self) -> Self {
-        self.audit_log_rotation = true;
-        self
-    }
-
-    /// Adds all requests of service accounts to the audit log, for every resource.
-    pub fn audit_service_accounts(mut self) -> Self {
-        self.audit_service_accounts = true;
-        self
-    }
-
-    /// Makes the API server trace every request, so that webhook calls carry a `traceparent`. Its own spans are discarded.
-    pub fn tracing(mut self) -> Self {
-        self.tracing = true;
-        self
-    }
-
-    /// Adds a flag to the API server's command line, such as `--feature-gates=ImageVolume=true`; repeatable. It follows the
-    /// test bed's own flags, so that it overrides them.
-    pub fn api_server_flag(mut self, flag: impl Into<String>) -> Self {
-        self.api_server_flags.push(flag.into());
+    /// Adds command line arguments of the API server, such as `--audit-log-maxsize=1`. They override those of the test bed.
+    pub fn api_server_args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.api_server_args.extend(args.into_iter().map(Into::into));
         self
     }
 
@@ -144,8 +112,8 @@ impl Builder {
 
     /// Starts the cluster and waits until it serves.
     ///
-    /// The first start on a machine builds the programs, which takes minutes ([`Binaries::ensure_async`]). Later ones take some
-    /// 4 s, and a few more with a node. Dropping the future ends the processes it has started.
+    /// The first start on a machine builds the programs, which takes minutes; a line on standard error says so. Later ones take
+    /// some 4 s, and a few more with a node. Dropping the future ends the processes it has started.
     ///
     /// # Errors
     ///
@@ -169,15 +137,13 @@ impl Builder {
             let args = components::controller_manager(&cluster, port);
             cluster.run(Component::ControllerManager, &binaries, &args)?;
             readiness::healthy(&mut cluster, Component::ControllerManager, port).await?;
-            cluster.await_service_account("default").await?;
+            readiness::service_account(&mut cluster).await?;
         }
-        if self.scheduler {
+        if self.nodes > 0 {
             let port = cluster.reserve_port()?;
             let args = components::scheduler(&cluster, port);
             cluster.run(Component::Scheduler, &binaries, &args)?;
             readiness::healthy(&mut cluster, Component::Scheduler, port).await?;
-        }
-        if self.nodes > 0 {
             node::start(&mut cluster, &binaries, self.nodes).await?;
         }
         let mut parts = Vec::new();
@@ -194,8 +160,8 @@ impl Builder {
         let binaries = Binaries::from_env()?;
         let mut needed = vec![Component::Etcd, Component::ApiServer];
         needed.extend(self.controller_manager.then_some(Component::ControllerManager));
-        needed.extend(self.scheduler.then_some(Component::Scheduler));
         if self.nodes > 0 {
+            needed.push(Component::Scheduler);
             needed.extend(Component::NODE);
         }
         if self.cert_manager || self.cainjector {
@@ -216,11 +182,11 @@ impl Builder {
 
         let authority = Authority::new().whatever_context(KEYS)?;
         let kubeconfig =
-            authority.kubeconfig(&server, "kubernetes-admin", Some(pki::MASTERS)).whatever_context(KEYS)?;
+            authority.kubeconfig(&server, "kubernetes-admin", Some(MASTERS)).whatever_context(KEYS)?;
         folder.write(ADMIN_KUBECONFIG, &kubeconfig).whatever_context(FILES)?;
         let client = client::with_user(&server, &authority, client::user_of(&kubeconfig)?)?;
         let serving = authority.serving_pair(address).whatever_context(KEYS)?;
-        components::write_files(&folder, &authority, &serving, self.audit_service_accounts)?;
+        components::write_files(&folder, &authority, &serving)?;
         if let Some(name) = &self.webhook_client {
             components::write_admission(&folder, &authority, name)?;
         }
@@ -236,7 +202,6 @@ impl Builder {
             authority,
             server,
             address,
-            kubeconfig,
             client,
             options: self,
         })

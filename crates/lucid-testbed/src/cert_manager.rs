@@ -5,7 +5,13 @@ use std::{fs, path::Path};
 use kube::Client;
 use snafu::ResultExt as _;
 
-use crate::{Binaries, Cluster, Component, Error, error::failed_to, folder::ADMIN_KUBECONFIG, readiness};
+use crate::{
+    Cluster, Error,
+    binaries::{Binaries, Component},
+    error::failed_to,
+    layout::ADMIN_KUBECONFIG,
+    readiness,
+};
 
 /// One of cert-manager's programs: our word for it, and the name that it runs and logs under.
 pub(crate) type Part = (&'static str, &'static str);

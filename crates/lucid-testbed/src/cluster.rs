@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsStr,
-    fmt, fs, io,
+    fmt, io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
@@ -16,8 +16,9 @@ use tokio::net::TcpStream;
 use crate::{
     Builder, Error,
     cgroup::Cgroup,
-    error::{KEYS, failed_to},
-    folder::{ADMIN_KUBECONFIG, AUDIT_LOG, CA, Folder},
+    error::KEYS,
+    folder::Folder,
+    layout::ADMIN_KUBECONFIG,
     network::Network,
     node::Node,
     pki::Authority,
@@ -54,7 +55,6 @@ pub struct Cluster {
     pub(crate) address: IpAddr,
     pub(crate) api_port: u16,
     pub(crate) server: String,
-    pub(crate) kubeconfig: String,
     pub(crate) client: Client,
     pub(crate) options: Builder,
 }
@@ -65,28 +65,12 @@ impl Cluster {
         Builder::default()
     }
 
-    /// Path of the certificate of the cluster's authority, which issues the API server's serving certificate, and client
-    /// certificates of users and of the API server for webhooks.
-    pub fn authority_path(&self) -> PathBuf {
-        self.folder.path().join(CA)
-    }
-
     /// Returns a client with all permissions. It does not retry, so that tests see each response.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// URL of the API server, such as `https://127.0.0.1:41233`.
-    pub fn server(&self) -> &str {
-        &self.server
-    }
-
-    /// The administrator's kubeconfig, including keys.
-    pub fn kubeconfig(&self) -> &str {
-        &self.kubeconfig
-    }
-
-    /// Path of the administrator's kubeconfig.
+    /// Path of the administrator's kubeconfig, which includes keys.
     pub fn kubeconfig_path(&self) -> PathBuf {
         self.folder.path().join(ADMIN_KUBECONFIG)
     }
@@ -101,17 +85,9 @@ impl Cluster {
         self.authority.kubeconfig(&self.server, user, group).whatever_context(KEYS)
     }
 
-    /// Issues a serving certificate for these DNS names by the cluster's authority. Returns certificate and key in PEM.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the certificate cannot be created.
-    pub fn serving_certificate(&self, names: &[&str]) -> Result<(String, String), Error> {
-        let pair = self.authority.server_pair(names, &[]).whatever_context(KEYS)?;
-        Ok((pair.certificate, pair.key))
-    }
-
-    /// Folder of this cluster. `logs/` has a file per component.
+    /// Folder of this cluster. `logs/` has a file per component. `pki/ca.crt` and `pki/ca.key` are the cluster's authority, which
+    /// issues the API server's serving certificate and client certificates of users. `audit.jsonl` is the API server's audit
+    /// log: events of audit.k8s.io/v1 at level Metadata, for requests to pods and pods/ephemeralcontainers.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -130,11 +106,6 @@ impl Cluster {
             (None, Some(network)) => network.command(program),
             (None, None) => process::command(program),
         }
-    }
-
-    /// Returns a command that runs on the node with this name, or `None` if there is no such node.
-    pub fn command_on(&self, node: &str, program: impl AsRef<OsStr>) -> Option<Command> {
-        self.nodes.iter().find(|one| one.name() == node).map(|node| node.command(program))
     }
 
     /// Kills all processes on the node with this name at once, like a power cut. The Node object stays. Returns `false` if
@@ -163,37 +134,6 @@ impl Cluster {
         let stream = tokio::task::spawn_blocking(connect).await.map_err(io::Error::other)??;
         stream.set_nonblocking(true)?;
         TcpStream::from_std(stream)
-    }
-
-    /// Path of the API server's audit log: JSON lines of audit.k8s.io/v1 Event at level Metadata, for requests to pods and
-    /// pods/ephemeralcontainers. [`Builder::audit_service_accounts`] adds others.
-    pub fn audit_log(&self) -> PathBuf {
-        self.folder.path().join(AUDIT_LOG)
-    }
-
-    /// Returns the events in the audit log so far. The API server writes an event before it responds to the request.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read, or a line is not JSON.
-    pub fn audit_events(&self) -> Result<Vec<serde_json::Value>, Error> {
-        let path = self.audit_log();
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            // The first event creates the file.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => {
-                return Err(error).with_whatever_context(|_| failed_to("read the audit log", &path));
-            }
-        };
-        // Text after the last line end is still being written.
-        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-        let parse = |(index, line)| {
-            serde_json::from_str(line).with_whatever_context(|_| {
-                format!("failed to read line {} of the audit log {}", index + 1, path.display())
-            })
-        };
-        complete.lines().enumerate().map(parse).collect()
     }
 }
 

@@ -8,8 +8,9 @@ use snafu::ResultExt as _;
 use crate::{
     Cluster, Error,
     error::{FILES, KEYS},
-    folder::{ADMIN_KUBECONFIG, AUDIT_LOG, CA, Folder},
-    pki::{self, Authority, Pair},
+    folder::Folder,
+    layout::{ADMIN_KUBECONFIG, AUDIT_LOG, CA, CA_KEY, MASTERS},
+    pki::{Authority, Pair},
 };
 
 pub(crate) const SERVING_CERTIFICATE: &str = "pki/serving.crt";
@@ -20,52 +21,32 @@ const SERVICE_ACCOUNT_KEY: &str = "pki/service-account.key";
 const SERVICE_ACCOUNT_PUBLIC_KEY: &str = "pki/service-account.pub";
 const AUDIT_POLICY: &str = "audit-policy.yaml";
 const ADMISSION: &str = "admission.yaml";
-const TRACING: &str = "tracing.yaml";
 const WEBHOOK_CLIENT: &str = "webhook-client.kubeconfig";
 
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 
-const AUDIT_POLICY_HEAD: &str = "apiVersion: audit.k8s.io/v1
+const AUDIT_PODS: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
-";
-const AUDIT_PODS: &str = "- level: Metadata
+- level: Metadata
   resources: [{group: \"\", resources: [pods, pods/ephemeralcontainers]}]
 - level: None
 ";
-/// Audit rule for all requests of service accounts.
-const AUDIT_SERVICE_ACCOUNTS: &str = "- level: Metadata
-  userGroups: [system:serviceaccounts]
-";
 
-/// Port 9 (discard): the API server's own traces are not collected. Kubernetes 1.30 has no v1.
-const TRACING_TEXT: &str = "apiVersion: apiserver.config.k8s.io/v1beta1
-kind: TracingConfiguration
-endpoint: 127.0.0.1:9
-samplingRatePerMillion: 1000000
-";
-
-pub(crate) fn write_files(
-    folder: &Folder,
-    authority: &Authority,
-    serving: &Pair,
-    audit_service_accounts: bool,
-) -> Result<(), Error> {
-    let first = if audit_service_accounts { AUDIT_SERVICE_ACCOUNTS } else { "" };
+pub(crate) fn write_files(folder: &Folder, authority: &Authority, serving: &Pair) -> Result<(), Error> {
     let service_account = KeyPair::generate().whatever_context(KEYS)?;
-    let kubelet_client =
-        authority.client_pair("kube-apiserver", Some(pki::MASTERS)).whatever_context(KEYS)?;
+    let kubelet_client = authority.client_pair("kube-apiserver", Some(MASTERS)).whatever_context(KEYS)?;
     for (name, content) in [
         (CA, &*authority.certificate()),
+        (CA_KEY, &authority.key()),
         (SERVING_CERTIFICATE, &serving.certificate),
         (SERVING_KEY, &serving.key),
         (SERVICE_ACCOUNT_KEY, &service_account.serialize_pem()),
         (SERVICE_ACCOUNT_PUBLIC_KEY, &service_account.public_key_pem()),
         (KUBELET_CLIENT_CERTIFICATE, &kubelet_client.certificate),
         (KUBELET_CLIENT_KEY, &kubelet_client.key),
-        (AUDIT_POLICY, &[AUDIT_POLICY_HEAD, first, AUDIT_PODS].concat()),
-        (TRACING, TRACING_TEXT),
+        (AUDIT_POLICY, AUDIT_PODS),
     ] {
         folder.write(name, content).whatever_context(FILES)?;
     }
@@ -140,19 +121,13 @@ pub(crate) fn api_server(cluster: &Cluster, etcd_port: u16) -> Vec<String> {
         // No node routes to the Service kubernetes, and a loopback endpoint would be rejected.
         args.push("--endpoint-reconciler-type=none".into());
     }
-    if cluster.options.audit_log_rotation {
-        args.push("--audit-log-maxsize=1".into());
-    }
-    if cluster.options.tracing {
-        args.push(format!("--tracing-config-file={}", file(TRACING)));
-    }
     if cluster.options.webhook_client.is_some() {
         args.push(format!("--admission-control-config-file={}", file(ADMISSION)));
     }
     if !cluster.options.controller_manager {
         args.push("--disable-admission-plugins=ServiceAccount".into());
     }
-    args.extend_from_slice(&cluster.options.api_server_flags);
+    args.extend_from_slice(&cluster.options.api_server_args);
     args
 }
 

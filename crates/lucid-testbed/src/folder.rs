@@ -11,17 +11,11 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{cgroup, say};
+use crate::{cgroup, layout::NODE_NAME, say};
 
 const PREFIX: &str = "lucid-testbed-";
 const LOCK: &str = "lock";
 const ETCD: &str = "etcd";
-
-pub(crate) const CA: &str = "pki/ca.crt";
-pub(crate) const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
-pub(crate) const AUDIT_LOG: &str = "audit.jsonl";
-/// Name of the first Node object and of its folder, and prefix of the others.
-pub(crate) const NODE_NAME: &str = "node";
 
 /// Environment variable that keeps the folders of one run.
 const KEEP: &str = "LUCID_TESTBED_KEEP";

@@ -1,4 +1,4 @@
-//! OCI images, made without a container daemon.
+//! OCI images, created without a container daemon.
 
 use std::{env, fs, io, path::Path};
 
@@ -14,98 +14,43 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// Annotations that name an image on import. containerd reads the one with the whole reference.
 const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
-/// An image of one layer for this machine's architecture, as an OCI archive: a tar of an OCI image layout (image-spec 1.1),
-/// readable by containerd, podman, skopeo and crane. The same content has the same digest.
-///
-/// [`Cluster::load_image`](crate::Cluster::load_image) imports it on the nodes.
-#[derive(Clone, Debug)]
-pub struct Image {
-    name: String,
-    tag: String,
-    digest: String,
-    archive: Vec<u8>,
-}
+/// Returns an image of one static program, its entry point, for this machine's architecture, as an OCI archive: a tar of an OCI
+/// image layout (image-spec 1.1). The same content has the same digest.
+pub(crate) fn of_program(reference: &str, program: &Path) -> io::Result<Vec<u8>> {
+    let read = fs::read(program);
+    let content =
+        read.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
+    let file = program.file_name().unwrap_or_default().to_string_lossy();
+    let files = archive([(&*file, Some(&*content), 0o755)])?;
+    let config = json!({
+        "architecture": architecture()?,
+        "os": "linux",
+        "rootfs": {"type": "layers", "diff_ids": [digest(&files)]},
+        "config": {"Entrypoint": [format!("/{file}")], "User": USER},
+    });
+    let mut blobs = Vec::new();
+    let layer = add(&mut blobs, "application/vnd.oci.image.layer.v1.tar", files);
+    // Maps of serde_json are sorted, so the texts are deterministic.
+    let config = add(&mut blobs, "application/vnd.oci.image.config.v1+json", config.to_string());
+    let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]});
+    let mut entry = add(&mut blobs, MANIFEST, manifest.to_string());
+    entry["annotations"] = json!({NAMES[0]: reference});
+    entry["platform"] = json!({"architecture": architecture()?, "os": "linux"});
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [entry],
+    });
 
-impl Image {
-    /// Creates an image whose file system is in `files`, a tar archive.
-    ///
-    /// `reference` is a name with a tag, such as `example.com/hello:1`. `config` is a document of image-spec 1.1's `config.md`
-    /// without `architecture`, `os` and `rootfs`, such as `{"config": {"Entrypoint": ["/hello"]}}`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the reference has no tag, or this machine is neither x86_64 nor aarch64.
-    pub fn new(reference: &str, config: &Value, files: Vec<u8>) -> io::Result<Self> {
-        let (name, tag) =
-            reference.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).ok_or_else(|| {
-                let problem = format!("the reference {reference:?} has no tag, expected name:tag");
-                io::Error::new(io::ErrorKind::InvalidInput, problem)
-            })?;
-        let mut config = config.clone();
-        config["architecture"] = architecture()?.into();
-        config["os"] = "linux".into();
-        config["rootfs"] = json!({"type": "layers", "diff_ids": [digest(&files)]});
-        let mut blobs = Vec::new();
-        let layer = add(&mut blobs, "application/vnd.oci.image.layer.v1.tar", files);
-        // Maps of serde_json are sorted, so the texts are deterministic.
-        let config = add(&mut blobs, "application/vnd.oci.image.config.v1+json", config.to_string());
-        let manifest =
-            json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]});
-        let mut entry = add(&mut blobs, MANIFEST, manifest.to_string());
-        let digest = entry["digest"].as_str().unwrap_or_default().to_owned();
-        let [name_of_containerd, name_of_others] = NAMES;
-        entry["annotations"] = json!({name_of_containerd: reference, name_of_others: tag});
-        entry["platform"] = json!({"architecture": architecture()?, "os": "linux"});
-        let index = json!({
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": [entry],
-        });
-
-        let index = index.to_string();
-        let mut files = vec![
-            ("oci-layout", Some(&br#"{"imageLayoutVersion":"1.0.0"}"#[..]), 0o644),
-            (INDEX, Some(index.as_bytes()), 0o644),
-            ("blobs", None, 0o755),
-            ("blobs/sha256", None, 0o755),
-        ];
-        files.extend(blobs.iter().map(|(path, content)| (&**path, Some(&**content), 0o644)));
-        Ok(Self { name: name.to_owned(), tag: tag.to_owned(), digest, archive: archive(files)? })
-    }
-
-    /// Creates an image of one static program, its entry point, which runs as user 65532.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the program cannot be read, and those of [`Image::new`].
-    pub fn of_program(reference: &str, program: &Path) -> io::Result<Self> {
-        let read = fs::read(program);
-        let content =
-            read.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
-        let file = program.file_name().unwrap_or_default().to_string_lossy();
-        let files = archive([(&*file, Some(&*content), 0o755)])?;
-        Self::new(reference, &json!({"config": {"Entrypoint": [format!("/{file}")], "User": USER}}), files)
-    }
-
-    /// Name with the tag.
-    pub fn reference(&self) -> String {
-        format!("{}:{}", self.name, self.tag)
-    }
-
-    /// Name with the digest, such as `example.com/hello@sha256:…`.
-    pub fn pinned(&self) -> String {
-        format!("{}@{}", self.name, self.digest)
-    }
-
-    /// Digest of the manifest.
-    pub fn digest(&self) -> &str {
-        &self.digest
-    }
-
-    /// Bytes of the OCI archive.
-    pub fn archive(&self) -> &[u8] {
-        &self.archive
-    }
+    let index = index.to_string();
+    let mut files = vec![
+        ("oci-layout", Some(&br#"{"imageLayoutVersion":"1.0.0"}"#[..]), 0o644),
+        (INDEX, Some(index.as_bytes()), 0o644),
+        ("blobs", None, 0o755),
+        ("blobs/sha256", None, 0o755),
+    ];
+    files.extend(blobs.iter().map(|(path, content)| (&**path, Some(&**content), 0o644)));
+    archive(files)
 }
 
 /// Reads the reference and digest of each named image in an OCI archive.
@@ -199,8 +144,7 @@ mod tests {
     #[test]
     fn blobs_are_at_their_digests_and_lead_to_the_program() {
         let folder = TempDir::new().unwrap();
-        let image = Image::of_program("example.com:5000/hello:1", &program(&folder)).unwrap();
-        let files = files(image.archive());
+        let files = files(&of_program("example.com:5000/hello:1", &program(&folder)).unwrap());
         let blob = |descriptor: &Value| {
             let digest = descriptor["digest"].as_str().unwrap();
             let content = &files[&format!("blobs/{}", digest.replace(':', "/"))];
@@ -211,7 +155,6 @@ mod tests {
         let index: Value = serde_json::from_slice(&files["index.json"]).unwrap();
         let entry = &index["manifests"][0];
         assert_eq!(entry["annotations"]["io.containerd.image.name"], "example.com:5000/hello:1");
-        assert_eq!(image.pinned(), format!("example.com:5000/hello@{}", entry["digest"].as_str().unwrap()));
 
         let manifest: Value = serde_json::from_slice(&blob(entry)).unwrap();
         let config: Value = serde_json::from_slice(&blob(&manifest["config"])).unwrap();
@@ -225,49 +168,22 @@ mod tests {
     }
 
     #[test]
-    fn an_image_has_its_configuration_and_its_files() {
-        let config = json!({"created": "1970-01-01T00:00:00Z", "config": {"User": "1:1"}});
-        let image = |reference: &str, config: &Value, content: &[u8]| {
-            Image::new(reference, config, content.to_vec()).unwrap()
-        };
-        let plain = image("hello:1", &config, b"files");
-        let files = files(plain.archive());
-        let path = |digest: &Value| format!("blobs/{}", digest.as_str().unwrap().replace(':', "/"));
-        let manifest: Value = serde_json::from_slice(&files[&path(&json!(plain.digest()))]).unwrap();
-        assert_eq!(files[&path(&manifest["layers"][0]["digest"])], b"files");
-        let document: Value = serde_json::from_slice(&files[&path(&manifest["config"]["digest"])]).unwrap();
-        assert_eq!(document["config"], config["config"]);
-        assert_eq!(document["created"], config["created"]);
-        assert_eq!(document["rootfs"]["diff_ids"], json!([digest(b"files")]));
-
-        // The digest does not cover the reference.
-        assert_eq!(plain.digest(), image("hello:2", &config, b"files").digest());
-        assert_ne!(plain.digest(), image("hello:1", &config, b"other files").digest());
-        let other = json!({"config": {"User": "2:2"}});
-        assert_ne!(plain.digest(), image("hello:1", &other, b"files").digest());
-        // The archive does.
-        assert_eq!(plain.archive(), image("hello:1", &config, b"files").archive());
-        assert_ne!(plain.archive(), image("hello:2", &config, b"files").archive());
-    }
-
-    #[test]
     fn the_same_program_gives_the_same_bytes() {
         let folder = TempDir::new().unwrap();
-        let path = program(&folder);
-        let image = || Image::of_program("example.com/hello:1", &path).unwrap();
-        let first = image();
+        let image = || of_program("example.com/hello:1", &program(&folder)).unwrap();
         // The modification time of the file differs.
-        program(&folder);
-        assert_eq!(first.archive(), image().archive());
+        assert_eq!(image(), image());
     }
 
     #[test]
     fn the_names_of_an_archive_are_read() {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("archive");
-        let image = Image::of_program("example.com/hello:1", &program(&folder)).unwrap();
-        fs::write(&path, image.archive()).unwrap();
-        assert_eq!(named(&path).unwrap(), [(image.reference(), image.digest().to_owned())]);
+        let image = of_program("example.com/hello:1", &program(&folder)).unwrap();
+        let index: Value = serde_json::from_slice(&files(&image)["index.json"]).unwrap();
+        let digest = index["manifests"][0]["digest"].as_str().unwrap().to_owned();
+        fs::write(&path, image).unwrap();
+        assert_eq!(named(&path).unwrap(), [("example.com/hello:1".to_owned(), digest)]);
 
         for (name, content, problem) in
             [("index.json", "{}", "names no image"), ("manifest.json", "[]", "an OCI archive is needed")]
@@ -275,15 +191,6 @@ mod tests {
             fs::write(&path, archive([(name, Some(content.as_bytes()), 0o644)]).unwrap()).unwrap();
             let error = named(&path).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_reference_needs_a_tag() {
-        let folder = TempDir::new().unwrap();
-        for reference in ["hello", "example.com:5000/hello"] {
-            let error = Image::of_program(reference, &program(&folder)).unwrap_err().to_string();
-            assert!(error.contains(reference) && error.contains("name:tag"), "{error}");
         }
     }
 }

@@ -1,5 +1,6 @@
-//! A real Kubernetes control plane for tests: kube-apiserver with etcd, and on request kube-controller-manager, kube-scheduler
-//! and nodes that run pods.
+//! A real Kubernetes for tests, as controller-runtime's envtest is for Go: kube-apiserver with etcd, and on request
+//! kube-controller-manager, cert-manager, and nodes that run pods. No cluster, container daemon or download of programs is
+//! needed: Go builds them, once.
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::Namespace;
@@ -14,76 +15,66 @@
 //! # }
 //! ```
 //!
-//! Every [`Cluster`] has its own folder, keys and ports, so that several run side by side in one or more processes. Dropping
-//! it, also in a panic, ends the cluster. The components end even when the process is killed. Pods are stored and scheduled;
-//! they run with [`Builder::node`].
+//! Every [`Cluster`] has its own folder, keys and ports, so that tests run side by side, as threads of `cargo test` or as
+//! processes of cargo-nextest. Dropping it, also in a panic, ends the cluster. The components end even when the process is
+//! killed. Pods are stored; they run with [`Builder::nodes`].
 //!
-//! # Failed tests
+//! # Failures
 //!
-//! The logs are kept if the test panics, if a component has ended by itself, or if the start fails. A line on standard error
-//! names their path. A test that *returns* an `Err` drops its cluster like a successful one and loses the logs, so tests should
-//! `unwrap`. For a rerun, `LUCID_TESTBED_KEEP=1` in the environment keeps the files of every cluster.
+//! [`Builder::start`] returns an error that quotes the end of a component's log. If a test panics, or a component ends by
+//! itself, the logs are kept, and a line on standard error names their path. A test that *returns* an `Err` drops its cluster
+//! like a successful one and loses the logs, so tests should `unwrap`. For a rerun, `LUCID_TESTBED_KEEP=1` in the environment
+//! keeps the files of every cluster, which the user removes.
 //!
-//! A killed process leaves its folder behind, and the next start of a cluster removes it. The user removes folders that were
-//! kept on request.
+//! A killed process leaves its folder behind, and the next start of a cluster removes it.
 //!
 //! # Programs
 //!
-//! Programs come from the folder in `KUBEBUILDER_ASSETS`, if set. Otherwise they are built with Go from the module in
-//! `components`, once, into a cache folder of the user; see [`Binaries`]. Go may download through a proxy of the
-//! environment; a cluster and its client never use one.
+//! Programs come from the folder in `KUBEBUILDER_ASSETS`, if set. Otherwise they are built with Go, which may download through
+//! a proxy of the environment, some five minutes for etcd and the API server on two cores. They stay in `LUCID_TESTBED_CACHE`,
+//! by default `lucid/testbed` in the user's cache folder, below a hash of the versions and sources that they are built from.
+//! Several users and jobs can share the folder: one process builds, and the others wait. [`binary`] returns the path of a
+//! program, such as that of kubectl.
 //!
 //! # Webhooks
 //!
 //! A webhook registered by URL runs in the test process on [`Cluster::host_address`].
 //!
 //! A webhook registered by Service needs root: with [`Builder::webhooks_by_service`] the API server runs in a separate network
-//! namespace, because an endpoint of a Service must not be a loopback address. [`Cluster::expose_service`] creates the Service.
-//! The addresses are four from 10.77.0.0/16 that no route of this machine except the default route covers.
+//! namespace, because an endpoint of a Service must not be a loopback address. The endpoint is [`Cluster::host_address`], or a
+//! program started by [`Cluster::command`] beside the API server. The addresses are four from 10.77.0.0/16 that no route of this
+//! machine except the default route covers.
 //!
 //! # Nodes
 //!
-//! With [`Builder::node`], which needs root, pods run. The node has its own network, mount and process namespaces: they end
-//! with the cluster, even when the process is killed, and its mounts are never visible on this machine. Images come from
-//! [`Cluster::load_image`]; [`Image::of_program`] creates one from a static program. [`Builder::check`] tells whether a node
-//! can run here.
+//! With [`Builder::nodes`], which needs root, pods run. A node has its own mount and process namespaces: they end with the
+//! cluster, even when the process is killed, and its mounts are never visible on this machine. Images come from
+//! [`Cluster::load_image`]. [`Builder::check`] tells whether a node can run here.
 //!
-//! # Layout
+//! # Stability
 //!
-//! - `binaries` finds or builds the programs, `builder` starts them, and `cluster` is the handle for tests.
-//! - `components` has their command lines, and `readiness` waits for them.
-//! - `node` has the namespaces, the cgroup and the files of nodes.
-//! - `process` (children that end with the parent), `network` (namespace and veth pair), `image`, `client`, `ports`, `pki` and
-//!   `folder` are the lower layer.
-//! - `cert_manager` runs cert-manager beside the control plane.
-//! - `objects` creates namespaces and Services.
-//! - `clients` runs kubectl and helm.
+//! Linux only. Minor releases may move to another Kubernetes, and so build its programs anew. The files in
+//! [`Cluster::folder`] that its documentation names are part of the API.
 
 mod binaries;
 mod builder;
 mod cert_manager;
 mod cgroup;
 mod client;
-mod clients;
 mod cluster;
 mod components;
 mod error;
 mod folder;
 mod image;
+mod layout;
 mod network;
 mod node;
-mod objects;
 mod pki;
 mod ports;
 mod process;
 mod readiness;
 
-pub use binaries::{Binaries, Component};
-pub use builder::Builder;
-pub use cluster::Cluster;
-pub use error::Error;
-pub use image::Image;
-pub use process::{Process, command};
+pub use self::{binaries::binary, builder::Builder, cluster::Cluster, error::Error};
 
 /// Writes one line about the test bed to standard error, bypassing the capture of `cargo test`, which covers only the print
 /// macros.

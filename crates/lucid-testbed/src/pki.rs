@@ -1,6 +1,6 @@
 //! Keys and certificates of one cluster.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rcgen::{
@@ -9,16 +9,12 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// The first cluster IP, that of the Service `kubernetes`.
-pub(crate) const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-/// Group with all permissions.
-pub(crate) const MASTERS: &str = "system:masters";
-pub(crate) const NODES: &str = "system:nodes";
+use crate::layout::KUBERNETES_SERVICE;
 
 /// Validity of certificates, longer than any test or session of `cargo xtask testbed up`.
 const VALIDITY: Duration = Duration::days(30);
 
-/// Certificate authority of a cluster. Its key is kept in memory only.
+/// Certificate authority of a cluster.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -38,6 +34,10 @@ impl Authority {
 
     pub(crate) fn certificate(&self) -> String {
         self.issuer.pem()
+    }
+
+    pub(crate) fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
     }
 
     pub(crate) fn certificate_der(&self) -> Vec<u8> {

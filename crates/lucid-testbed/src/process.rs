@@ -40,7 +40,7 @@ const PROXY_VARIABLES: [&str; 8] = [
 ///
 /// The program does not inherit proxy variables. The kernel kills it when this process ends without a drop (SIGKILL, Ctrl-C).
 /// Requires setpriv of util-linux; without it, only the drop of [`Process`] ends the program.
-pub fn command(program: impl AsRef<OsStr>) -> Command {
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = ending_with_us(program);
     for variable in PROXY_VARIABLES {
         command.env_remove(variable);
@@ -86,7 +86,7 @@ fn spawn(command: Command) -> io::Result<Child> {
 ///
 /// A program started by a [`command`] leads a process group, which gets these signals: its children end too.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     pub(crate) name: &'static str,
     pub(crate) log: PathBuf,
     child: Child,
@@ -100,19 +100,14 @@ impl Process {
     ///
     /// Returns an error if the log cannot be written or the program does not exist. Under setpriv, see [`command`], a missing
     /// program ends at once with status 127 and a line in the log.
-    pub fn start(name: &'static str, mut command: Command, log: PathBuf) -> io::Result<Self> {
+    pub(crate) fn start(name: &'static str, mut command: Command, log: PathBuf) -> io::Result<Self> {
         let output = File::options().append(true).create(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         Ok(Self { name, log, child: spawn(command)? })
     }
 
-    /// Name for messages.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
     /// Last lines of the log.
-    pub fn log_tail(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         tail(&self.log)
     }
 
@@ -130,42 +125,21 @@ impl Process {
     }
 
     /// Process id.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Exit status of the program, or `None` while it runs.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Sends SIGTERM and waits for the end. After `patience`, sends SIGKILL and returns `None`.
-    pub fn terminate(mut self, patience: Duration) -> Option<ExitStatus> {
-        self.end(patience)
-    }
-
-    /// Ends the process at once by SIGKILL, like a crash.
-    pub fn kill(mut self) {
-        self.end_at_once();
-    }
-
-    fn end(&mut self, patience: Duration) -> Option<ExitStatus> {
+    fn end(&mut self) {
         self.send(Signal::TERM);
-        let deadline = Instant::now() + patience;
-        loop {
-            if let Some(status) = self.ended() {
-                return Some(status);
-            }
-            if Instant::now() >= deadline {
-                self.end_at_once();
-                return None;
-            }
+        let deadline = Instant::now() + GRACE;
+        while self.ended().is_none() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(10));
         }
-    }
-
-    pub(crate) fn end_at_once(&mut self) {
         self.send(Signal::KILL);
         let _ = self.child.wait();
     }
@@ -183,7 +157,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.end(GRACE);
+        self.end();
     }
 }
 
@@ -271,57 +245,16 @@ mod tests {
         fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
     }
 
-    const OBEYS: &str = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done";
-    const REFUSES: &str = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
-
     #[test]
-    fn terminate_returns_the_exit_status() {
+    fn a_process_that_refuses_to_end_is_killed_with_its_children() {
         let folder = TempDir::new().unwrap();
-        let status = shell(&folder, OBEYS).terminate(Duration::from_secs(20)).unwrap();
-        assert_eq!(status.code(), Some(3));
-    }
-
-    #[test]
-    fn terminate_kills_after_the_timeout() {
-        let folder = TempDir::new().unwrap();
-        let process = shell(&folder, REFUSES);
-        let (pid, begin) = (process.pid(), Instant::now());
-        assert_eq!(process.terminate(Duration::from_millis(200)), None);
-        assert!(begin.elapsed() < GRACE, "not asked a second time");
+        let process = shell(&folder, "trap '' TERM; sleep 300 & echo $!; echo ready; while :; do wait; done");
+        let log = process.log_tail();
+        let (pid, child) = (process.pid(), log.lines().next().unwrap().parse().unwrap());
+        // During the exec of `sleep` it has no command line.
+        await_that(|| runs(child));
+        drop(process);
         assert!(!runs(pid));
-    }
-
-    #[test]
-    fn kill_does_not_ask() {
-        let folder = TempDir::new().unwrap();
-        let process = shell(&folder, "trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done");
-        let pid = process.pid();
-        process.kill();
-        assert!(!runs(pid));
-        assert_eq!(tail(&folder.path().join("log")), "ready");
-    }
-
-    #[test]
-    fn the_children_of_a_process_end_with_it() {
-        let ends: [fn(Process); 3] =
-            [Process::kill, drop, |process| _ = process.terminate(Duration::from_secs(20))];
-        for end in ends {
-            let folder = TempDir::new().unwrap();
-            let process = shell(&folder, "sleep 300 & echo $!; echo ready; wait");
-            let log = process.log_tail();
-            let child = log.lines().next().unwrap().parse().unwrap();
-            // During the exec of `sleep` it has no command line.
-            await_that(|| runs(child));
-            end(process);
-            await_that(|| !runs(child));
-        }
-    }
-
-    #[test]
-    fn a_restart_keeps_the_earlier_lines_of_the_log() {
-        let folder = TempDir::new().unwrap();
-        shell(&folder, "echo first; echo ready").terminate(Duration::from_secs(20));
-        let second = shell(&folder, "echo second; echo ready; sleep 300");
-        await_that(|| second.log_tail() == "first\nready\nsecond\nready");
+        await_that(|| !runs(child));
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use kube::{Client, config::AuthInfo};
 use snafu::whatever;
 
-use crate::{Cluster, Component, Error, client, process::tail};
+use crate::{Cluster, Error, binaries::Component, client, process::tail};
 
 /// Usually some 4 s; much longer on a machine that also builds.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -19,6 +19,13 @@ pub(crate) async fn api_server(cluster: &mut Cluster) -> Result<(), Error> {
         answers(cluster, Component::ApiServer, &client, path).await?;
     }
     Ok(())
+}
+
+/// Waits for kube-controller-manager to create the ServiceAccount of the namespace `default`.
+pub(crate) async fn service_account(cluster: &mut Cluster) -> Result<(), Error> {
+    let client = cluster.client();
+    let path = "/api/v1/namespaces/default/serviceaccounts/default";
+    answers(cluster, Component::ControllerManager, &client, path).await
 }
 
 pub(crate) async fn healthy(cluster: &mut Cluster, component: Component, port: u16) -> Result<(), Error> {

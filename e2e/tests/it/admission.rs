@@ -2,8 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use lucid_e2e::{free_port, program};
-use lucid_testbed::Process;
+use lucid_e2e::{ClusterExt as _, Process, free_port, program};
 use serde_json::json;
 
 use crate::common::{cluster, create, pod, until};
@@ -19,7 +18,7 @@ async fn a_third_party_operator_injects_and_validates() {
     let cluster = cluster().await;
     cluster.create_namespace("guard-system", &[]).await.unwrap();
     let port = free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
-    let mut command = lucid_testbed::command(program("example-admission").unwrap());
+    let mut command = lucid_e2e::command(program("example-admission").unwrap());
     command.arg(format!("127.0.0.1:{port}")).env("KUBECONFIG", cluster.kubeconfig_path());
     let _operator = Process::start("guard", command, cluster.folder().join("logs/guard.log")).unwrap();
 

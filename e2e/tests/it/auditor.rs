@@ -9,7 +9,7 @@ use crate::common::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::DeleteParams;
-use lucid_e2e::{Verifier, eventually};
+use lucid_e2e::{ClusterExt as _, Verifier, eventually};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

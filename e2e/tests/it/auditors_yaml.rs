@@ -2,6 +2,7 @@
 
 use crate::common::{create, has_kubernetes};
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
+use lucid_e2e::ClusterExt as _;
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use lucid_e2e::{eventually, program};
+use lucid_e2e::{ClusterExt as _, eventually, program};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
@@ -97,7 +97,7 @@ impl Ran {
 }
 
 pub(crate) fn run_with(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
-    let mut command = lucid_testbed::command(program(name).unwrap());
+    let mut command = lucid_e2e::command(program(name).unwrap());
     command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
     let output = command.output().unwrap();
     let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());

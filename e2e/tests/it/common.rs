@@ -16,9 +16,11 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
 use lucid_e2e::{
-    API_SERVER, Answer, Operator, OperatorBuilder, create_pod, eventually, send, skip, skip_version,
+use lucid_e2e::{
+    API_SERVER, Answer, ClusterExt as _, Operator, OperatorBuilder, create_pod, eventually, send, skip,
+    skip_version,
 };
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_testbed::Cluster;
 use serde_json::{Map, Value, json};
 
 pub(crate) const ENABLED: (&str, &str) = ("lucid.computing/enabled", "true");
@@ -71,9 +73,8 @@ pub(crate) async fn has_kubernetes(cluster: &Cluster, minor: u32, what: &str) ->
 
 /// Returns `true` unless `KUBEBUILDER_ASSETS` names a folder without cert-manager. Otherwise skips the test.
 pub(crate) fn has_cert_manager() -> bool {
-    let binaries = Binaries::from_env().unwrap();
-    let has = std::env::var_os("KUBEBUILDER_ASSETS").is_none_or(|it| it.is_empty())
-        || binaries.path(Component::CertManager).is_file();
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").filter(|folder| !folder.is_empty());
+    let has = assets.is_none_or(|folder| Path::new(&folder).join("cert-manager").is_file());
     if !has {
         skip("cert-manager is not in KUBEBUILDER_ASSETS");
     }

@@ -5,8 +5,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
-use lucid_e2e::{eventually, free_port, has_program, page::root, program};
-use lucid_testbed::Process;
+use lucid_e2e::{Process, eventually, free_port, has_program, page::root, program};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -85,7 +84,7 @@ async fn an_auditor_that_masks_conforms() {
 async fn a_running_auditor_conforms() {
     let folder = TempDir::new().unwrap();
     let [model, port] = [(); 2].map(|()| free_port(Ipv4Addr::LOCALHOST.into()).unwrap().to_string());
-    let mut command = lucid_testbed::command(program("example-auditor").unwrap());
+    let mut command = lucid_e2e::command(program("example-auditor").unwrap());
     command.envs(ENVIRONMENT).env("PORT", &port).env("LUCID_CHAIN_NEXT", format!("http://localhost:{model}"));
     let _auditor = Process::start("auditor", command, folder.path().join("log")).unwrap();
     let url = format!("http://127.0.0.1:{port}");
@@ -99,7 +98,7 @@ async fn a_running_auditor_conforms() {
         let parse = "import sys, xml.etree.ElementTree as t; print(len(t.parse(sys.argv[1]).getroot()))";
         let path = folder.path().join("report.xml");
         fs::write(&path, &report).unwrap();
-        let output = lucid_testbed::command("python3").args(["-c", parse]).arg(&path).output().unwrap();
+        let output = lucid_e2e::command("python3").args(["-c", parse]).arg(&path).output().unwrap();
         let count = String::from_utf8(output.stdout).unwrap();
         assert_eq!(count.trim(), report.matches("<testcase").count().to_string());
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use futures::{StreamExt, stream};
 use http::Method;
-use lucid_e2e::{Operator, eventually, send};
+use lucid_e2e::{ClusterExt as _, Operator, eventually, send};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

@@ -12,11 +12,11 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use lucid_e2e::{
-    call, can_use_namespaces, eventually,
+    ClusterExt as _, Process, binary, call, can_use_namespaces, eventually,
     page::{Page, Shell, root},
     program,
 };
-use lucid_testbed::{Binaries, Cluster, Component, Process};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -278,14 +278,13 @@ async fn third_party_operators_install_and_uninstall_as_documented() {
     let scripts = page.blocks().into_iter().filter(|(language, _)| *language == "sh");
     let scripts: Vec<_> = scripts.map(|(_, script)| script).collect();
     let [install, remove] = scripts[..] else { panic!("{scripts:?}") };
-    let binaries = Binaries::from_env().unwrap();
-    binaries.ensure(&[Component::Kubectl]).unwrap();
+    let kubectl = binary("kubectl").unwrap();
     let folder = TempDir::new().unwrap();
     let manifest = "deploy.yaml";
     std::os::unix::fs::symlink(root().join("examples/embed").join(manifest), folder.path().join(manifest))
         .unwrap();
     let site = Site::with(|cluster| {
-        let (success, printed) = Shell::new(cluster, &binaries, folder.path()).run(install).unwrap();
+        let (success, printed) = Shell::new(cluster, &kubectl, folder.path()).run(install).unwrap();
         assert!(success, "{printed}");
     })
     .await;
@@ -294,7 +293,7 @@ async fn third_party_operators_install_and_uninstall_as_documented() {
     let may_create = ["auth", "can-i", "create", "mutatingwebhookconfigurations", "--as", USER];
     assert_eq!(site.cluster.kubectl(&may_create, "").unwrap().stdout, b"no\n");
 
-    let (shell, script) = (Shell::new(&site.cluster, &binaries, folder.path()), remove.to_owned());
+    let (shell, script) = (Shell::new(&site.cluster, &kubectl, folder.path()), remove.to_owned());
     let mut running = tokio::task::spawn_blocking(move || shell.run(&script));
     let (success, printed) = loop {
         tokio::select! {

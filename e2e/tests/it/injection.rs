@@ -12,7 +12,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use lucid_e2e::{eventually, page::root};
+use lucid_e2e::{ClusterExt as _, eventually, page::root};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

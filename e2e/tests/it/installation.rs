@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::Patch;
 use kube::{Api, Resource};
-use lucid_e2e::{API_SERVER, Operator, can_use_namespaces, eventually};
+use lucid_e2e::{API_SERVER, ClusterExt as _, Operator, can_use_namespaces, eventually};
 use lucid_testbed::Cluster;
 use serde_json::json;
 
@@ -88,7 +88,7 @@ async fn the_registered_service_reaches_the_operator() {
     }
     let cluster = prepare(Cluster::builder().webhooks_by_service().start().await.unwrap()).await;
     let operator = operator(&cluster, |operator| operator.by_service()).await;
-    cluster.expose_service("lucid-system", "lucid-operator-webhook", operator.port()).await.unwrap();
+    cluster.expose_service("lucid-system", "lucid-operator-webhook", &[operator.port()]).await.unwrap();
     until(&cluster, "shop", secured, |response| has_chain(response, GUARDRAILS)).await;
 }
 

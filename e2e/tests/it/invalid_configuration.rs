@@ -1,6 +1,6 @@
 //! Invalid configuration at the start of a replica, which has no valid content to fall back on.
 
-use lucid_e2e::{Answer, Operator};
+use lucid_e2e::{Answer, ClusterExt as _, Operator};
 use serde_json::json;
 
 use crate::common::{

@@ -5,10 +5,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use lucid_e2e::{
+    binary,
     page::{Page, Shell, commands},
     program,
 };
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_testbed::Cluster;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -36,8 +37,7 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn new(cluster: &Cluster) -> Self {
-        let binaries = Binaries::from_env().unwrap();
-        binaries.ensure(&[Component::Kubectl]).unwrap();
+        let kubectl = binary("kubectl").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let programs = folder.path().join("programs");
         fs::create_dir(&programs).unwrap();
@@ -46,7 +46,7 @@ impl Terminal {
         }
         fs::copy(cluster.kubeconfig_path(), folder.path().join("config")).unwrap();
         fs::write(folder.path().join("pod.yaml"), POD).unwrap();
-        let shell = Shell::new(cluster, &binaries, folder.path()).with_programs(programs);
+        let shell = Shell::new(cluster, &kubectl, folder.path()).with_programs(programs);
         Self { shell, folder }
     }
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::Api;
-use lucid_e2e::Operator;
+use lucid_e2e::{ClusterExt as _, Operator};
 use lucid_testbed::Cluster;
 
 use crate::cli::{Ran, kubeconfig_for, kubectl, run};

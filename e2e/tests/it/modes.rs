@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{ListParams, Patch};
 use kube::{Api, ResourceExt};
-use lucid_e2e::{Answer, eventually};
+use lucid_e2e::{Answer, ClusterExt as _, eventually};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

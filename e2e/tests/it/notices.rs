@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::PostParams;
 use kube::{Api, Resource};
-use lucid_e2e::{API_SERVER, Operator, OperatorBuilder, eventually};
+use lucid_e2e::{API_SERVER, ClusterExt as _, Operator, OperatorBuilder, eventually};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use lucid_e2e::{Answer, OperatorBuilder, ask, eventually};
+use lucid_e2e::{Answer, ClusterExt as _, OperatorBuilder, ask, eventually};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

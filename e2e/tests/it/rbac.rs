@@ -3,8 +3,8 @@
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lucid_e2e::Operator;
-use lucid_testbed::{Cluster, Process};
+use lucid_e2e::{ClusterExt as _, Operator, Process};
+use lucid_testbed::Cluster;
 use serde_json::json;
 
 use crate::cli::{apply_manifest, kubeconfig_of};
@@ -71,7 +71,7 @@ async fn the_injector_logs_missing_permissions() {
     apply_manifest(&cluster, "cainjector.yaml");
     let user = kubeconfig_of(&cluster, "lucid-cainjector");
     let before = change_rules(&cluster, "lucid-cainjector", |resource| resource != "apiservices").await;
-    let mut command = lucid_testbed::command(lucid_e2e::program("lucid-operator").unwrap());
+    let mut command = lucid_e2e::command(lucid_e2e::program("lucid-operator").unwrap());
     command.arg("cainjector").env("KUBECONFIG", user).env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
     let log = cluster.folder().join("logs/lacking.log");
     let _injector = Process::start("cainjector", command, log.clone()).unwrap();

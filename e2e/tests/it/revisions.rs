@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use kube::api::DeleteParams;
-use lucid_e2e::Answer;
+use lucid_e2e::{Answer, ClusterExt as _};
 use lucid_testbed::Cluster;
 use serde_json::json;
 

@@ -7,7 +7,7 @@ use crate::common::{
 };
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use lucid_e2e::ask;
+use lucid_e2e::{ClusterExt as _, ask};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

@@ -6,8 +6,7 @@ use std::net::{Ipv6Addr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lucid_e2e::{eventually, free_port, has_program, page::Page, program};
-use lucid_testbed::Process;
+use lucid_e2e::{Process, eventually, free_port, has_program, page::Page, program};
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -40,11 +39,11 @@ async fn the_python_auditor_of_the_page_works_in_a_chain() {
     fs::write(folder.path().join("auditor.py"), source).unwrap();
     let [model, enforcing, observing] = [(); 3].map(|()| free_port(Ipv6Addr::UNSPECIFIED.into()).unwrap());
     let start = |name, command| Process::start(name, command, folder.path().join(name)).unwrap();
-    let mut command = lucid_testbed::command(program("example-model").unwrap());
+    let mut command = lucid_e2e::command(program("example-model").unwrap());
     command.env("PORT", model.to_string());
     let _model = start("model", command);
     let [mut auditor, _observer] = [(enforcing, "enforce"), (observing, "observe")].map(|(port, mode)| {
-        let mut command = lucid_testbed::command("python3");
+        let mut command = lucid_e2e::command("python3");
         command.arg("auditor.py").current_dir(folder.path());
         command.env("LUCID_CHAIN_NEXT", format!("http://localhost:{model}"));
         command.env("LUCID_AUDITOR_PORT", port.to_string()).env("LUCID_AUDIT_MODE", mode);

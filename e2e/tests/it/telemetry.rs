@@ -9,8 +9,8 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use axum::routing::post;
-use lucid_e2e::{Operator, OperatorBuilder, eventually, free_port, program};
-use lucid_testbed::{Cluster, Process};
+use lucid_e2e::{Operator, OperatorBuilder, Process, eventually, free_port, program};
+use lucid_testbed::Cluster;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
@@ -103,10 +103,21 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The API server sends a `traceparent` with each webhook call. Its own spans are discarded, by port 9. Kubernetes 1.30 has
+/// no v1.
+const TRACING: &str = "apiVersion: apiserver.config.k8s.io/v1beta1
+kind: TracingConfiguration
+endpoint: 127.0.0.1:9
+samplingRatePerMillion: 1000000
+";
+
 // The collector runs while the test waits for the operator.
 #[tokio::test(flavor = "multi_thread")]
 async fn spans_continue_the_trace_of_the_caller() {
-    let cluster = prepare(Cluster::builder().tracing().start().await.unwrap()).await;
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(config.path(), TRACING).unwrap();
+    let args = [format!("--tracing-config-file={}", config.path().display())];
+    let cluster = prepare(Cluster::builder().api_server_args(args).start().await.unwrap()).await;
     let collector = Collector::start().await;
     let mut operator = operator(&cluster, |it| {
         let it = collector.settings(it).env("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=shop");
@@ -160,7 +171,7 @@ async fn spans_of_auditors_continue_the_trace_of_the_caller() {
     let collector = Collector::start().await;
     let folder = TempDir::new().unwrap();
     let port = free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
-    let mut command = lucid_testbed::command(program("lucid-guardrails-auditor").unwrap());
+    let mut command = lucid_e2e::command(program("lucid-guardrails-auditor").unwrap());
     command.args(["--config", "judges: [{phrases: {builtin: injection}}]"]);
     command.env("LUCID_AUDITOR_PORT", port.to_string()).env("LUCID_METRICS_PORT", "0");
     command.env("LUCID_CHAIN_NEXT", "http://localhost:9").env("OTEL_BSP_SCHEDULE_DELAY", "100");

@@ -12,7 +12,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use lucid_e2e::{Error, Operator, Verifier};
+use lucid_e2e::{ClusterExt as _, Error, Operator, Verifier};
 use lucid_testbed::Cluster;
 use serde_json::json;
 

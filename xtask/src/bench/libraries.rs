@@ -62,7 +62,7 @@ pub(super) fn chain(chain: &Chain, report: &mut Report) -> Result<(), Error> {
     let program = programs::build(PROGRAM)?;
     if chain.part.contains(&Part::Pods) {
         eprintln!("bench: pods");
-        let mut command = lucid_testbed::command("taskset");
+        let mut command = lucid_e2e::command("taskset");
         command.args(["--cpu-list", SERVER_CORE]).arg(&program);
         for figure in figures(command.args(["chain", "--milliseconds", &chain.milliseconds.to_string()]))? {
             figure.report(&figure.name, "allocations", report);
@@ -106,7 +106,7 @@ fn init(bench: &Path, report: &mut Report) -> Result<(), Error> {
         eprintln!("bench: lucid-init, {tool}");
         let mut runs = Vec::new();
         for _ in 0..NAMESPACES {
-            let mut command = lucid_testbed::command("unshare");
+            let mut command = lucid_e2e::command("unshare");
             command
                 .args(["--net", "--mount", "--", "sh", "-c", INSIDE, "sh"])
                 .arg(bench)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lucid_certs::target::{ObjectTarget, TrustTarget};
-use lucid_e2e::{Error, Operator, OperatorBuilder, Verifier, create_pod};
+use lucid_e2e::{ClusterExt as _, Error, Operator, OperatorBuilder, Verifier, create_pod};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

@@ -71,7 +71,7 @@ impl Pinned {
         program: &Path,
         configure: impl FnOnce(&mut Command) -> &mut Command,
     ) -> Result<Self, Error> {
-        let mut command = lucid_testbed::command("taskset");
+        let mut command = lucid_e2e::command("taskset");
         command.args(["--cpu-list", core]).arg(program);
         let command = configure(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;

@@ -10,7 +10,7 @@ use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use lucid_e2e::{Error, Operator, create_pod};
+use lucid_e2e::{ClusterExt as _, Error, Operator, create_pod};
 use lucid_testbed::Cluster;
 use serde_json::json;
 
@@ -73,7 +73,7 @@ async fn measure(pods: usize, program: &Path, report: &mut Report) -> Result<Usa
         replicas.push(operator.start().await?);
     }
     let ports: Vec<_> = replicas.iter().map(Operator::port).collect();
-    cluster.expose_replicas("lucid-system", "lucid-operator-webhook", &ports).await?;
+    cluster.expose_service("lucid-system", "lucid-operator-webhook", &ports).await?;
     let client = cluster.client();
     let is_audited = async || Ok(is_audited(&client, &labelled[0]).await?.then_some(()));
     eventually("the first pod with a chain", is_audited).await?;

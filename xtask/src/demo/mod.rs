@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 mod node;
 
-use lucid_e2e::Error;
+use lucid_e2e::{ClusterExt as _, Error};
 
 use clap::Args;
 use comfy_table::{Cell, ContentArrangement, Table, presets};
@@ -13,12 +13,12 @@ use k8s_openapi::api::core::v1::{Container, Namespace, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use lucid_e2e::{Answer, Operator, Verifier, create_pod};
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_testbed::Cluster;
 use lucid_webhook::shutdown_signal;
 use serde_json::{Value, json};
 
 use crate::picture::svg;
-use crate::testbed::{apply_config_map, point_kubectl_at};
+use crate::testbed::{apply_config_map, build_all, point_kubectl_at};
 
 #[derive(Args)]
 pub(crate) struct Demo {
@@ -123,16 +123,15 @@ pub(crate) fn run(demo: &Demo) -> Result<(), Error> {
 
 async fn play(demo: &Demo) -> Result<(), Error> {
     eprintln!("demo: building Lucid, and the programs of a control plane");
-    let binaries = Binaries::from_env()?;
-    let mut components = vec![Component::Etcd, Component::ApiServer];
-    components.extend((!demo.once).then_some(Component::Kubectl));
+    let kubectl = if demo.once { &[][..] } else { &["kubectl"] };
+    let programs = [&["etcd", "kube-apiserver"], kubectl].concat();
     let lucid = tokio::task::spawn_blocking(|| {
         ["lucid-operator", "lucid-verifier"]
             .into_iter()
             .try_for_each(|name| lucid_e2e::program(name).map(drop))
     });
     // Side by side: neither uses both processors all the time.
-    let (lucid, control_plane) = tokio::join!(lucid, binaries.ensure_async(&components));
+    let (lucid, control_plane) = tokio::join!(lucid, build_all(&programs));
     lucid??;
     control_plane?;
     eprintln!("demo: starting a Kubernetes control plane");
@@ -170,7 +169,7 @@ async fn play(demo: &Demo) -> Result<(), Error> {
     }
     if !demo.once {
         println!("\nThe cluster, the verifier and the operator stay up. In another terminal:\n");
-        point_kubectl_at(&cluster, &binaries);
+        point_kubectl_at(&cluster).await?;
         println!("    kubectl --namespace demo get pod default-chain --output yaml");
         println!("\nThe operator's log is {}. Ctrl-C ends everything.", operator.log().display());
         std::future::pending::<()>().await;

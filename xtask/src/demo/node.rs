@@ -5,8 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use lucid_e2e::{Error, Installation, Reaction, call, image, page};
-use lucid_testbed::Binaries;
+use lucid_e2e::{ClusterExt as _, Error, Installation, Reaction, call, image, page};
 use serde_json::Value;
 
 use super::{Demo, table};
@@ -60,7 +59,7 @@ pub(super) async fn play(demo: &Demo) -> Result<(), Error> {
     }
     if !demo.once {
         println!("The cluster stays up. In another terminal:\n");
-        point_kubectl_at(&site.cluster, &Binaries::from_env()?);
+        point_kubectl_at(&site.cluster).await?;
         println!("    kubectl --namespace {NAMESPACE} logs {POD} --all-containers");
         println!("    kubectl --namespace {NAMESPACE} describe pod {POD}");
         println!("\nCtrl-C ends everything.");

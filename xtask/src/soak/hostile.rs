@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use futures::future::try_join_all;
 use lucid_certs::target::{ObjectTarget, TrustTarget};
-use lucid_e2e::{Error, Operator, Verifier};
+use lucid_e2e::{ClusterExt as _, Error, Operator, Verifier};
 use lucid_testbed::Cluster;
 use reqwest::Url;
 use rustls::ClientConfig;

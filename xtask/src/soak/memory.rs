@@ -7,7 +7,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use lucid_e2e::{Error, Operator};
+use lucid_e2e::{ClusterExt as _, Error, Operator};
 use lucid_testbed::Cluster;
 use serde_json::json;
 

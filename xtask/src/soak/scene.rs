@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use lucid_certs::Timing;
-use lucid_e2e::Error;
+use lucid_e2e::{ClusterExt as _, Error};
 use lucid_testbed::Cluster;
 use tokio::time::timeout;
 
@@ -85,7 +85,7 @@ impl Scene {
 
     /// Creates a client with its own connections, as each replica has one.
     pub(super) async fn new_client(&self) -> Result<Client, Error> {
-        let kubeconfig = Kubeconfig::from_yaml(self.cluster.kubeconfig())?;
+        let kubeconfig = Kubeconfig::from_yaml(&self.cluster.kubeconfig())?;
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         config.proxy_url = None;
         Ok(Client::try_from(config)?)

@@ -65,7 +65,14 @@ fn the_first_demo_compiles_with_go_beside_cargo() {
         let mut demo = Command::new(env!("CARGO_BIN_EXE_xtask-start"));
         demo.args(["demo", "--once"]).env("CARGO", &cargo).env("F", &folder).env("XDG_CACHE_HOME", &folder);
         let path = format!("{}:/usr/bin:/bin", folder.display());
-        assert!(demo.env("PATH", path).env_remove("KUBEBUILDER_ASSETS").status().unwrap().success());
+        assert!(
+            demo.env("PATH", path)
+                .env_remove("KUBEBUILDER_ASSETS")
+                .env_remove("LUCID_TESTBED_CACHE")
+                .status()
+                .unwrap()
+                .success()
+        );
         ["cargo.ran", "go.ran"].map(|name| std::fs::read_to_string(folder.join(name)).unwrap())
     };
     let [of_cargo, of_go] = run();

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lucid_e2e::{eventually, has_program};
-use lucid_testbed::Process;
+use lucid_e2e::{Process, eventually, has_program};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -43,7 +42,7 @@ impl Browser {
     /// Starts a browser with its profile and logs in `folder` and a light or dark theme. It accepts all certificates.
     pub(crate) async fn start(folder: &Path, theme: &str) -> Self {
         let log = folder.join("chromedriver.log");
-        let mut command = lucid_testbed::command("chromedriver");
+        let mut command = lucid_e2e::command("chromedriver");
         command.arg("--port=0");
         let driver = Process::start("chromedriver", command, log.clone()).unwrap();
         let port = started_on(&log).await;

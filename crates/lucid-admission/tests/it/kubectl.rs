@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use lucid_e2e::ClusterExt as _;
 use lucid_testbed::Cluster;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::ResourceExt as _;
 use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use lucid_e2e::eventually;
+use lucid_e2e::{ClusterExt as _, eventually};
 use lucid_testbed::Cluster;
 
 use super::*;

@@ -13,7 +13,10 @@ use serde_json::Value;
 use snafu::{OptionExt as _, ResultExt as _, ensure_whatever, whatever};
 use tokio::time::sleep;
 
-use super::{Binaries, Component, KUBERNETES, MODULES, Module, settings};
+use super::{
+    Binaries, Component, KUBERNETES, MODULES, Module,
+    settings::{self, CACHE},
+};
 use crate::{
     Error,
     error::failed_to,
@@ -22,6 +25,7 @@ use crate::{
 };
 
 const STAGING: &str = ".build-";
+const MODULE: &str = "module";
 const POLL: Duration = Duration::from_millis(50);
 const PROGRESS: Duration = Duration::from_secs(15);
 
@@ -49,6 +53,12 @@ pub(super) async fn missing(binaries: &Binaries, components: &[Component]) -> Re
         let staging = tempfile::Builder::new().prefix(STAGING).tempdir_in(folder);
         let staging = staging.with_whatever_context(|_| failed_to("create a folder in", folder))?;
         let go = Go::find(module, staging.path()).await?;
+        let names: Vec<_> = missing.iter().map(|component| component.name()).collect();
+        say(format_args!(
+            "building {} from source, once, which takes some five minutes on two cores, into {} ({CACHE})",
+            names.join(", "),
+            folder.display()
+        ));
         for (index, component) in missing.iter().enumerate() {
             let path = binaries.path(*component);
             let file = staging.path().join(component.name());
@@ -98,7 +108,6 @@ fn remove_leftovers(folder: &Path) -> Result<(), Error> {
 /// The Go toolchain, restricted to building one of our modules for this machine.
 struct Go<'a> {
     program: PathBuf,
-    module: &'static Module,
     /// `GOOS` and `GOARCH` of this machine, even if the environment selects another platform.
     platform: Option<[String; 2]>,
     scratch: &'a Path,
@@ -110,11 +119,8 @@ impl<'a> Go<'a> {
     /// The version is queried inside the module, so that Go has selected the toolchain it would build with (`GOTOOLCHAIN`). An
     /// older Go that downloads the right one is accepted.
     async fn find(module: &'static Module, scratch: &'a Path) -> Result<Self, Error> {
-        let folder = module.folder;
-        ensure_whatever!(
-            Path::new(folder).join("go.mod").is_file(),
-            "failed to find the Go module {folder}: the test bed builds only in the checkout it was compiled in"
-        );
+        let folder = scratch.join(MODULE);
+        module.write(&folder).with_whatever_context(|_| failed_to("write the Go module", &folder))?;
         let needed = module.version("go")?;
         let path = env::var_os("PATH").unwrap_or_default();
         let mut candidates = env::split_paths(&path).map(|folder| folder.join("go"));
@@ -123,7 +129,7 @@ impl<'a> Go<'a> {
                 "failed to find `go` on PATH: the test bed builds Kubernetes with Go {needed} or newer; {ALTERNATIVE}"
             )
         })?;
-        let mut go = Self { program, module, platform: None, scratch };
+        let mut go = Self { program, platform: None, scratch };
 
         let mut command = go.command();
         command.args(["env", "GOVERSION", "GOHOSTOS", "GOHOSTARCH"]);
@@ -146,7 +152,7 @@ impl<'a> Go<'a> {
 
     fn command(&self) -> Command {
         let mut command = process::ending_with_us(&self.program);
-        settings::prepare(&mut command, self.module.folder);
+        settings::prepare(&mut command, self.scratch.join(MODULE));
         command.env("GOTMPDIR", self.scratch);
         if let Some([os, arch]) = &self.platform {
             command.env("GOOS", os).env("GOARCH", arch);

@@ -3,10 +3,16 @@
 use std::{fs, io, path::PathBuf};
 
 use super::{DNS, POD_RANGE, Place};
-use crate::{Binaries, Cluster, folder::NODE_NAME, pki};
+use crate::{
+    Cluster,
+    binaries::Binaries,
+    layout::{NODE_NAME, NODES},
+};
 
 /// Image of the container that holds the namespaces of a pod.
 pub(super) const PAUSE_IMAGE: &str = "testbed.test/pause:1";
+/// Image for pods of tests.
+pub(super) const HELLO_IMAGE: &str = "testbed.test/hello:1";
 
 const KUBELET_PORT: u16 = 10250;
 
@@ -38,7 +44,7 @@ impl Place {
             ("$DNS", DNS.to_string()),
         ];
         let user = format!("system:node:{}", self.name);
-        let kubeconfig = cluster.authority.kubeconfig(&cluster.server, &user, Some(pki::NODES));
+        let kubeconfig = cluster.authority.kubeconfig(&cluster.server, &user, Some(NODES));
         for (name, text) in [
             ("containerd.toml", fill(include_str!("containerd.toml"), &values)),
             ("cni/10-pods.conflist", self.cni()),

@@ -1,51 +1,30 @@
 //! Images of containerd.
 
 use std::{
-    io::{self, Write as _},
     path::{Path, PathBuf},
     process::Command,
 };
 
 use snafu::{OptionExt as _, ResultExt as _};
-use tempfile::NamedTempFile;
 
-use super::{NO_NODE, Node, STAGE_FAILED};
-use crate::{Cluster, Component, Error, Image, error::failed_to, image, process};
+use super::{NO_NODE, Node};
+use crate::{Cluster, Error, binaries::Component, error::failed_to, image, process};
 
 impl Cluster {
-    /// Imports an image on every node, under its tag and its digest: pods can use either.
+    /// Imports the images of an OCI archive, as `buildah push` and `docker save` write it, on every node. Pods can use them by tag
+    /// and by digest. Returns the name of each with its digest, such as `example.com/hello@sha256:…`.
     ///
     /// # Errors
     ///
-    /// Returns an error if the cluster was not started with [`Builder::node`](crate::Builder::node), or if containerd rejects
-    /// the image.
-    pub async fn load_image(&self, image: &Image) -> Result<(), Error> {
-        let folder = self.folder.path().to_owned();
-        let image = image.clone();
-        self.on_each_node(move |ctr| ctr.load_image(&image, &folder)).await.map(drop)
-    }
-
-    /// Imports the images of an OCI archive on every node, like [`Cluster::load_image`]. Returns the name of each with its
-    /// digest, such as `example.com/hello@sha256:…`.
-    ///
-    /// # Errors
-    ///
-    /// See [`Cluster::load_image`].
-    pub async fn load_archive(&self, archive: &Path) -> Result<Vec<String>, Error> {
+    /// Returns an error if the cluster was not started with [`Builder::nodes`](crate::Builder::nodes), or if containerd rejects
+    /// the archive.
+    pub async fn load_image(&self, archive: &Path) -> Result<Vec<String>, Error> {
         let archive = archive.to_owned();
-        self.on_each_node(move |ctr| ctr.load(&archive)).await
-    }
-
-    /// Runs an import on each node, and returns the result of the last one.
-    async fn on_each_node<T: Send + 'static>(
-        &self,
-        load: impl Fn(&Ctr) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
         let all: Vec<_> = self.nodes.iter().map(Ctr::of).collect();
         let load_all = move || {
             let mut loaded = None;
             for ctr in &all {
-                loaded = Some(load(ctr)?);
+                loaded = Some(ctr.load(&archive)?);
             }
             loaded.whatever_context(NO_NODE)
         };
@@ -76,17 +55,7 @@ impl Ctr {
         Ok(String::from_utf8_lossy(&process::output(&mut command)?).into_owned())
     }
 
-    /// Imports through a file in `folder`.
-    pub(super) fn load_image(&self, image: &Image, folder: &Path) -> Result<(), Error> {
-        let stage = || -> io::Result<NamedTempFile> {
-            let mut file = NamedTempFile::new_in(folder)?;
-            file.write_all(image.archive())?;
-            Ok(file)
-        };
-        self.load(stage().whatever_context(STAGE_FAILED)?.path()).map(drop)
-    }
-
-    fn load(&self, archive: &Path) -> Result<Vec<String>, Error> {
+    pub(super) fn load(&self, archive: &Path) -> Result<Vec<String>, Error> {
         let images = image::named(archive).with_whatever_context(|_| failed_to("read", archive))?;
         let failed = || failed_to("load the images of", archive);
         self.run(&["images", "import", &archive.display().to_string()])

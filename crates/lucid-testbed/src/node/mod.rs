@@ -19,9 +19,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use snafu::{ResultExt as _, ensure_whatever};
 
 use crate::{
-    Binaries, Component, Error,
+    Error,
+    binaries::{Binaries, Component},
     cgroup::Cgroup,
-    folder::{Folder, NODE_NAME},
+    folder::Folder,
+    layout::NODE_NAME,
     network::Network,
     process::{self, Process},
 };
@@ -52,7 +54,7 @@ for folder in "$@"; do mount -t tmpfs -o mode=755 tmpfs "$folder"; done
 const SET_UP_FAILED: &str = "failed to set up the namespaces of a node (util-linux, iproute2, nftables and a privileged root are needed)";
 const CGROUP_FAILED: &str = "failed to make a cgroup for a node";
 const STAGE_FAILED: &str = "failed to make an image";
-const NO_NODE: &str = "failed to reach a node: the cluster has none; start it with Builder::node (root)";
+const NO_NODE: &str = "failed to reach a node: the cluster has none; start it with Builder::nodes (root)";
 
 /// Namespaces of a node: the network of its cluster, and separate mounts and processes. All processes in it and every mount end
 /// with its first process, at the latest when this process ends.

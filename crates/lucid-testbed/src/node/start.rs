@@ -1,6 +1,6 @@
 //! Starts nodes.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::Api;
@@ -10,11 +10,13 @@ use super::{
     CGROUP_FAILED, DNS, NO_NODE, Node, POD_RANGE, Place, SET_UP_FAILED, STAGE_FAILED, config, images::Ctr,
 };
 use crate::{
-    Binaries, Cluster, Component, Error, Image,
+    Cluster, Error,
+    binaries::{Binaries, Component},
     cgroup::Cgroup,
     error::FILES,
+    image,
+    layout::KUBERNETES_SERVICE,
     network::{Namespace, Network},
-    pki::KUBERNETES_SERVICE,
     process, readiness,
 };
 
@@ -70,8 +72,14 @@ async fn add(cluster: &mut Cluster, binaries: &Binaries, place: Place) -> Result
     run(cluster, Component::Containerd, &place.containerd_args())?;
     let ctr = Ctr::of(&node);
     readiness::until(cluster, Component::Containerd.name(), || containerd(ctr.clone())).await?;
-    let pause = Image::of_program(config::PAUSE_IMAGE, &binaries.path(Component::Pause));
-    ctr.load_image(&pause.whatever_context(STAGE_FAILED)?, cluster.folder.path())?;
+    for (image, program) in [(config::PAUSE_IMAGE, Component::Pause), (config::HELLO_IMAGE, Component::Hello)]
+    {
+        let archive = image::of_program(image, &binaries.path(program)).whatever_context(STAGE_FAILED)?;
+        let path = cluster.folder.path().join("image.tar");
+        fs::write(&path, archive).whatever_context(STAGE_FAILED)?;
+        ctr.load(&path)?;
+        fs::remove_file(path).whatever_context(STAGE_FAILED)?;
+    }
     let arguments = place.kubelet_args(cluster);
     run(cluster, Component::Kubelet, &arguments)?;
     cluster.nodes.push(node);

@@ -8,29 +8,27 @@ use std::{
 };
 
 use lucid_e2e::eventually;
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_testbed::{Cluster, binary};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::common::{processes_of, script, test_in_a_process};
 
-#[test]
+#[tokio::test]
 #[ignore = "run by the other tests, in a process"]
-fn ensure() {
-    let binaries = Binaries::from_env().unwrap();
-    match binaries.ensure(&[Component::Etcd, Component::ApiServer]) {
-        Ok(()) => eprintln!("ready in {}", binaries.folder().display()),
-        Err(error) => eprintln!("{}", snafu::Report::from_error(error)),
+async fn ensure() {
+    match binary("etcd").await {
+        Ok(program) => eprintln!("ready in {}", program.parent().unwrap().display()),
+        Err(error) => eprintln!("{error:?}"),
     }
 }
 
 #[tokio::test]
 #[ignore = "run by the other tests, in a process"]
 async fn ensure_for_a_moment() {
-    let binaries = Binaries::from_env().unwrap();
-    let needed = [Component::Etcd, Component::ApiServer];
-    tokio::time::timeout(Duration::from_millis(500), binaries.ensure_async(&needed)).await.unwrap_err();
-    let left = fs::read_dir(binaries.folder()).unwrap().map(|entry| entry.unwrap().file_name());
+    tokio::time::timeout(Duration::from_millis(500), binary("etcd")).await.unwrap_err();
+    let cache = std::env::var_os("LUCID_TESTBED_CACHE").unwrap();
+    let left = fs::read_dir(only_entry(cache.as_ref())).unwrap().map(|entry| entry.unwrap().file_name());
     eprintln!("left {:?}", left.collect::<Vec<_>>());
 }
 
@@ -62,6 +60,13 @@ const BUILDS_FOREVER: &str = r#"
     while [ "$1" != -o ]; do shift; done
     printf half > "$2"; tail -f "$2" & wait"#;
 
+fn only_entry(folder: &Path) -> PathBuf {
+    let mut entries = fs::read_dir(folder).unwrap();
+    let path = entries.next().unwrap().unwrap().path();
+    assert!(entries.next().is_none());
+    path
+}
+
 /// A cache for programs, and a folder with a `go`.
 struct Toolchain {
     cache: TempDir,
@@ -82,7 +87,7 @@ impl Toolchain {
 
     fn command(&self, test: &str) -> Command {
         let mut command = test_in_a_process(test);
-        command.env_remove("KUBEBUILDER_ASSETS").env("XDG_CACHE_HOME", self.cache.path());
+        command.env_remove("KUBEBUILDER_ASSETS").env("LUCID_TESTBED_CACHE", self.cache.path());
         command.env("PATH", format!("{}:/usr/bin:/bin", self.path.path().display()));
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         command
@@ -100,10 +105,7 @@ impl Toolchain {
     }
 
     fn programs(&self) -> PathBuf {
-        let mut keys = fs::read_dir(self.cache.path().join("lucid/testbed")).unwrap();
-        let folder = keys.next().unwrap().unwrap().path();
-        assert!(keys.next().is_none());
-        folder
+        only_entry(self.cache.path())
     }
 
     /// Returns `true` if a folder of a running build exists.
@@ -111,9 +113,7 @@ impl Toolchain {
         // The folders appear one after the other.
         let folders =
             |path: PathBuf| fs::read_dir(path).into_iter().flatten().map(|entry| entry.unwrap().path());
-        folders(self.cache.path().join("lucid/testbed"))
-            .flat_map(folders)
-            .any(|build| build.join("etcd").exists())
+        folders(self.cache.path().to_owned()).flat_map(folders).any(|build| build.join("etcd").exists())
     }
 
     /// Ends the compilers of a killed build: those of a real Go end by themselves.
@@ -151,11 +151,12 @@ fn concurrent_builds_wait_for_each_other() {
     let outputs = children.map(|child| text(child.wait_with_output().unwrap()));
 
     let count = |what: &str| outputs.iter().filter(|output| output.contains(what)).count();
-    assert_eq!(count("building kube-apiserver (2 of 2), 0 s"), 1, "{outputs:?}");
+    assert_eq!(count("building etcd (1 of 1), 0 s"), 1, "{outputs:?}");
+    assert_eq!(count("building etcd from source, once, which takes some five minutes"), 1, "{outputs:?}");
     assert_eq!(count("waiting for another build"), 1, "{outputs:?}");
     assert_eq!(count("ready in"), 2, "{outputs:?}");
     let built = fs::read_to_string(toolchain.path.path().join("built")).unwrap();
-    assert_eq!(built, "go.etcd.io/etcd/server/v3\nk8s.io/kubernetes/cmd/kube-apiserver\n");
+    assert_eq!(built, "go.etcd.io/etcd/server/v3\n");
     assert_eq!(fs::read_to_string(toolchain.programs().join("etcd")).unwrap(), "whole");
 }
 
@@ -165,7 +166,9 @@ async fn a_killed_build_is_repeated() {
     let go_runs = || processes_of(toolchain.cache.path()).iter().any(|(_, line)| line.contains("/go build"));
     // Not SIGINT: background jobs of a shell and their children ignore it.
     for signal in [Signal::TERM, Signal::KILL] {
-        let _ = fs::remove_dir_all(toolchain.cache.path().join("lucid"));
+        fs::read_dir(toolchain.cache.path())
+            .unwrap()
+            .for_each(|it| fs::remove_dir_all(it.unwrap().path()).unwrap());
         let mut child = toolchain.start().await;
         assert!(go_runs());
         kill_process(Pid::from_child(&child), signal).unwrap();
@@ -187,7 +190,7 @@ async fn a_killed_build_is_repeated() {
 fn a_cancelled_build_ends_with_its_tools_and_leaves_nothing() {
     let toolchain = Toolchain::new("go1.99.0", BUILDS_FOREVER);
     let output = toolchain.output("binaries::ensure_for_a_moment");
-    assert!(output.contains("building etcd (1 of 2), 0 s"), "{output}");
+    assert!(output.contains("building etcd (1 of 1), 0 s"), "{output}");
     assert!(output.contains("left [\".lock\"]"), "{output}");
     assert_eq!(processes_of(toolchain.cache.path()), []);
 }
@@ -229,13 +232,12 @@ fn a_build_ignores_go_settings_for_other_platforms_and_modules() {
 #[test]
 fn local_assets_are_used_and_missing_ones_are_named() {
     let assets = TempDir::new().unwrap();
-    script(assets.path(), "etcd", "");
     let error = text(with_assets("binaries::ensure", assets.path()).output().unwrap());
     let folder = assets.path().display();
-    assert!(error.contains(&format!("failed to find kube-apiserver in {folder}")), "{error}");
+    assert!(error.contains(&format!("failed to find etcd in {folder}")), "{error}");
     assert!(error.contains("KUBEBUILDER_ASSETS"), "{error}");
 
-    script(assets.path(), "kube-apiserver", "");
+    script(assets.path(), "etcd", "");
     let output = text(with_assets("binaries::ensure", assets.path()).output().unwrap());
     assert!(output.contains(&format!("ready in {folder}")), "{output}");
 }

@@ -15,7 +15,7 @@ use kube::{
     api::{ListParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use lucid_e2e::{can_use_namespaces, eventually};
+use lucid_e2e::{ClusterExt as _, can_use_namespaces, eventually};
 use lucid_testbed::Cluster;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::json;
@@ -42,7 +42,7 @@ async fn two_clusters_at_once_are_apart_and_end_on_drop() {
     audit_log_has_the_pod_and_nothing_else(&one, &two).await;
     a_user_has_no_permissions_by_default(&one).await;
     assert_eq!(one.host_address().to_string(), "127.0.0.1");
-    one.expose_service("default", "hook", 9443).await.unwrap_err();
+    one.expose_service("default", "hook", &[9443]).await.unwrap_err();
 
     let folders = [one.folder().to_owned(), two.folder().to_owned()];
     for folder in &folders {
@@ -144,7 +144,7 @@ async fn run_until_killed() {
 }
 
 #[tokio::test]
-async fn a_cluster_ends_with_a_killed_process() {
+async fn nothing_remains_of_a_killed_process() {
     // Another test's start would remove the folder of the killed process.
     let parent = tempfile::TempDir::new().unwrap();
     let mut process = test_in_a_process("cluster::run_until_killed");
@@ -163,4 +163,16 @@ async fn a_cluster_ends_with_a_killed_process() {
         eventually("the address is gone", async || TcpListener::bind((address, 0)).is_err()).await;
     }
     assert!(folder.exists());
+
+    // Like the next tests under cargo-nextest, which runs each in a process.
+    let next =
+        [(); 2].map(|()| test_in_a_process("binaries::start").env("TMPDIR", parent.path()).spawn().unwrap());
+    for mut next in next {
+        assert!(next.wait().unwrap().success());
+    }
+    assert_eq!(
+        std::fs::read_dir(parent.path()).unwrap().count(),
+        0,
+        "they remove what was left, and their own"
+    );
 }

@@ -13,30 +13,33 @@ use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
-use lucid_e2e::eventually;
-use lucid_testbed::{Binaries, Cluster, Component, Image};
+use lucid_e2e::{ClusterExt as _, eventually};
+use lucid_testbed::Cluster;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::common::{all_end, processes_of, test_in_a_process};
 
+const HELLO: &str = "testbed.test/hello:1";
+
 #[tokio::test]
 async fn pods_run_respond_through_their_service_and_end() {
     if !lucid_e2e::can_run_nodes() {
         return;
     }
-    let cluster = Cluster::builder().node().start().await.unwrap();
-    let program = Binaries::from_env().unwrap().path(Component::Hello);
-    let image = Image::of_program("example.com/hello:1", &program).unwrap();
+    let cluster = Cluster::builder().nodes(1).start().await.unwrap();
     let archive = cluster.folder().join("hello.tar");
-    fs::write(&archive, image.archive()).unwrap();
-    assert_eq!(cluster.load_archive(&archive).await.unwrap(), [image.pinned()]);
+    ctr(&cluster, &["tag", HELLO, "example.com/hello:1"]);
+    ctr(&cluster, &["export", archive.to_str().unwrap(), "example.com/hello:1"]);
+    ctr(&cluster, &["rm", "example.com/hello:1"]);
+    let [pinned] = cluster.load_image(&archive).await.unwrap().try_into().unwrap();
+    assert!(pinned.starts_with("example.com/hello@sha256:"), "{pinned}");
 
     // One names the image by its tag, the other by its digest.
     let pods = Api::<Pod>::default_namespaced(cluster.client());
-    for (name, reference) in [("tag", image.reference()), ("digest", image.pinned())] {
-        pods.create(&PostParams::default(), &pod(name, &reference)).await.unwrap();
+    for (name, reference) in [("tag", "example.com/hello:1"), ("digest", &pinned)] {
+        pods.create(&PostParams::default(), &pod(name, reference)).await.unwrap();
     }
     let services = Api::<Service>::default_namespaced(cluster.client());
     let service = json!({"metadata": {"name": "hello"}, "spec": {
@@ -63,6 +66,15 @@ async fn pods_run_respond_through_their_service_and_end() {
         wait(&pods, name, Value::is_null).await;
     }
     eventually("the Service leads nowhere", async || get(&cluster, address).await.is_err()).await;
+}
+
+/// Runs containerd's client for the node's images.
+fn ctr(cluster: &Cluster, arguments: &[&str]) {
+    let socket = cluster.folder().join("node/containerd.sock");
+    let mut ctr = cluster.command("ctr");
+    ctr.arg("--address").arg(socket).args(["--namespace", "k8s.io", "images"]).args(arguments);
+    let output = ctr.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 fn pod(name: &str, image: &str) -> Pod {
@@ -119,12 +131,9 @@ async fn get(cluster: &Cluster, address: SocketAddr) -> std::io::Result<String> 
 #[tokio::test]
 #[ignore = "run by the next test, in a process"]
 async fn run_a_pod_until_killed() {
-    let cluster = Cluster::builder().node().start().await.unwrap();
-    let program = Binaries::from_env().unwrap().path(Component::Hello);
-    let image = Image::of_program("example.com/hello:1", &program).unwrap();
-    cluster.load_image(&image).await.unwrap();
+    let cluster = Cluster::builder().nodes(1).start().await.unwrap();
     let pods = Api::<Pod>::default_namespaced(cluster.client());
-    pods.create(&PostParams::default(), &pod("hello", &image.reference())).await.unwrap();
+    pods.create(&PostParams::default(), &pod("hello", HELLO)).await.unwrap();
     wait(&pods, "hello", is_ready).await;
     // Installed before the parent learns the pid to signal.
     let mut end = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).unwrap();

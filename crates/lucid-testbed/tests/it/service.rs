@@ -4,7 +4,7 @@ use std::{net::IpAddr, process::Command, time::Duration};
 
 use k8s_openapi::api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::ConfigMap};
 use kube::{Api, api::PostParams};
-use lucid_e2e::{can_use_namespaces, eventually};
+use lucid_e2e::{ClusterExt as _, can_use_namespaces, eventually};
 use lucid_testbed::Cluster;
 use serde_json::json;
 use tempfile::TempDir;
@@ -31,7 +31,7 @@ async fn the_api_server_calls_a_service_of_this_process() {
         assert!(refused.contains("service \"hook\" not found"), "{refused}");
 
         let listener = TcpListener::bind((cluster.host_address(), 0)).await.unwrap();
-        cluster.expose_service("hooks", "hook", listener.local_addr().unwrap().port()).await.unwrap();
+        cluster.expose_service("hooks", "hook", &[listener.local_addr().unwrap().port()]).await.unwrap();
         let (hello, refused) = tokio::join!(client_hello(&listener), called(cluster));
         assert!(refused.contains("failed calling webhook"), "{refused}");
         let (hello, from) = hello;

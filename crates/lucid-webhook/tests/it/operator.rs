@@ -17,7 +17,7 @@ use kube::core::ClusterResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use lucid_certs::source::FileSource;
 use lucid_certs::{Certificates, ServingNames, Timing};
-use lucid_e2e::eventually;
+use lucid_e2e::{ClusterExt as _, eventually};
 use lucid_testbed::Cluster;
 use lucid_webhook::operator::{Operator, Registration};
 use lucid_webhook::registration::{Configurations, Endpoint, FailurePolicy, Rule};

@@ -1,6 +1,6 @@
 //! Break-glass tickets.
 
-use lucid_e2e::eventually;
+use lucid_e2e::{ClusterExt as _, eventually};
 use serde_json::{Value, json};
 
 use super::{builtin, injected, install, printed, refused};

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
-use lucid_e2e::{Answer, Operator, OperatorBuilder, eventually};
+use lucid_e2e::{Answer, ClusterExt as _, Operator, OperatorBuilder, eventually};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

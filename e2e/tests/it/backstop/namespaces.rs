@@ -1,7 +1,7 @@
 //! Namespaces that require a chain, or restrict the choices of pods.
 
 use lucid_chain::{Catalogue, Configuration};
-use lucid_e2e::eventually;
+use lucid_e2e::{ClusterExt as _, eventually};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use lucid_chain::{
     Catalogue, Configuration, Inputs, NamespaceChain, NamespaceSettings, Overrides, SkipPolicy, keys,
 };
-use lucid_e2e::Answer;
+use lucid_e2e::{Answer, ClusterExt as _};
 use lucid_testbed::Cluster;
 use serde::Deserialize as _;
 use serde_json::{Value, json};

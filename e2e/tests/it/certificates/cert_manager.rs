@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
-use lucid_e2e::{AtomicWriter, Operator, can_use_namespaces, eventually};
+use lucid_e2e::{AtomicWriter, ClusterExt as _, Operator, can_use_namespaces, eventually};
 use lucid_testbed::Cluster;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ async fn a_certificate_for_the_shorter_service_selects_that_service() {
     let builder = Operator::builder(&cluster).by_service().env("LUCID_CERTIFICATES", "cert-manager");
     let mut operator = builder.flag("--trust-settle", SETTLE).spawn().unwrap();
     // Only the named Service has endpoints.
-    cluster.expose_service("lucid-system", "lucid-operator", operator.port()).await.unwrap();
+    cluster.expose_service("lucid-system", "lucid-operator", &[operator.port()]).await.unwrap();
     apply_changed(&cluster, |spec| {
         let names = ["lucid-operator", "lucid-operator.lucid-system", "lucid-operator.lucid-system.svc"];
         spec["dnsNames"] = json!(names);
@@ -78,7 +78,7 @@ async fn a_certificate_for_the_shorter_service_selects_that_service() {
     operator.restart().await.unwrap();
     assert_eq!(service().await.unwrap().name, "lucid-operator");
     let all = ["lucid-operator.lucid-system.svc", SERVICE];
-    cluster.expose_service("lucid-system", "lucid-operator-webhook", operator.port()).await.unwrap();
+    cluster.expose_service("lucid-system", "lucid-operator-webhook", &[operator.port()]).await.unwrap();
     apply_changed(&cluster, |spec| spec["dnsNames"] = json!(all)).await;
     eventually("it is called by its own Service", async || {
         service().await.unwrap().name == "lucid-operator-webhook"
@@ -128,13 +128,13 @@ async fn injectors_publish_the_ca_of_the_api_server() {
         let builder = if injector == CAINJECTOR { builder.cert_manager().cainjector() } else { builder };
         let cluster = prepare(builder.start().await.unwrap()).await;
         let _ours = (injector == OURS).then(|| super::injector(&cluster));
-        let (certificate, key) = cluster.serving_certificate(&[SERVICE]).unwrap();
-        let ca = std::fs::read_to_string(cluster.authority_path()).unwrap();
-        super::write_secret(&cluster, super::Pair { certificate, key }.files(Some(&ca))).await;
+        let authority = super::Authority::of(&cluster);
+        let pair = authority.issue("lucid", vec![SERVICE.to_owned()]);
+        super::write_secret(&cluster, pair.files(Some(&authority.certificate))).await;
         let builder = Operator::builder(&cluster).by_service().env("LUCID_CERTIFICATES", "secret");
         let builder = builder.flag("--trust-settle", SETTLE).flag("--inject-ca", "inject-apiserver-ca=true");
         let mut operator = builder.spawn().unwrap();
-        cluster.expose_service("lucid-system", "lucid-operator-webhook", operator.port()).await.unwrap();
+        cluster.expose_service("lucid-system", "lucid-operator-webhook", &[operator.port()]).await.unwrap();
         operator.ready().await.unwrap();
         assert_injected(&cluster, "web", GUARDRAILS).await;
         bundle_is_of(injector, &cluster).await;
@@ -158,7 +158,7 @@ async fn renewal(issuer: &str, mounted: bool, injector: &str) {
         tokio::spawn(mount(secrets(&cluster), AtomicWriter::new(folder.path())));
     }
     let mut operator = builder.spawn().unwrap();
-    cluster.expose_service("lucid-system", "lucid-operator-webhook", operator.port()).await.unwrap();
+    cluster.expose_service("lucid-system", "lucid-operator-webhook", &[operator.port()]).await.unwrap();
     apply(&cluster, issuer).await;
     operator.ready().await.unwrap();
     assert_injected(&cluster, "web", GUARDRAILS).await;

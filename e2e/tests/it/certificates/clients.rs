@@ -1,6 +1,6 @@
 //! Client authentication.
 
-use lucid_e2e::{Operator, eventually};
+use lucid_e2e::{ClusterExt as _, Operator, eventually};
 use lucid_testbed::Cluster;
 
 use super::{Authority, Pair, logged};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::Method;
-use lucid_e2e::{Reply, ask, eventually};
+use lucid_e2e::{ClusterExt as _, Reply, ask, eventually};
 use lucid_testbed::{Builder, Cluster};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};

@@ -18,8 +18,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lucid_e2e::{Operator, eventually, program};
-use lucid_testbed::{Cluster, Process};
+use lucid_e2e::{Operator, Process, eventually, program};
+use lucid_testbed::Cluster;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde_json::json;
 
@@ -50,6 +50,15 @@ impl Authority {
         params.not_after = time::OffsetDateTime::now_utc() + Duration::from_hours(24 * u64::from(DAYS));
         let certificate = params.self_signed(&key).unwrap().pem();
         Self { certificate, issuer: Issuer::new(params, key) }
+    }
+
+    /// The authority of the cluster itself.
+    fn of(cluster: &Cluster) -> Self {
+        let read = |name| std::fs::read_to_string(cluster.folder().join("pki").join(name)).unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "lucid-testbed-ca");
+        let key = KeyPair::from_pem(&read("ca.key")).unwrap();
+        Self { certificate: read("ca.crt"), issuer: Issuer::new(params, key) }
     }
 
     fn issue(&self, common_name: &str, names: Vec<String>) -> Pair {
@@ -113,7 +122,7 @@ pub(crate) async fn write_bundles_of(name: &str, cluster: &Cluster, authorities:
 }
 
 pub(crate) fn injector(cluster: &Cluster) -> Process {
-    let mut command = lucid_testbed::command(program("lucid-operator").unwrap());
+    let mut command = lucid_e2e::command(program("lucid-operator").unwrap());
     command.args(["cainjector", "--secret-namespaces=*"]).env("KUBECONFIG", cluster.kubeconfig_path());
     command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
     Process::start("cainjector", command, cluster.folder().join("logs/lucid-cainjector.log")).unwrap()

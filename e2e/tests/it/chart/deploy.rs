@@ -2,11 +2,10 @@
 
 use std::fs;
 
-use lucid_testbed::Component;
 use serde::Deserialize;
 use serde_yaml::Value;
 
-use super::{DEPLOY, documents, key, printed, program, template};
+use super::{DEPLOY, documents, key, printed, template};
 
 /// Files of deploy/, and their sources.
 #[derive(Deserialize)]
@@ -62,7 +61,7 @@ async fn the_manifests_are_rendered_from_the_chart() {
 }
 
 async fn kustomized(folder: &str) -> Vec<Value> {
-    let mut kubectl = program(Component::Kubectl).await;
+    let mut kubectl = std::process::Command::new(lucid_e2e::binary("kubectl").unwrap());
     documents(&printed(kubectl.arg("kustomize").arg(format!("{DEPLOY}/{folder}")).output().unwrap()).unwrap())
 }
 

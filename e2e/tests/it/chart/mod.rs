@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::Api;
-use lucid_e2e::{Operator, OperatorBuilder};
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_e2e::{ClusterExt as _, Operator, OperatorBuilder, binary};
+use lucid_testbed::Cluster;
 use serde::Deserialize as _;
 use serde_yaml::Value;
 
@@ -28,12 +28,6 @@ use crate::cli::kubeconfig_of;
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lucid");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
-
-async fn program(component: Component) -> Command {
-    let binaries = Binaries::from_env().unwrap();
-    binaries.ensure_async(&[component]).await.unwrap();
-    Command::new(binaries.path(component))
-}
 
 /// Standard output of a successful command, or standard error.
 fn printed(output: Output) -> Result<String, String> {
@@ -47,7 +41,7 @@ async fn template<V: AsRef<OsStr>>(
     values: &[V],
     arguments: &[String],
 ) -> Result<String, String> {
-    let mut helm = program(Component::Helm).await;
+    let mut helm = Command::new(binary("helm").unwrap());
     helm.args(["template", "lucid", CHART, "--namespace", namespace]);
     for value in values {
         helm.arg("--set").arg(value);

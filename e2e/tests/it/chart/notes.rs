@@ -1,10 +1,9 @@
 //! Notes that helm prints after an installation.
 
-use lucid_testbed::Component;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{CHART, printed, program};
+use super::{CHART, printed};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -17,7 +16,7 @@ struct Case {
 }
 
 async fn notes(values: &[String]) -> String {
-    let mut helm = program(Component::Helm).await;
+    let mut helm = std::process::Command::new(lucid_e2e::binary("helm").unwrap());
     helm.args(["install", "lucid", CHART, "--namespace", "audit", "--dry-run=client", "--output=json"]);
     // No API server is contacted.
     helm.env("KUBECONFIG", "/nonexistent").args(values.iter().flat_map(|value| ["--set", value]));

@@ -1,5 +1,6 @@
 //! The API server accepts the rendered chart, and Pod Security `restricted` admits its pods.
 
+use lucid_e2e::ClusterExt as _;
 use lucid_testbed::Cluster;
 use serde_yaml::{Mapping, Value};
 

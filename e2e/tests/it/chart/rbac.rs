@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lucid_e2e::{AtomicWriter, Operator, OperatorBuilder, can_use_namespaces};
-use lucid_testbed::Cluster;
+use lucid_e2e::{AtomicWriter, ClusterExt as _, Operator, OperatorBuilder, can_use_namespaces};
+use lucid_testbed::{Builder, Cluster};
 use serde_json::{Value, json};
 
 use super::{as_installed, documents, pods, template, upgrade};
@@ -54,10 +54,20 @@ const RARE_OF_OUR_OWN: &[(&str, &str, &str)] = &[
 
 /// A cluster for the chart with a validator beside the operator.
 async fn cluster() -> Cluster {
-    prepared(Cluster::builder().audit_service_accounts().start().await.unwrap()).await
+    prepare(Cluster::builder()).await
 }
 
-async fn prepared(cluster: Cluster) -> Cluster {
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata, userGroups: [system:serviceaccounts]}]
+";
+
+async fn prepare(builder: Builder) -> Cluster {
+    let policy = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(policy.path(), AUDIT_POLICY).unwrap();
+    let args = [format!("--audit-policy-file={}", policy.path().display())];
+    let cluster = builder.api_server_args(args).start().await.unwrap();
     cluster.create_namespace("lucid-system", &[]).await.unwrap();
     cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
     cluster
@@ -278,8 +288,7 @@ async fn rbac_suffices_for_cert_manager() {
     if !can_use_namespaces() || !has_cert_manager() {
         return;
     }
-    let builder = Cluster::builder().cert_manager().cainjector().webhooks_by_service();
-    let cluster = prepared(builder.audit_service_accounts().start().await.unwrap()).await;
+    let cluster = prepare(Cluster::builder().cert_manager().cainjector().webhooks_by_service()).await;
     // The namespace of Secrets of ClusterIssuers.
     cluster.create_namespace("cert-manager", &[]).await.unwrap();
     let programs = installed(&cluster, &["certificates.source=cert-manager"]).await;
@@ -288,7 +297,7 @@ async fn rbac_suffices_for_cert_manager() {
         // Like the controllers of a cluster for the pods of the chart's Service.
         let service = format!("{name}-webhook");
         kubectl(&cluster, &["delete", "-n", "lucid-system", "service", &service], "");
-        cluster.expose_service("lucid-system", &service, program.port()).await.unwrap();
+        cluster.expose_service("lucid-system", &service, &[program.port()]).await.unwrap();
     }
     for program in &mut running {
         program.ready().await.unwrap();

@@ -5,7 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use kube::Api;
-use lucid_e2e::{Operator, eventually};
+use lucid_e2e::{ClusterExt as _, Operator, eventually};
 use lucid_testbed::Cluster;
 
 use super::{as_installed, helm, upgrade};

@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use lucid_e2e::eventually;
-use lucid_testbed::{Cluster, Process};
+use lucid_e2e::{ClusterExt as _, Process, eventually};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::upgrade;
@@ -296,7 +296,7 @@ async fn the_injector_changes_ca_bundles_only(cluster: &Cluster) {
         patch(object, "add", path, json!(value)).unwrap();
     }
 
-    let mut command = lucid_testbed::command(lucid_e2e::program("lucid-operator").unwrap());
+    let mut command = lucid_e2e::command(lucid_e2e::program("lucid-operator").unwrap());
     command.arg("cainjector").env("KUBECONFIG", kubeconfig_of(cluster, "lucid-cainjector"));
     command.env("LUCID_ADMIN_LISTEN", "127.0.0.1:0");
     let log = cluster.folder().join("logs/restricted-cainjector.log");

@@ -3,12 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use lucid_testbed::Component;
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{CHART, printed, program, template};
+use super::{CHART, printed, template};
 
 /// Values, and the expected error.
 #[derive(Deserialize)]
@@ -27,7 +26,7 @@ async fn are_refused(cases: &str) {
 
 #[tokio::test]
 async fn helm_lint_succeeds() {
-    let mut helm = program(Component::Helm).await;
+    let mut helm = std::process::Command::new(lucid_e2e::binary("helm").unwrap());
     printed(helm.args(["lint", "--strict", CHART]).output().unwrap()).unwrap();
 }
 

@@ -12,11 +12,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lucid_e2e::{
-    can_use_namespaces, free_port,
+    ClusterExt as _, binary, can_use_namespaces, free_port,
     page::{Page, Shell, commands, root},
     program,
 };
-use lucid_testbed::{Binaries, Cluster, Component};
+use lucid_testbed::Cluster;
 use regex::Regex;
 use tempfile::TempDir;
 
@@ -205,8 +205,7 @@ async fn until(
 
 /// Creates a shell with openssl, lucid-operator and kubectl, which has access to the operator's log.
 fn shell(cluster: &Cluster, folder: &Path) -> Shell {
-    let binaries = Binaries::from_env().unwrap();
-    binaries.ensure(&[Component::Kubectl]).unwrap();
+    let real = binary("kubectl").unwrap();
     let programs = cluster.folder().join("programs");
     fs::create_dir(&programs).unwrap();
     for name in ["lucid", "lucid-operator"] {
@@ -214,14 +213,14 @@ fn shell(cluster: &Cluster, folder: &Path) -> Shell {
     }
     let kubectl = programs.join("kubectl");
     let log = cluster.folder().join("logs/lucid-operator.log");
-    let (log, real) = (log.display(), binaries.path(Component::Kubectl));
+    let log = log.display();
     let script = format!(
         "#!/bin/sh\ncase \" $* \" in\n*\" logs \"*) exec cat {log};;\n*) exec {} \"$@\";;\nesac\n",
         real.display()
     );
     fs::write(&kubectl, script).unwrap();
     fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
-    Shell::new(cluster, &binaries, folder).with_programs(programs)
+    Shell::new(cluster, &real, folder).with_programs(programs)
 }
 
 /// One test per page.
@@ -286,11 +285,9 @@ fn the_page_of_the_verifier_is_correct() {
 #[test]
 fn the_page_of_the_chart_is_correct() {
     let page = Page::read("charts/lucid/README.md").unwrap();
-    let binaries = Binaries::from_env().unwrap();
-    binaries.ensure(&[Component::Helm]).unwrap();
+    let helm = binary("helm").unwrap();
     let folder = TempDir::new().unwrap();
     std::os::unix::fs::symlink(root().join("charts"), folder.path().join("charts")).unwrap();
-    let helm = binaries.path(Component::Helm);
     let shell = Shell::offline(folder.path()).with_programs(helm.parent().unwrap());
     for (_, text) in page.blocks().into_iter().filter(|(language, _)| *language == "console") {
         for (command, said) in commands(text) {

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use lucid_e2e::{Operator, free_port, program};
-use lucid_testbed::{Cluster, Process};
+use lucid_e2e::{ClusterExt as _, Operator, Process, free_port, program};
+use lucid_testbed::Cluster;
 use serde_json::json;
 
 use crate::certificates::injector;
@@ -79,7 +79,7 @@ impl Node {
     pub(super) fn start_example(&mut self, command: &str) {
         let name = command.split_whitespace().nth(3).unwrap();
         let address = self.cluster.host_address();
-        let mut command = lucid_testbed::command(program(name).unwrap());
+        let mut command = lucid_e2e::command(program(name).unwrap());
         command.arg(SocketAddr::new(address, free_port(address).unwrap()).to_string());
         command.env("KUBECONFIG", self.cluster.kubeconfig_path());
         let log = self.cluster.folder().join(format!("logs/{name}.log"));
@@ -108,7 +108,7 @@ impl Node {
         }
         let operator = builder.start().await.unwrap();
         let (namespace, service) = ("lucid-system", "lucid-operator-webhook");
-        self.cluster.expose_service(namespace, service, operator.port()).await.unwrap();
+        self.cluster.expose_service(namespace, service, &[operator.port()]).await.unwrap();
         operator
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use http::StatusCode;
-use lucid_e2e::{INJECTION, Installation, TOXICITY, call, eventually, program};
+use lucid_e2e::{ClusterExt as _, INJECTION, Installation, TOXICITY, call, eventually, program};
 use serde_json::{Value, json};
 
 use super::{
@@ -229,7 +229,7 @@ async fn a_service_and_its_name(site: &Installation) {
 
 async fn an_auditor_that_crashes_comes_back(site: &Installation) {
     let address = addresses(site, "shop", "model").await[0];
-    kill(site, &stored(site, "shop", "model").await, "lucid-injection-auditor");
+    kill(&stored(site, "shop", "model").await, "lucid-injection-auditor");
     // During the restart requests fail; none bypasses the chain.
     let begin = Instant::now();
     loop {

@@ -3,9 +3,9 @@
 use std::{fs, io::Write as _, path::Path, process::Command};
 
 use k8s_openapi::api::core::v1::Container;
-use lucid_e2e::{Answer, Installation};
-use lucid_testbed::Image;
+use lucid_e2e::{Answer, Installation, build_image};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::common::until;
 
@@ -49,7 +49,7 @@ async fn setuid_files_and_raw_sockets_cannot_bypass_the_chain() {
     // An annotation of the pod applies only if the administrator allows it.
     let labelled = site.kubectl_says(&["label", "namespace", "shop", "lucid.computing/pod-choices=all"]);
     assert!(labelled.contains("labeled"), "{labelled}");
-    site.cluster.load_image(&image()).await.unwrap();
+    site.cluster.load_image(&image().path().join("image.tar")).await.unwrap();
     create(&site, "shop", &with_tools("hardened", json!({}))).await;
     // Shows that the attacks work.
     let keeps = json!({"lucid.computing/keep-privileges": "true"});
@@ -145,8 +145,8 @@ fn with_tools(name: &str, annotations: Value) -> Value {
     pod
 }
 
-/// busybox, the [`PROGRAM`] as `/plain`, and the same as `/setuid` with the setuid bit and the uid of an auditor.
-fn image() -> Image {
+/// Folder with `image.tar`: busybox, the [`PROGRAM`] as `/plain`, and the same as `/setuid` with the setuid bit and the uid of an auditor.
+fn image() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::copy("/bin/busybox", path("busybox")).unwrap();
@@ -159,16 +159,9 @@ fn image() -> Image {
     compiler.stdin.take().unwrap().write_all(PROGRAM.as_bytes()).unwrap();
     assert!(compiler.wait().unwrap().success());
     fs::copy(path("plain"), path("setuid")).unwrap();
-    // In this order: chown clears the bit.
-    std::os::unix::fs::chown(path("setuid"), Some(LAST_AUDITOR), None).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o4755);
-    fs::set_permissions(path("setuid"), mode).unwrap();
-    let tar = Command::new("tar")
-        .args(["-C"])
-        .arg(folder.path())
-        .args(["--numeric-owner", "-c", "busybox", "plain", "setuid"])
-        .output()
-        .unwrap();
-    assert!(tar.status.success(), "{tar:?}");
-    Image::new(IMAGE, &json!({"config": {"Entrypoint": ["/busybox"]}}), tar.stdout).unwrap()
+    let containerfile = format!(
+        "FROM scratch\nCOPY busybox plain /\nCOPY --chown={LAST_AUDITOR}:0 --chmod=4755 setuid /\nENTRYPOINT [\"/busybox\"]\n"
+    );
+    build_image(IMAGE, &containerfile, folder.path()).unwrap();
+    folder
 }

@@ -1,6 +1,6 @@
 //! Operator and validator with `hostNetwork`, for control planes that cannot reach pods.
 
-use lucid_e2e::{Installation, create_pod, eventually};
+use lucid_e2e::{ClusterExt as _, Installation, create_pod, eventually};
 use serde_json::{Value, json};
 
 use super::{pod, stored, values};

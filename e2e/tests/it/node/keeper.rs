@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lucid_e2e::{Installation, call, eventually, image};
+use lucid_e2e::{ClusterExt as _, Installation, call, eventually, image};
 use serde_json::{Value, json};
 
 use super::{addresses, pod, values};

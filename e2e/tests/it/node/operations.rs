@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use lucid_e2e::{Answer, Installation, create_pod, eventually};
+use lucid_e2e::{Answer, ClusterExt as _, Installation, create_pod, eventually};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
@@ -144,7 +144,7 @@ async fn a_replica_that_is_killed_lets_nothing_through(site: &Installation) {
     let stream = Stream::begin(site, "killed");
     let victim = operators(site, 2).await[0].name_any();
     let before = stored(site, NAMESPACE, &victim).await;
-    kill(site, &before, "lucid-operator");
+    kill(&before, "lucid-operator");
     // The kubelet reports the replica as ready until it has noticed the end.
     let restarts = &container(&before, "lucid-operator")["restartCount"];
     eventually("the container restarts", async || {

@@ -1,6 +1,6 @@
 //! lucid-validator in pods: it evaluates pods, and each replica keeps its decisions on a volume.
 
-use lucid_e2e::{Installation, create_pod, program};
+use lucid_e2e::{ClusterExt as _, Installation, create_pod, program};
 use serde_json::{Value, json};
 
 use super::{container, on_node, pod, processes, stored, values, wait};
@@ -59,9 +59,7 @@ async fn validators_seal_their_decisions_on_a_volume() {
 /// Adds a volume like a provisioner: a folder on the node, owned by root.
 fn add_volume(site: &Installation, number: usize) {
     let path = format!("/var/lib/volumes/{number}");
-    assert!(
-        site.cluster.command_on("node", "mkdir").unwrap().args(["-p", &path]).status().unwrap().success()
-    );
+    assert!(site.cluster.command("mkdir").args(["-p", &path]).status().unwrap().success());
     let place = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["node"]});
     // Unlike a hostPath volume it gets the pod's group.
     let volume = json!({

@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::PostParams;
-use lucid_e2e::eventually;
+use lucid_e2e::{ClusterExt as _, eventually};
 use serde_json::{Value, json};
 
 use super::{document, documents, path};

@@ -8,7 +8,7 @@ mod pod_fields;
 mod workloads;
 
 use http::Method;
-use lucid_e2e::{Operator, Reply, Verifier, ask};
+use lucid_e2e::{ClusterExt as _, Operator, Reply, Verifier, ask};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 

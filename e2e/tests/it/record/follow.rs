@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use http::Method;
-use lucid_e2e::{Operator, eventually, send};
+use lucid_e2e::{ClusterExt as _, Operator, eventually, send};
 use lucid_testbed::Cluster;
 use serde_json::Value;
 
@@ -87,7 +87,7 @@ fn edit(log: &Path) {
 
 #[tokio::test]
 async fn followers_alert_on_drift_only() {
-    let cluster = Cluster::builder().audit_log_rotation().start().await.unwrap();
+    let cluster = Cluster::builder().api_server_args(["--audit-log-maxsize=1"]).start().await.unwrap();
     let cluster = prepare(cluster).await;
     let (one, other) = (cluster.folder().join("mutations"), cluster.folder().join("validations"));
     key(&one, "lucid.computing/test/0");

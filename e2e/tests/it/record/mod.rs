@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lucid_e2e::{Operator, OperatorBuilder, program};
-use lucid_testbed::{Cluster, Process};
+use lucid_e2e::{Operator, OperatorBuilder, Process, program};
+use lucid_testbed::Cluster;
 use serde_json::Value;
 
 use crate::common::{client_of, create, secured, validating_webhooks};
@@ -63,7 +63,7 @@ async fn status(operator: &Operator, ca: &str) -> Value {
 }
 
 fn start(cluster: &Cluster, name: &'static str, arguments: &[&str]) -> (Process, PathBuf) {
-    let mut command: Command = lucid_testbed::command(program("lucid").unwrap());
+    let mut command: Command = lucid_e2e::command(program("lucid").unwrap());
     command.arg("audit").args(arguments).env("LUCID_LOG", "warn");
     let output = cluster.folder().join(format!("{name}.out"));
     (Process::start(name, command, output.clone()).unwrap(), output)

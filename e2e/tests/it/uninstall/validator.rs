@@ -199,7 +199,7 @@ async fn interrupted_runs_are_completed_by_another() {
         "deleted MutatingWebhookConfiguration",
         "scaled ",
     ] {
-        let mut command = lucid_testbed::command(program("lucid").unwrap());
+        let mut command = lucid_e2e::command(program("lucid").unwrap());
         command.args(["uninstall", "--yes"]).env("KUBECONFIG", cluster.kubeconfig_path());
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());

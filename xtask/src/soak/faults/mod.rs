@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use kube::{Api, Client};
-use lucid_e2e::{Error, program};
+use lucid_e2e::{ClusterExt as _, Error, program};
 use lucid_testbed::Cluster;
 use rustix::process::{Signal, geteuid};
 use tokio::net::TcpListener;

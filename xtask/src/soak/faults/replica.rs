@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lucid_e2e::{Error, Operator};
-use lucid_testbed::{Cluster, command};
+use lucid_e2e::{ClusterExt as _, Error, Operator, command};
+use lucid_testbed::Cluster;
 use rustix::process::Signal;
 
 use super::super::call::address;
@@ -41,7 +41,7 @@ impl Replica {
         let path = key.display().to_string();
         fs::write(&vkey, output(command(cli).args(["audit", "key", "--origin", &origin, "--out", &path]))?)?;
 
-        let server = address(cluster.server())?;
+        let server = address(&cluster.server())?;
         let link = Link::start(cluster.host_address(), server).await?;
         let (before, after) = (
             format!("server: {}", cluster.server()),

@@ -1,5 +1,6 @@
 //! A real API server takes what is printed.
 
+use lucid_e2e::ClusterExt as _;
 use lucid_testbed::Cluster;
 use serde_json::Value;
 

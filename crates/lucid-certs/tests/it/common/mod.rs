@@ -13,6 +13,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use lucid_certs::ServingNames;
+use lucid_e2e::ClusterExt as _;
 use lucid_testbed::Cluster;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};

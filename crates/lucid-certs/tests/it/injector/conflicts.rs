@@ -1,5 +1,6 @@
 //! Conflicting injectors.
 
+use lucid_e2e::ClusterExt as _;
 use std::time::{Duration, SystemTime};
 
 use kube::api::{Patch, PatchParams};

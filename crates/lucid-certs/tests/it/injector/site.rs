@@ -10,7 +10,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use lucid_certs::{CertificateAuthority, TrustBundle, injector::CaInjector};
-use lucid_e2e::eventually;
+use lucid_e2e::{ClusterExt as _, eventually};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;

@@ -8,7 +8,7 @@ use kube::{
     core::{DynamicObject, GroupVersionKind},
 };
 use lucid_certs::{ServerTls, ServingNames, TrustBundle};
-use lucid_e2e::{can_use_namespaces, eventually};
+use lucid_e2e::{ClusterExt as _, can_use_namespaces, eventually};
 use lucid_testbed::Cluster;
 use rustls::{ServerConfig, version::TLS13};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ async fn callers_accept_the_server_with_the_bundle() {
     a_conversion_webhook_is_called(client, &server).await;
     a_client_that_reads_the_config_map_connects(client, &server).await;
     if by_service {
-        cluster.expose_service(NAMESPACE, SERVICE, server.port).await.unwrap();
+        cluster.expose_service(NAMESPACE, SERVICE, &[server.port]).await.unwrap();
         an_aggregated_api_server_is_called(client, &server).await;
     }
 }

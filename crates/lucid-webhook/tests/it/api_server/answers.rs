@@ -1,6 +1,7 @@
 //! Effects of responses: patches, denials, warnings, audit annotations.
 
 use k8s_openapi::api::core::v1::Pod;
+use lucid_e2e::ClusterExt as _;
 use lucid_webhook::{AdmissionResponse, FieldErrors, FieldPath, Object, Router, Webhook, WebhookKind};
 use serde_json::json;
 

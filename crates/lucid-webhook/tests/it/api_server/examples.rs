@@ -8,10 +8,9 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use lucid_e2e::{
-    eventually,
+    binary, eventually,
     page::{Page, Shell, commands},
 };
-use lucid_testbed::{Binaries, Component};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -36,7 +35,7 @@ impl Example {
         let mut words = command.split_whitespace().skip_while(|word| *word != "--example").skip(1);
         let (name, _address) = (words.next().unwrap(), words.next().unwrap());
         let program = program(name);
-        let mut command = lucid_testbed::command(&program);
+        let mut command = lucid_e2e::command(&program);
         command.arg("127.0.0.1:0").args(words).current_dir(folder).stdout(Stdio::piped());
         let mut example = Self { process: command.spawn().unwrap(), address: String::new() };
         let stdout = lines(example.process.stdout.take().unwrap());
@@ -129,10 +128,9 @@ fn the_tutorial_works_as_written() {
         return;
     }
     in_namespace("tutorial", async |scene| {
-        let binaries = Binaries::from_env().unwrap();
-        binaries.ensure_async(&[Component::Kubectl]).await.unwrap();
+        let kubectl = binary("kubectl").unwrap();
         let folder = TempDir::new().unwrap();
-        let shell = Shell::new(&scene.cluster, &binaries, folder.path());
+        let shell = Shell::new(&scene.cluster, &kubectl, folder.path());
         let mut examples: Vec<Example> = Vec::new();
         let mut sessions = 0;
         for (language, text) in tutorial.blocks() {
@@ -170,7 +168,7 @@ fn the_tutorial_works_as_written() {
 #[test]
 fn examples_wait_for_valid_files_and_log_errors() {
     let (folder, authority) = (TempDir::new().unwrap(), Authority::new());
-    let mut command = lucid_testbed::command(program("add_label"));
+    let mut command = lucid_e2e::command(program("add_label"));
     command.args(["0.0.0.0:0", "tls.crt", "tls.key", "192.0.2.7"]).current_dir(folder.path());
     let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut example = Example { process, address: String::new() };

@@ -20,7 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::{Method, Request, header};
 use kube::Client;
 use kube::client::Body;
-use lucid_e2e::eventually;
+use lucid_e2e::{ClusterExt as _, eventually};
 use lucid_testbed::Cluster;
 use lucid_webhook::registration::{Configurations, Endpoint};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, Router, Webhook, WebhookKind};

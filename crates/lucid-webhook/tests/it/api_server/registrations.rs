@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::Method;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use lucid_e2e::eventually;
+use lucid_e2e::{ClusterExt as _, eventually};
 use lucid_webhook::registration::{Rule, parse_selector};
 use lucid_webhook::{AdmissionRequest, AdmissionResponse, BoxError, JsonPatch, Operation, Router, Webhook};
 use lucid_webhook_test::{ApiServer, Review, ReviewOutcome};
