@@ -16,7 +16,6 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use lucid_chain::{Catalogue, Configuration, Decision, Inputs, PodView, plan};
 use lucid_e2e::{
-use lucid_e2e::{
     API_SERVER, Answer, ClusterExt as _, Operator, OperatorBuilder, create_pod, eventually, send, skip,
     skip_version,
 };

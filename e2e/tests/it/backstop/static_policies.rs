@@ -33,8 +33,10 @@ async fn static_policies_protect_pods_and_registrations() {
         }}],
     });
     fs::write(&admission, configuration.to_string()).unwrap();
-    let builder = Cluster::builder()
-        .api_server_args(["--feature-gates=ManifestBasedAdmissionControlConfig=true".to_owned(), format!("--admission-control-config-file={}", admission.display())]);
+    let builder = Cluster::builder().api_server_args([
+        "--feature-gates=ManifestBasedAdmissionControlConfig=true".to_owned(),
+        format!("--admission-control-config-file={}", admission.display()),
+    ]);
     let cluster = prepare(builder.start().await.unwrap()).await;
 
     let denied = dry_run(&cluster, "shop", &secured("web")).await;
