@@ -30,6 +30,9 @@ pub(crate) struct Build {
 
 #[derive(Args)]
 pub(crate) struct Up {
+    /// Minor version of the API server and its controllers, such as 1.31.
+    #[arg(long, value_name = "MINOR")]
+    kubernetes: Option<String>,
     /// Also run cert-manager: its controller and its cainjector.
     #[arg(long)]
     cert_manager: bool,
@@ -94,6 +97,9 @@ pub(crate) async fn build_all(names: &[&str]) -> Result<(), Error> {
 
 async fn up(options: &Up) -> Result<(), Error> {
     let mut builder = Cluster::builder();
+    if let Some(minor) = &options.kubernetes {
+        builder = builder.kubernetes(minor);
+    }
     if options.cert_manager {
         builder = builder.cert_manager().cainjector();
     }

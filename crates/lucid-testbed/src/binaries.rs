@@ -1,18 +1,23 @@
 //! Programs of the test bed: where they are, and what they are built from.
 
 mod build;
+mod releases;
 mod settings;
 
-use std::{
-    env, fs, io,
-    path::{Path, PathBuf},
-};
+use std::{env, path::PathBuf};
 
 use sha2::{Digest as _, Sha256};
 use snafu::{OptionExt as _, ensure_whatever};
 
 use crate::Error;
+use releases::RELEASES;
 use settings::ASSETS;
+
+/// Minor version of Kubernetes, such as `1.31`.
+const MINOR: &str = "LUCID_TESTBED_KUBERNETES";
+
+/// Programs of Kubernetes, by the beginning of their packages.
+const COMMANDS: &str = "k8s.io/kubernetes/cmd/";
 
 /// A program of the control plane, of a node, or an additional one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,10 +143,10 @@ impl Component {
     }
 }
 
-/// A folder with a go.mod, which pins the versions of programs.
+/// A go.mod, which pins the versions of programs.
 #[derive(Debug)]
 struct Module {
-    /// Folder in this package.
+    /// Folder in this package; empty for a release of Kubernetes, whose files are generated for a build.
     folder: &'static str,
     go_mod: &'static str,
     go_sum: &'static str,
@@ -183,14 +188,14 @@ impl Module {
         hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Writes the module to a folder where Go can build: the folder of this package may be absent or read-only.
-    fn write(&self, folder: &Path) -> io::Result<()> {
-        for (path, text) in [("go.mod", self.go_mod), ("go.sum", self.go_sum)].iter().chain(self.sources) {
-            let path = folder.join(path);
-            fs::create_dir_all(path.parent().unwrap_or(folder))?;
-            fs::write(path, text)?;
-        }
-        Ok(())
+    /// Returns the paths and texts of its files.
+    fn files(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        [("go.mod", self.go_mod), ("go.sum", self.go_sum)].into_iter().chain(self.sources.iter().copied())
+    }
+
+    /// Returns `true` for a release of Kubernetes without files of ours.
+    const fn is_generated(&self) -> bool {
+        self.folder.is_empty()
     }
 
     fn version(&self, name: &str) -> Result<&'static str, Error> {
@@ -199,7 +204,7 @@ impl Module {
             (words.next() == Some(name)).then(|| words.next())?
         });
         version.with_whatever_context(|| {
-            format!("failed to find the version of {name} in {}/go.mod", self.folder)
+            format!("failed to find the version of {name} in the go.mod of the test bed")
         })
     }
 }
@@ -215,13 +220,23 @@ pub async fn binary(name: &str) -> Result<PathBuf, Error> {
     Ok(binaries.path(component))
 }
 
+/// Returns the minor versions of Kubernetes for [`Builder::kubernetes`](crate::Builder::kubernetes), such as `1.31`, oldest first.
+pub fn kubernetes_versions() -> Vec<&'static str> {
+    RELEASES.iter().filter_map(|module| module.minor()).collect()
+}
+
 /// Folders of the programs, which may not be built yet.
 ///
 /// [`Binaries::from_env`] selects the folder named by `KUBEBUILDER_ASSETS`. If that is unset, it selects
 /// `<key>` in `LUCID_TESTBED_CACHE`, else in `lucid/testbed` of the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). The key is a hash of the go.mod, the
 /// go.sum and our own sources of the Go module that pins the program, so each version has its own folder.
+///
+/// `LUCID_TESTBED_KUBERNETES` selects a minor version of Kubernetes as [`Binaries::kubernetes`] does.
 #[derive(Clone, Debug)]
-pub(crate) struct Binaries(Place);
+pub(crate) struct Binaries {
+    place: Place,
+    kubernetes: &'static Module,
+}
 
 #[derive(Clone, Debug)]
 enum Place {
@@ -236,18 +251,38 @@ impl Binaries {
     ///
     /// # Errors
     ///
-    /// Returns an error if the environment names neither a cache nor a home folder.
+    /// Returns an error if the environment names neither a cache nor a home folder, or an unknown version of Kubernetes.
     pub(crate) fn from_env() -> Result<Self, Error> {
-        if let Some(assets) = env::var_os(ASSETS).filter(|value| !value.is_empty()) {
-            return Ok(Self(Place::Assets(assets.into())));
+        let place = if let Some(assets) = env::var_os(ASSETS).filter(|value| !value.is_empty()) {
+            Place::Assets(assets.into())
+        } else {
+            Place::Cache(settings::cache().whatever_context(
+                "failed to choose a cache folder: neither XDG_CACHE_HOME (an absolute path) nor HOME is set",
+            )?)
+        };
+        let binaries = Self { place, kubernetes: &KUBERNETES };
+        match env::var_os(MINOR).filter(|value| !value.is_empty()) {
+            Some(minor) => binaries.kubernetes(&minor.to_string_lossy()),
+            None => Ok(binaries),
         }
-        let cache = settings::cache().whatever_context(
-            "failed to choose a cache folder: neither XDG_CACHE_HOME (an absolute path) nor HOME is set",
-        )?;
-        Ok(Self(Place::Cache(cache)))
     }
 
-    /// Folder of the programs of Kubernetes and etcd.
+    /// Selects the minor version of the API server, kube-controller-manager, kube-scheduler, kubelet and kube-proxy, such as
+    /// `1.31`. A folder given by `KUBEBUILDER_ASSETS` is used whatever its version.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the version is not one of [`kubernetes_versions`].
+    pub(crate) fn kubernetes(mut self, minor: &str) -> Result<Self, Error> {
+        let release = RELEASES.into_iter().find(|module| module.minor() == Some(minor));
+        self.kubernetes = release.with_whatever_context(|| {
+            let known = kubernetes_versions().join(", ");
+            format!("failed to select Kubernetes: expected one of {known}; found {minor:?}")
+        })?;
+        Ok(self)
+    }
+
+    /// Folder of kubectl and etcd, and of the programs of Kubernetes in the version that is built by default.
     pub(crate) fn folder(&self) -> PathBuf {
         self.folder_of(&KUBERNETES)
     }
@@ -258,16 +293,25 @@ impl Binaries {
     }
 
     fn folder_of(&self, module: &Module) -> PathBuf {
-        match &self.0 {
+        match &self.place {
             Place::Assets(folder) => folder.clone(),
             Place::Cache(folder) => folder.join(module.key()),
         }
     }
 
+    fn module_of(&self, component: Component) -> &'static Module {
+        match component.source() {
+            // kubectl supports older and newer API servers, and pages of the documentation show the output of one version.
+            (_, _, package) if package.starts_with(COMMANDS) && component != Component::Kubectl => {
+                self.kubernetes
+            }
+            (_, module, _) => module,
+        }
+    }
+
     /// Path of one program. The file exists after [`Binaries::ensure_async`] was called for it.
     pub(crate) fn path(&self, component: Component) -> PathBuf {
-        let (name, module, _) = component.source();
-        self.folder_of(module).join(name)
+        self.folder_of(self.module_of(component)).join(component.name())
     }
 
     /// Builds the missing programs among `components`, with progress on standard error.
@@ -281,7 +325,7 @@ impl Binaries {
     /// Returns an error if a folder given by `KUBEBUILDER_ASSETS` lacks a program, if Go is missing or too old, or if the build
     /// fails.
     pub(crate) async fn ensure_async(&self, components: &[Component]) -> Result<(), Error> {
-        let Place::Assets(folder) = &self.0 else { return build::missing(self, components).await };
+        let Place::Assets(folder) = &self.place else { return build::missing(self, components).await };
         for component in components {
             ensure_whatever!(
                 self.path(*component).is_file(),
@@ -308,6 +352,26 @@ mod tests {
         KUBERNETES.version("k8s.io/kube").unwrap_err();
     }
 
+    #[test]
+    fn programs_of_another_version_have_a_folder_of_their_own() {
+        let binaries = |minor| {
+            let place = Place::Cache("cache".into());
+            Binaries { place, kubernetes: &KUBERNETES }.kubernetes(minor).unwrap()
+        };
+        let (oldest, pinned) = (binaries("1.30"), binaries(KUBERNETES.minor().unwrap()));
+        for (component, differs) in [
+            (Component::ApiServer, true),
+            (Component::Kubelet, true),
+            (Component::Kubectl, false),
+            (Component::Etcd, false),
+        ] {
+            assert_eq!(oldest.path(component) != pinned.path(component), differs, "{component:?}");
+        }
+        assert_eq!(pinned.path(Component::ApiServer), pinned.folder().join("kube-apiserver"));
+        let error = oldest.kubernetes("1.3").unwrap_err().to_string();
+        assert!(error.contains("expected one of 1.30, 1.31") && error.contains("found \"1.3\""), "{error}");
+    }
+
     /// Otherwise `go mod tidy` would drop the requirements of that program.
     #[test]
     fn every_program_is_named_in_its_module() {
@@ -321,7 +385,7 @@ mod tests {
             if package.starts_with('.') {
                 continue;
             }
-            let programs = fs::read_to_string(format!("{folder}/programs.go")).unwrap();
+            let programs = std::fs::read_to_string(format!("{folder}/programs.go")).unwrap();
             assert!(programs.contains(&format!("_ \"{package}\"\n")), "{package} in {folder}");
         }
     }

@@ -32,6 +32,7 @@ pub struct Builder {
     pub(crate) nodes: u8,
     pub(crate) webhook_client: Option<String>,
     pub(crate) api_server_args: Vec<String>,
+    kubernetes: Option<String>,
 }
 
 impl Builder {
@@ -110,6 +111,12 @@ impl Builder {
         if self.webhooks_by_service { network::check() } else { Ok(()) }
     }
 
+    /// Runs this minor version of Kubernetes, such as `1.31`; see [`kubernetes_versions`](crate::kubernetes_versions). `LUCID_TESTBED_KUBERNETES` selects one for all clusters.
+    pub fn kubernetes(mut self, minor: &str) -> Self {
+        self.kubernetes = Some(minor.to_owned());
+        self
+    }
+
     /// Starts the cluster and waits until it serves.
     ///
     /// The first start on a machine builds the programs, which takes minutes; a line on standard error says so. Later ones take
@@ -157,7 +164,10 @@ impl Builder {
     }
 
     async fn binaries(&self) -> Result<Binaries, Error> {
-        let binaries = Binaries::from_env()?;
+        let mut binaries = Binaries::from_env()?;
+        if let Some(minor) = &self.kubernetes {
+            binaries = binaries.kubernetes(minor)?;
+        }
         let mut needed = vec![Component::Etcd, Component::ApiServer];
         needed.extend(self.controller_manager.then_some(Component::ControllerManager));
         if self.nodes > 0 {

@@ -14,7 +14,7 @@ use snafu::{OptionExt as _, ResultExt as _, ensure_whatever, whatever};
 use tokio::time::sleep;
 
 use super::{
-    Binaries, Component, KUBERNETES, MODULES, Module,
+    Binaries, COMMANDS, Component, MODULES, Module, releases,
     settings::{self, CACHE},
 };
 use crate::{
@@ -34,9 +34,10 @@ const ALTERNATIVE: &str = "install it from https://go.dev/dl, or set KUBEBUILDER
      for)";
 
 pub(super) async fn missing(binaries: &Binaries, components: &[Component]) -> Result<(), Error> {
-    for module in MODULES {
+    for module in MODULES.into_iter().chain([binaries.kubernetes]) {
         let missing = || {
-            let ours = components.iter().copied().filter(|component| ptr::eq(component.source().1, module));
+            let is_ours = |component: &Component| ptr::eq(binaries.module_of(*component), module);
+            let ours = components.iter().copied().filter(is_ours);
             ours.filter(|component| !binaries.path(*component).exists()).collect::<Vec<_>>()
         };
         if missing().is_empty() {
@@ -105,9 +106,24 @@ fn remove_leftovers(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// Writes the module to a folder where Go can build: the folder of this package may be absent or read-only.
+fn write_module<'a>(
+    scratch: &Path,
+    mut files: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<(), Error> {
+    let folder = scratch.join(MODULE);
+    let written = files.try_for_each(|(path, text)| {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(&folder))?;
+        fs::write(path, text)
+    });
+    written.with_whatever_context(|_| failed_to("write the Go module", &folder))
+}
+
 /// The Go toolchain, restricted to building one of our modules for this machine.
 struct Go<'a> {
     program: PathBuf,
+    module: &'static Module,
     /// `GOOS` and `GOARCH` of this machine, even if the environment selects another platform.
     platform: Option<[String; 2]>,
     scratch: &'a Path,
@@ -119,8 +135,7 @@ impl<'a> Go<'a> {
     /// The version is queried inside the module, so that Go has selected the toolchain it would build with (`GOTOOLCHAIN`). An
     /// older Go that downloads the right one is accepted.
     async fn find(module: &'static Module, scratch: &'a Path) -> Result<Self, Error> {
-        let folder = scratch.join(MODULE);
-        module.write(&folder).with_whatever_context(|_| failed_to("write the Go module", &folder))?;
+        write_module(scratch, module.files())?;
         let needed = module.version("go")?;
         let path = env::var_os("PATH").unwrap_or_default();
         let mut candidates = env::split_paths(&path).map(|folder| folder.join("go"));
@@ -129,7 +144,7 @@ impl<'a> Go<'a> {
                 "failed to find `go` on PATH: the test bed builds Kubernetes with Go {needed} or newer; {ALTERNATIVE}"
             )
         })?;
-        let mut go = Self { program, platform: None, scratch };
+        let mut go = Self { program, module, platform: None, scratch };
 
         let mut command = go.command();
         command.args(["env", "GOVERSION", "GOHOSTOS", "GOHOSTARCH"]);
@@ -147,12 +162,19 @@ impl<'a> Go<'a> {
         let found = old(&format!("its version is {version}"));
         ensure_whatever!(release(version) >= release(needed), "{found}");
         go.platform = Some([os, arch].map(str::to_owned));
+        if module.is_generated() {
+            go.require_release().await?;
+        }
         Ok(go)
     }
 
     fn command(&self) -> Command {
         let mut command = process::ending_with_us(&self.program);
         settings::prepare(&mut command, self.scratch.join(MODULE));
+        if self.module.is_generated() {
+            // Adds the checksums of Kubernetes' own modules.
+            command.env("GOFLAGS", "-mod=mod");
+        }
         command.env("GOTMPDIR", self.scratch);
         if let Some([os, arch]) = &self.platform {
             command.env("GOOS", os).env("GOARCH", arch);
@@ -180,10 +202,13 @@ impl<'a> Go<'a> {
     async fn build(&self, component: Component, program: &Path, title: &str) -> Result<(), Error> {
         let (name, _, package) = component.source();
         let mut ldflags = "-s -w".to_owned();
-        if package.starts_with("k8s.io/kubernetes/") {
+        if package.starts_with(COMMANDS) {
             // Built outside its own repository, a program does not know its version and would report v0.0.0.
-            let version = KUBERNETES.version("k8s.io/kubernetes")?;
-            ldflags.push_str(&format!(" -X k8s.io/component-base/version.gitVersion={version}"));
+            let version = self.module.version("k8s.io/kubernetes")?;
+            let minor = self.module.minor().unwrap_or_default().trim_start_matches("1.");
+            for (variable, value) in [("gitVersion", version), ("gitMajor", "1"), ("gitMinor", minor)] {
+                ldflags.push_str(&format!(" -X k8s.io/component-base/version.{variable}={value}"));
+            }
         }
         let tags = match component {
             // Unused snapshotters; the first needs kernel headers.
@@ -204,20 +229,35 @@ impl<'a> Go<'a> {
         Ok(())
     }
 
-    /// Joins the YAML documents in a folder of a required module into one file, sorted by file name.
-    async fn join_documents(&self, module: &'static str, folder: &str, file: &Path) -> Result<(), Error> {
+    /// Downloads a required module, and returns its folder.
+    async fn download(&self, module: &str) -> Result<PathBuf, Error> {
         let log = self.scratch.join("download.log");
         let mut command = self.command();
         command.args(["mod", "download", "-json", module]);
         let status = self.run(command, &log, None).await?;
         let text = fs::read_to_string(&log).with_whatever_context(|_| failed_to("read", &log))?;
         let module_info: Option<Value> = serde_json::from_str(&text).ok().filter(|_| status.success());
-        let found =
-            module_info.as_ref().and_then(|info| info["Dir"].as_str()).with_whatever_context(|| {
-                format!("failed to download {module}: `go mod download` says\n{}", tail(&log))
-            })?;
-        let folder = Path::new(found).join(folder);
+        let found = module_info.as_ref().and_then(|info| info["Dir"].as_str());
+        found.map(PathBuf::from).with_whatever_context(|| {
+            format!("failed to download {module}: `go mod download` says\n{}", tail(&log))
+        })
+    }
 
+    /// Replaces the generated module by one with the requirements and checksums of the release.
+    async fn require_release(&self) -> Result<(), Error> {
+        let release = self.download("k8s.io/kubernetes").await?;
+        let read = |name| {
+            let path = release.join(name);
+            fs::read_to_string(&path).with_whatever_context(|_| failed_to("read", &path))
+        };
+        let go_mod = releases::go_mod(&read("go.mod")?, self.module.version("k8s.io/kubernetes")?);
+        let go_sum = self.module.go_sum.to_owned() + &read("go.sum")?;
+        write_module(self.scratch, [("go.mod", &*go_mod), ("go.sum", &go_sum)].into_iter())
+    }
+
+    /// Joins the YAML documents in a folder of a required module into one file, sorted by file name.
+    async fn join_documents(&self, module: &'static str, folder: &str, file: &Path) -> Result<(), Error> {
+        let folder = self.download(module).await?.join(folder);
         let join = || -> std::io::Result<()> {
             let entries = fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>()?;
             let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();

@@ -87,7 +87,8 @@ impl Toolchain {
 
     fn command(&self, test: &str) -> Command {
         let mut command = test_in_a_process(test);
-        command.env_remove("KUBEBUILDER_ASSETS").env("LUCID_TESTBED_CACHE", self.cache.path());
+        command.env_remove("KUBEBUILDER_ASSETS").env_remove("LUCID_TESTBED_KUBERNETES");
+        command.env("LUCID_TESTBED_CACHE", self.cache.path());
         command.env("PATH", format!("{}:/usr/bin:/bin", self.path.path().display()));
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         command
@@ -227,6 +228,38 @@ fn a_build_ignores_go_settings_for_other_platforms_and_modules() {
         assert!(output.lines().any(|found| found == line), "{line}: {output}");
     }
     assert!(!output.contains("GOEXPERIMENT=") && !output.contains("GOAMD64="), "{output}");
+}
+
+#[test]
+fn another_version_is_built_from_the_requirements_of_its_release() {
+    let release = TempDir::new().unwrap();
+    let go_mod = "module k8s.io/kubernetes\n\nreplace k8s.io/api => ./staging/src/k8s.io/api\n";
+    fs::write(release.path().join("go.mod"), go_mod).unwrap();
+    fs::write(release.path().join("go.sum"), "example.com/other v1.0.0 h1:abc=\n").unwrap();
+    let download =
+        format!("if [ \"$1\" = mod ]; then echo '{{\"Dir\": \"{}\"}}'; exit; fi\n", release.path().display());
+    let build = "echo $GOFLAGS $*; cat go.mod go.sum; [ -n \"${*##*kube-apiserver}\" ]";
+    let toolchain = Toolchain::new("go1.99.0", &format!("{download}{build} && {{ {BUILDS}\n}}"));
+    let mut command = toolchain.command("binaries::ensure");
+    let output = text(command.env("LUCID_TESTBED_KUBERNETES", "1.30").output().unwrap());
+    for part in [
+        "-mod=mod build",
+        "version.gitVersion=v1.30.",
+        "version.gitMinor=30 ",
+        "\nrequire k8s.io/kubernetes v1.30.",
+        "\nreplace k8s.io/api => k8s.io/api v0.30.",
+        "\nk8s.io/kubernetes v1.30.",
+        "\nexample.com/other v1.0.0 h1:abc=\n",
+    ] {
+        assert!(output.contains(part), "{part}: {output}");
+    }
+    // etcd does not depend on the version.
+    let built = fs::read_to_string(toolchain.path.path().join("built")).unwrap();
+    assert_eq!(built, "go.etcd.io/etcd/server/v3\n");
+
+    let mut command = toolchain.command("binaries::ensure");
+    let error = text(command.env("LUCID_TESTBED_KUBERNETES", "1.29").output().unwrap());
+    assert!(error.contains("expected one of 1.30, 1.31") && error.contains("found \"1.29\""), "{error}");
 }
 
 #[test]

@@ -171,7 +171,7 @@ async fn nothing_remains_of_a_killed_process() {
         assert!(next.wait().unwrap().success());
     }
     assert_eq!(
-        std::fs::read_dir(parent.path()).unwrap().count(),
+        fs::read_dir(parent.path()).unwrap().count(),
         0,
         "they remove what was left, and their own"
     );
