@@ -1,12 +1,13 @@
 //! `cargo xtask test`: all checks required before a change is merged, in one list.
 
 use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use comfy_table::{Table, presets};
 use lucid_e2e::Error;
-use lucid_testbed::Cluster;
+use lucid_testbed::{Cluster, kubernetes_versions};
 use lucid_webhook::shutdown_signal;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::time::sleep;
@@ -112,6 +113,7 @@ const TESTS: &[Check] = &[
     // Programs for nodes run from images. Their dependencies are already built.
     check("images", "xtask images --profile dev").needing(IMAGES),
     check("unit, documentation and end-to-end tests", "test --workspace --locked -- --test-threads 4"),
+    check("the oldest Kubernetes", "xtask matrix --smoke"),
 ];
 
 /// They wait most of the time, so that they run beside [`BESIDE`].
@@ -216,6 +218,10 @@ async fn run_all(machine: &Machine) -> Result<(), Error> {
 }
 
 async fn build_test_bed(has_node: bool) -> Result<(), Error> {
+    // For the smoke test of the oldest version. First, while this program is still in its place.
+    let mut oldest = Command::new(std::env::current_exe()?);
+    oldest.args(["testbed", "build"]).env("LUCID_TESTBED_KUBERNETES", kubernetes_versions()[0]);
+    tokio::task::spawn_blocking(move || succeed(&mut oldest)).await??;
     let others = ["helm", "cert-manager", "cert-manager-kinds.yaml"];
     build_all(&[CONTROL_PLANE, &others, if has_node { NODE } else { &[] }].concat()).await
 }

@@ -9,6 +9,7 @@ mod crates;
 mod demo;
 mod images;
 mod manual;
+mod matrix;
 mod picture;
 mod process;
 mod report;
@@ -39,6 +40,8 @@ enum Task {
     Images(images::Images),
     /// Builds each library alone, without and with each of its features, and packages it.
     Crates,
+    /// Runs the end-to-end tests on several minor versions of Kubernetes.
+    Matrix(matrix::Matrix),
     /// Lists the public items of each library in docs/api.
     Api(api::Api),
     /// Writes man pages and completions in the layout of packages.
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
     let outcome: Result<(), Error> = match Xtask::parse().task {
         Task::Demo(demo) => demo::run(&demo),
         Task::Images(options) => images::run(&options),
+        Task::Matrix(options) => matrix::run(&options),
         Task::Crates => crates::run(),
         Task::Api(options) => api::run(&options),
         Task::Manual(options) => manual::run(&options),

@@ -170,9 +170,5 @@ async fn nothing_remains_of_a_killed_process() {
     for mut next in next {
         assert!(next.wait().unwrap().success());
     }
-    assert_eq!(
-        fs::read_dir(parent.path()).unwrap().count(),
-        0,
-        "they remove what was left, and their own"
-    );
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0, "they remove what was left, and their own");
 }
