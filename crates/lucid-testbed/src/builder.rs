@@ -61,8 +61,8 @@ impl Builder {
         self
     }
 
-    /// Puts the API server into a separate network namespace, so that a webhook of this process can be registered by Service;
-    /// by an EndpointSlice with [`Cluster::host_address`]. Needs root, see [`Builder::check`].
+    /// Puts the API server into a separate network namespace, so that a webhook of this process can be registered by Service,
+    /// with [`Cluster::host_address`] in an EndpointSlice. Needs root, see [`Builder::check`].
     ///
     /// The API server cannot reach this machine's 127.0.0.1 then: servers of the test, including those registered by URL,
     /// listen on [`Cluster::host_address`].
