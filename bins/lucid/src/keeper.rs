@@ -58,7 +58,7 @@ pub(crate) async fn keeper(args: &KeeperArgs, out: &mut impl Write) -> Result<()
     let mut keeper = Keeper::new(client, cluster, namespace, None).with_actions(&operator.keeper_actions);
     if let Some(url) = &args.verifier_url {
         let http = HttpVerifier::builder(url).build().failed_to("use --verifier-url").usage()?;
-        keeper = keeper.with_verifier(Verifier::builder(http).build());
+        keeper = keeper.with_notary(Verifier::builder(http).build().into());
     }
     let planned = keeper.plan().await.failed_to("list pods")?;
     match args.output {

@@ -1,7 +1,7 @@
 //! The `/validate` webhooks, which evaluate pods and warn about workloads whose pods would be rejected.
 
 use std::cell::LazyCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use kube::Client;
 use kube::core::{Selector, SelectorExt};
 use lucid_audit::{Decision, ImageVerdict, Recorder};
 use lucid_chain::Inputs;
-use lucid_notary::client::Verifier;
-use lucid_notary::{CheckedVerdict, Digest, NotaryVerdict, Provenance};
+use lucid_notary::client::Notary;
+use lucid_notary::{CheckedVerdict, Digest, ImageReference, NotaryVerdict, Provenance};
 use lucid_policy::{
     AuditorContainer, Case, EvaluatedKeys, Evaluation, Mode, Permission, Policy, Request, Subject,
     SubjectError, Workload,
@@ -38,7 +38,7 @@ use crate::validation_metrics::ValidationMetrics;
 pub struct PodValidator {
     registrations: Registrations,
     cluster: ClusterConfiguration,
-    verifier: Option<Verifier>,
+    notary: Option<Notary>,
     break_glass: Option<BreakGlassReview>,
     recorder: Arc<Recorder>,
     metrics: ValidationMetrics,
@@ -50,13 +50,13 @@ impl PodValidator {
     #[must_use]
     pub fn new(registrations: Registrations, cluster: ClusterConfiguration, recorder: Arc<Recorder>) -> Self {
         let metrics = ValidationMetrics::new(&mut Registry::default());
-        Self { registrations, cluster, verifier: None, break_glass: None, recorder, metrics }
+        Self { registrations, cluster, notary: None, break_glass: None, recorder, metrics }
     }
 
     /// Verifies the auditors' images.
     #[must_use]
-    pub fn with_verifier(self, verifier: Verifier) -> Self {
-        Self { verifier: Some(verifier), ..self }
+    pub fn with_notary(self, notary: Notary) -> Self {
+        Self { notary: Some(notary), ..self }
     }
 
     /// Authorizes break-glass by the cluster's RBAC.
@@ -167,7 +167,7 @@ impl PodValidator {
         let evaluate = async |inputs: &Inputs<'_>| {
             let case = Case::new(&subject, inputs, &catalogues);
             let permission = self.permission(policy, &case, &request);
-            evaluate_case(policy, &case, self.verifier.as_ref(), permission, request.deadline).await
+            evaluate_case(policy, &case, self.notary.as_ref(), permission, request.deadline).await
         };
         let mut evaluated = evaluate(&inputs).await;
         let mut generation = self.cluster.generation().to_owned();
@@ -256,14 +256,14 @@ pub struct Evaluated {
 pub async fn evaluate_case(
     policy: &Policy,
     case: &Case<'_>,
-    verifier: Option<&Verifier>,
+    notary: Option<&Notary>,
     permission: impl Future<Output = Permission>,
     deadline: Instant,
 ) -> Evaluated {
     let auditors = case.auditors();
     let asked: Vec<_> =
         auditors.iter().filter(|auditor| policy.needs_verdict(case, auditor)).cloned().collect();
-    let (verdicts, permission) = tokio::join!(verdicts(verifier, &asked, deadline), permission);
+    let (verdicts, permission) = tokio::join!(verdicts(notary, &asked, deadline), permission);
     let evaluation = policy.evaluate(case, &auditors, &verdicts, &permission);
     let images = auditors.iter().map(|auditor| image_verdict(auditor, &verdicts)).collect();
     Evaluated { evaluation, images }
@@ -278,21 +278,24 @@ fn add_evaluation(decision: &mut Decision, evaluation: &Evaluation) {
     decision.exemptions = evaluation.exempted.iter().map(ToString::to_string).collect();
 }
 
-/// Returns the verdicts on the digests of `auditors`, requested until shortly before `deadline`.
+/// Returns the verdicts on the digests of `auditors`, requested until shortly before `deadline`. A digest that is not
+/// notarized under one of its names is not notarized.
 async fn verdicts(
-    verifier: Option<&Verifier>,
+    notary: Option<&Notary>,
     auditors: &[AuditorContainer<'_>],
     deadline: Instant,
 ) -> BTreeMap<Digest, CheckedVerdict> {
-    let digests: BTreeSet<Digest> = auditors.iter().filter_map(|auditor| auditor.digest().cloned()).collect();
-    match verifier {
-        Some(verifier) => verifier.check_all(digests, verifier_deadline(deadline).into_std()).await,
-        None => {
-            let reason = "no Verifier is configured".to_owned();
-            let unknown = CheckedVerdict::new(NotaryVerdict::Unknown { reason }, Provenance::Verifier);
-            digests.into_iter().map(|digest| (digest, unknown.clone())).collect()
-        }
-    }
+    let images = auditors.iter().filter_map(|auditor| auditor.reference.as_ref().ok().cloned());
+    let Some(notary) = notary else {
+        let reason = "no Verifier is configured".to_owned();
+        let unknown = CheckedVerdict::new(NotaryVerdict::Unknown { reason }, Provenance::Verifier);
+        return images.filter_map(|image| Some((image.digest()?.clone(), unknown.clone()))).collect();
+    };
+    let checked = notary.check_all(images, verifier_deadline(deadline).into_std()).await;
+    let (notarized, others): (Vec<_>, Vec<_>) =
+        checked.into_iter().partition(|(_, checked)| checked.verdict.is_notarized());
+    let by_digest = |(image, checked): (ImageReference, _)| Some((image.digest()?.clone(), checked));
+    notarized.into_iter().chain(others).filter_map(by_digest).collect()
 }
 
 /// Returns the time at which requests are cancelled: shortly before `deadline`, or earlier if little time is left, so

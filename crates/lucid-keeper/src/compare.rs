@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use lucid_admission::NamespaceView;
 use lucid_chain::{ContainerView, Decision, Inputs, Plan, PodView, Warning, keys, plan};
-use lucid_notary::{Digest, ImageReference};
+use lucid_notary::ImageReference;
 use serde_json::{Value, json};
 
 use crate::pod::StoredPod;
@@ -13,16 +13,16 @@ use crate::state::State;
 
 /// Maximum length of a reason, in bytes. Authors of pods choose parts of it.
 const LONGEST_REASON: usize = 1_024;
-/// Maximum number of digests of a pod.
-const MOST_DIGESTS: usize = 16;
+/// Maximum number of images of a pod.
+const MOST_IMAGES: usize = 16;
 
 /// State of a pod without regard to verdicts and time: it changes with the pod and the configuration only.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     pub(crate) state: State,
     pub(crate) reason: String,
-    /// Digests of the auditors.
-    pub(crate) digests: Vec<Digest>,
+    /// Images of the auditors that run, with their digests.
+    pub(crate) images: Vec<ImageReference>,
     /// Change that makes the running pod as planned, if only images differ.
     pub(crate) update: Option<Box<Update>>,
     /// Images of the planned auditors.
@@ -62,8 +62,8 @@ impl Comparison {
         }
         let of = |state, mut reason: String| {
             reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
-            let (digests, planned) = (Vec::new(), Vec::new());
-            Self { state, reason, digests, update: None, planned, readiness: Readiness::default() }
+            let (images, planned) = (Vec::new(), Vec::new());
+            Self { state, reason, images, update: None, planned, readiness: Readiness::default() }
         };
         let spec = match PodView::from_json(pod.json()) {
             Ok(spec) => spec,
@@ -102,7 +102,7 @@ impl Comparison {
         let update =
             if state == State::Stale { Update::new(&plan, pod, &inputs).map(Box::new) } else { None };
         Some(Self {
-            digests: digests(&plan, &spec, pod, &exempt),
+            images: images(&plan, &spec, pod, &exempt),
             update,
             planned,
             readiness,
@@ -132,20 +132,29 @@ fn why_missing(pod: &StoredPod) -> &'static str {
     ""
 }
 
-/// Digests of the auditors: those of their images, or else those that the kubelet reports. Without images that need not be
-/// notarized.
-fn digests(plan: &Plan, spec: &PodView<'_>, pod: &StoredPod, exempt: &BTreeSet<String>) -> Vec<Digest> {
+/// Images of the auditors, with the digest of the spec, or else the one that the kubelet reports. Without images that need
+/// not be notarized.
+fn images(
+    plan: &Plan,
+    spec: &PodView<'_>,
+    pod: &StoredPod,
+    exempt: &BTreeSet<String>,
+) -> Vec<ImageReference> {
     let auditors = all(spec).filter(|found| {
         let is_exempt = found.image().is_some_and(|image| exempt.contains(image));
         // Others could be any number of made-up digests.
         let is_auditor = is_planned(plan, found) || plan.leftovers.iter().any(|name| name == found.name());
         is_auditor && !is_exempt
     });
-    let of_image = |image: &str| image.rsplit_once('@')?.1.parse().ok();
-    let digests = auditors.filter_map(|found| {
-        found.image().and_then(of_image).or_else(|| of_image(&pod.status.container(found.name())?.image_id))
+    let images = auditors.filter_map(|found| {
+        let image: ImageReference = found.image()?.parse().ok()?;
+        if image.digest().is_some() {
+            return Some(image);
+        }
+        let (_, digest) = pod.status.container(found.name())?.image_id.rsplit_once('@')?;
+        format!("{image}@{digest}").parse().ok()
     });
-    digests.take(MOST_DIGESTS).collect()
+    images.take(MOST_IMAGES).collect()
 }
 
 impl Readiness {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
-use lucid_notary::Digest;
+use lucid_notary::ImageReference;
 
 use crate::compare::Comparison;
 use crate::pod::StoredPod;
@@ -143,8 +143,8 @@ impl Fleet {
         self.pods.get(&(namespace.to_owned(), name.to_owned())).map(Arc::as_ref)
     }
 
-    /// Digests of the auditors that run.
-    pub(crate) fn digests(&self) -> std::collections::BTreeSet<&Digest> {
-        self.pods.values().flat_map(|pod| &pod.comparison.digests).collect()
+    /// Images of the auditors that run.
+    pub(crate) fn images(&self) -> std::collections::BTreeSet<&ImageReference> {
+        self.pods.values().flat_map(|pod| &pod.comparison.images).collect()
     }
 }

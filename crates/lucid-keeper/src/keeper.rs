@@ -22,7 +22,7 @@ use kube_lease_manager::{LeaseCreateMode, LeaseManagerBuilder};
 use lucid_admission::{ClusterConfiguration, KeeperAction, Owners, Scope};
 use lucid_audit::Recorder;
 use lucid_notary::NotaryVerdict;
-use lucid_notary::client::Verifier;
+use lucid_notary::client::Notary;
 use lucid_text::with_causes;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -52,9 +52,9 @@ const LIST_PACE: Duration = Duration::from_secs(10);
 const REPORT_PACE: Duration = Duration::from_secs(10);
 /// Number of pods in a page of a list. Memory holds a page as text and as pods.
 const PAGE: u32 = 25;
-/// Interval at which the verdict on each running digest is requested again.
+/// Interval at which the verdict on each running image is requested again.
 const RECHECK: Duration = Duration::from_secs(20);
-/// Maximum number of digests in one request to the Verifier, its timeout, and the pause after it.
+/// Maximum number of images in one request to the Verifier, its timeout, and the pause after it.
 const BATCH: usize = 64;
 const BATCH_PATIENCE: Duration = Duration::from_secs(10);
 const BATCH_PAUSE: Duration = Duration::from_millis(500);
@@ -101,7 +101,7 @@ pub struct Keeper {
     reporter: Reporter,
     owners: Arc<Owners>,
     recorder: Option<Arc<Recorder>>,
-    verifier: Option<Verifier>,
+    notary: Option<Notary>,
     metrics: Metrics,
     actions: Vec<KeeperAction>,
     pods: RunningPods,
@@ -133,7 +133,7 @@ impl Keeper {
             scope: Scope::new(namespace),
             reporter: Reporter { controller: LEASE.to_owned(), instance: replica },
             recorder: None,
-            verifier: None,
+            notary: None,
             metrics: Metrics::default(),
             actions: Vec::new(),
             pods: RunningPods::default(),
@@ -154,10 +154,10 @@ impl Keeper {
         Self { actions: actions.to_vec(), ..self }
     }
 
-    /// Asks `verifier` again about the digests of running auditors. Without it, no pod is `Revoked`.
+    /// Asks `notary` again about the images of running auditors. Without it, no pod is `Revoked`.
     #[must_use]
-    pub fn with_verifier(self, verifier: Verifier) -> Self {
-        Self { verifier: Some(verifier), ..self }
+    pub fn with_notary(self, notary: Notary) -> Self {
+        Self { notary: Some(notary), ..self }
     }
 
     /// Records changes of states and actions as decisions of `keeper`.
@@ -343,7 +343,7 @@ impl Keeper {
         self.verdicts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests the verdict on each running digest again and again, at a bounded rate.
+    /// Requests the verdict on each running image again and again, at a bounded rate.
     async fn ask(&self) -> Infallible {
         loop {
             self.ask_once().await;
@@ -352,15 +352,15 @@ impl Keeper {
     }
 
     async fn ask_once(&self) {
-        let Some(verifier) = &self.verifier else { return };
-        let digests: Vec<_> = self.pods.lock().digests().into_iter().cloned().collect();
-        self.verdicts().retain(|digest, _| digests.binary_search(digest).is_ok());
-        for batch in digests.chunks(BATCH) {
+        let Some(notary) = &self.notary else { return };
+        let images: Vec<_> = self.pods.lock().images().into_iter().cloned().collect();
+        self.verdicts().retain(|image, _| images.binary_search(image).is_ok());
+        for batch in images.chunks(BATCH) {
             let deadline = std::time::Instant::now() + BATCH_PATIENCE;
-            for (digest, checked) in verifier.recheck_all(batch.iter().cloned(), deadline).await {
+            for (image, checked) in notary.recheck_all(batch.iter().cloned(), deadline).await {
                 // A missing response changes nothing.
                 if !matches!(checked.verdict, NotaryVerdict::Unknown { .. }) {
-                    self.verdicts().insert(digest, checked.verdict.is_notarized());
+                    self.verdicts().insert(image, checked.verdict.is_notarized());
                 }
             }
             sleep(BATCH_PAUSE).await;

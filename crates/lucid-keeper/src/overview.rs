@@ -47,7 +47,7 @@ mod tests {
         let comparison = Comparison {
             state,
             reason: reason.clone(),
-            digests: Vec::new(),
+            images: Vec::new(),
             update: None,
             planned: Vec::new(),
             readiness: Readiness::default(),

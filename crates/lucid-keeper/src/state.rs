@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
-use lucid_notary::Digest;
+use lucid_notary::ImageReference;
 use serde::Serialize;
 
 use crate::compare::Comparison;
@@ -88,14 +88,15 @@ impl fmt::Display for State {
     }
 }
 
-/// Known responses of the Verifier: `false` for a digest that is not notarized. Unknown digests revoke nothing.
-pub type Verdicts = HashMap<Digest, bool>;
+/// Known verdicts: `false` for an image that is not notarized. Unknown images revoke nothing.
+pub type Verdicts = HashMap<ImageReference, bool>;
 
 /// Returns the state of a pod with its reason, which is empty for [`State::Audited`].
 #[must_use]
 pub fn state(comparison: &Comparison, verdicts: &Verdicts, now: Timestamp) -> (State, String) {
-    let Comparison { state, reason, digests, readiness, .. } = comparison;
-    let revoked: Vec<_> = digests.iter().filter(|digest| verdicts.get(digest) == Some(&false)).collect();
+    let Comparison { state, reason, images, readiness, .. } = comparison;
+    let revoked = images.iter().filter(|image| verdicts.get(image) == Some(&false));
+    let revoked: Vec<_> = revoked.filter_map(ImageReference::digest).collect();
     if !revoked.is_empty() {
         let revoked: Vec<_> = revoked.iter().map(|digest| format!("{digest} is not notarized")).collect();
         let reason = Some(reason.clone()).filter(|reason| !reason.is_empty());

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The result of looking up a digest at the Verifier.
+/// The result of looking up a digest at the Verifier, or of verifying its signatures.
 ///
 /// Failures have a variant of their own: treating them as "not notarized" blames the image for an outage, and
 /// treating them as "notarized" fails open.
@@ -13,6 +13,11 @@ pub enum NotaryVerdict {
     Notarized,
     /// The digest is not registered.
     NotNotarized,
+    /// The digest has signatures, but none that the policy of the image accepts.
+    NotSigned {
+        /// What was expected and found in which file.
+        reason: String,
+    },
     /// The Verifier could not be reached, or its response could not be trusted.
     Unknown {
         /// Human-readable cause, including the address of the Verifier.
@@ -38,6 +43,7 @@ impl fmt::Display for NotaryVerdict {
         match self {
             Self::Notarized => f.write_str("notarized"),
             Self::NotNotarized => f.write_str("not notarized"),
+            Self::NotSigned { reason } => write!(f, "not notarized: {reason}"),
             Self::Unknown { reason } => write!(f, "unknown: {reason}"),
         }
     }
@@ -61,13 +67,13 @@ impl CheckedVerdict {
     }
 }
 
-/// Formats the verdict, followed by ` (allowlist)` if the Verifier was not queried.
+/// Formats the verdict, followed by ` (allowlist)` or ` (signatures)` if these decided instead of the Verifier.
 impl fmt::Display for CheckedVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { verdict, provenance } = self;
         match provenance {
             Provenance::Verifier | Provenance::Cached { .. } => write!(f, "{verdict}"),
-            Provenance::Allowlist => write!(f, "{verdict} (allowlist)"),
+            Provenance::Allowlist | Provenance::Signatures => write!(f, "{verdict} ({})", provenance.name()),
         }
     }
 }
@@ -85,16 +91,19 @@ pub enum Provenance {
     },
     /// The allowlist; the Verifier was not queried.
     Allowlist,
+    /// Signatures on the digest.
+    Signatures,
 }
 
 impl Provenance {
-    /// Returns the value of a metric label: `verifier`, `cached` or `allowlist`.
+    /// Returns the value of a metric label: `verifier`, `cached`, `allowlist` or `signatures`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Verifier => "verifier",
             Self::Cached { .. } => "cached",
             Self::Allowlist => "allowlist",
+            Self::Signatures => "signatures",
         }
     }
 }

@@ -149,6 +149,9 @@ fn image_problem(
     match verdicts.get(digest).map(|checked| &checked.verdict) {
         Some(NotaryVerdict::Notarized) => None,
         Some(NotaryVerdict::NotNotarized) => Some(Problem::image("NotNotarized", "not notarized")),
+        Some(NotaryVerdict::NotSigned { reason }) => {
+            Some(Problem::image("NotNotarized", format!("not notarized: {}", truncated(reason))))
+        }
         Some(NotaryVerdict::Unknown { reason }) => Some(unverified(truncated(reason))),
         None => Some(unverified("the Verifier was not asked".to_owned())),
     }

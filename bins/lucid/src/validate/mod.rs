@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use lucid_admission::{evaluate_case, parse_exemptions};
 use lucid_chain::{Catalogue, Configuration, Inputs, NamespaceChain, PodChoices};
-use lucid_notary::client::{ClientMetrics, Verifier};
+use lucid_notary::client::{ClientMetrics, Notary};
 use lucid_policy::{Case, EvaluatedKeys, Permission, Policy};
 use lucid_shared::options::{InjectionArgs, ValidationArgs};
 use tokio::time::Instant;
@@ -124,7 +124,7 @@ pub(crate) async fn validate(
 
 /// State that the webhook would have from the cluster.
 struct Evaluator {
-    verifier: Option<Verifier>,
+    notary: Option<Notary>,
     policy: Policy,
     catalogues: Vec<Catalogue>,
     configuration: Configuration,
@@ -135,7 +135,7 @@ struct Evaluator {
 
 impl Evaluator {
     async fn new(args: &ValidateArgs, inputs: &[Input<'_>]) -> Result<Self> {
-        let verifier = args.validation.verifier(&ClientMetrics::default())?;
+        let notary = args.validation.notary(&ClientMetrics::default())?;
         let mut policy = args.validation.policy();
         if let Some(path) = &args.exemptions {
             let yaml = documents::read(path)?;
@@ -153,7 +153,7 @@ impl Evaluator {
         let by_requirement = requires_chain.then_some(PodChoices::None);
         let pod_choices = args.pod_choices.or(by_requirement);
         let namespaces = Namespaces::new(&args.namespaces, configuration.catalogue(), inputs)?;
-        Ok(Self { verifier, policy, catalogues, configuration, namespaces, requires_chain, pod_choices })
+        Ok(Self { notary, policy, catalogues, configuration, namespaces, requires_chain, pod_choices })
     }
 
     async fn evaluate(&self, title: Title, review: &ReviewRequest) -> Result<Verdict, String> {
@@ -187,9 +187,9 @@ impl Evaluator {
         let catalogues: Vec<_> = self.catalogues.iter().cloned().chain(own).collect();
         let case = Case::new(&subject, &inputs, &catalogues);
         let auditors = case.auditors();
-        let (verifier, permission) = (self.verifier.as_ref(), ready(Permission::NotRequired));
+        let (notary, permission) = (self.notary.as_ref(), ready(Permission::NotRequired));
         let deadline = Instant::now() + TIMEOUT;
-        let evaluated = evaluate_case(&self.policy, &case, verifier, permission, deadline).await;
+        let evaluated = evaluate_case(&self.policy, &case, notary, permission, deadline).await;
         Ok(Verdict::new(title, review.workload, &auditors, evaluated).with_warnings(context.problems))
     }
 }

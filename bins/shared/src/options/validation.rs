@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lucid_notary::Digest;
-use lucid_notary::client::{Allowlist, Answer, BuildError, ClientMetrics, HttpVerifier, Verifier};
+use lucid_notary::client::{
+    Allowlist, Answer, BuildError, ClientMetrics, HttpVerifier, Notary, Signatures, Verifier,
+};
 use lucid_policy::{Policy, Strictness};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, ServiceExt};
@@ -21,7 +23,8 @@ const TIMEOUT: Duration = Duration::from_millis(1500);
 #[command(next_help_heading = "Validation")]
 pub struct ValidationArgs {
     /// In mode enforce, deny pods if an auditor image has no digest, its digest is not notarized, or the Verifier is
-    /// unavailable. Otherwise each of these is a warning. Needs --verifier-url or --verifier-allowlist-file.
+    /// unavailable. Otherwise each of these is a warning. Needs --verifier-url, --verifier-allowlist-file or
+    /// --signatures-directory.
     #[arg(long, env = "LUCID_STRICT_NOTARIZATION", value_name = "BOOL", default_value = "false")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub strict_notarization: bool,
@@ -51,6 +54,12 @@ pub struct ValidationArgs {
     #[arg(long, value_name = "DIRECTORY", help_heading = "Verifier")]
     pub verifier_client_directory: Option<PathBuf>,
 
+    /// Directory of Sigstore bundles on digests of auditors (sha256-HEX.json), of the policies that accept them, by image
+    /// and instead of or in addition to the Verifier (signatures.yaml), and of the trusted root (trusted_root.json).
+    /// Reloaded when a file changes. By default none.
+    #[arg(long, env = "LUCID_SIGNATURES_DIRECTORY", value_name = "DIRECTORY", help_heading = "Verifier")]
+    pub signatures_directory: Option<PathBuf>,
+
     /// Options of the policy.
     #[command(flatten)]
     pub policy: PolicyArgs,
@@ -69,19 +78,22 @@ impl ValidationArgs {
         self.policy.policy(strictness)
     }
 
-    /// Returns the client of the Verifier, or `None` if neither a URL nor an allowlist is configured.
-    pub fn verifier(&self, metrics: &ClientMetrics) -> Result<Option<Verifier>, Error> {
+    /// Returns the sources of verdicts, or `None` if neither a Verifier, an allowlist nor signatures are configured.
+    pub fn notary(&self, metrics: &ClientMetrics) -> Result<Option<Notary>, Error> {
+        let signatures = self.signatures_directory.as_ref();
+        let signatures = signatures.map(|path| Signatures::open(path, metrics.clone()));
+        let signatures = signatures.transpose().map_err(Error::with_context("LUCID_SIGNATURES_DIRECTORY"))?;
         let list = self.verifier_allowlist_file.as_ref();
         let list = list.map(|path| Allowlist::open(path, metrics.clone()));
         let list = list.transpose().map_err(Error::with_context("LUCID_VERIFIER_ALLOWLIST_FILE"))?;
         let service = match self.http(metrics)? {
             Some(http) => BoxCloneSyncService::new(http.map_err(BoxError::from)),
-            None if list.is_some() => unconfigured(),
+            None if list.is_some() || signatures.is_some() => unconfigured(),
             // A strict policy without a Verifier would reject every pod.
             None if self.strict_notarization => {
                 return Err(Error::new(
                     "strict notarization (LUCID_STRICT_NOTARIZATION) needs a Verifier: set LUCID_VERIFIER_URL to its \
-                     http or https URL, or LUCID_VERIFIER_ALLOWLIST_FILE",
+                     http or https URL, or LUCID_VERIFIER_ALLOWLIST_FILE or LUCID_SIGNATURES_DIRECTORY",
                 ));
             }
             None => return Ok(None),
@@ -90,7 +102,11 @@ impl ValidationArgs {
         if let Some(list) = list {
             builder = builder.with_allowlist(list);
         }
-        Ok(Some(builder.build()))
+        let notary = Notary::from(builder.build());
+        Ok(Some(match signatures {
+            Some(signatures) => notary.with_signatures(signatures),
+            None => notary,
+        }))
     }
 
     fn http(&self, metrics: &ClientMetrics) -> Result<Option<HttpVerifier>, Error> {

@@ -54,7 +54,7 @@ pub async fn run_validator(args: &ServeArgs) -> Result<(), Error> {
 async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -> Result<(), Error> {
     let Needs { program, serving, injects, keeper, .. } = needs;
     let mut registry = Registry::with_prefix("lucid");
-    let verifier = args.validation.verifier(&VerifierMetrics::new(&mut registry))?;
+    let notary = args.validation.notary(&VerifierMetrics::new(&mut registry))?;
     let (recorder, opening) = args.decisions.recorder(&mut registry)?;
     let audit = args.decisions.service(Arc::clone(&recorder))?;
     let injection_metrics = injects.then(|| InjectionMetrics::new(&mut registry));
@@ -95,8 +95,8 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
             .with_actions(actions)
             .with_recorder(Arc::clone(&recorder))
             .with_metrics(&mut registry);
-        match &verifier {
-            Some(verifier) => keeper.with_verifier(verifier.clone()),
+        match &notary {
+            Some(notary) => keeper.with_notary(notary.clone()),
             None => keeper,
         }
     });
@@ -104,7 +104,7 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     let synced = cluster.start(client.clone(), &serving.namespace, readiness.condition("configuration"));
 
     if let Some(metrics) = injection_metrics {
-        cluster.report_auditor_status(client.clone(), verifier.clone());
+        cluster.report_auditor_status(client.clone(), notary.clone());
         let (registrations, cluster) = (registrations.clone(), cluster.clone());
         let injector = PodInjector::new(registrations, cluster, Arc::clone(&recorder))
             .with_metrics(metrics.clone())
@@ -113,8 +113,8 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     }
     let mut validator =
         PodValidator::new(registrations, cluster, Arc::clone(&recorder)).with_metrics(validation_metrics);
-    if let Some(verifier) = verifier {
-        validator = validator.with_verifier(verifier);
+    if let Some(notary) = notary {
+        validator = validator.with_notary(notary);
     }
     if args.validation.policy.break_glass.break_glass_access_review {
         validator = validator.with_break_glass_review(BreakGlassReview::new(client.clone()));

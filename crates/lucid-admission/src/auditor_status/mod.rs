@@ -17,8 +17,8 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
-use lucid_notary::client::Verifier;
-use lucid_notary::{CheckedVerdict, Digest, NotaryVerdict};
+use lucid_notary::client::Notary;
+use lucid_notary::{CheckedVerdict, ImageReference, NotaryVerdict};
 use lucid_text::with_causes;
 use serde_json::json;
 use tokio::time::Instant;
@@ -45,7 +45,7 @@ const FIELD_MANAGER: &str = "lucid-operator";
 
 struct AuditorStatuses {
     cluster: ClusterConfiguration,
-    verifier: Option<Verifier>,
+    notary: Option<Notary>,
 }
 
 struct Answer {
@@ -64,10 +64,10 @@ impl Answer {
 }
 
 impl ClusterConfiguration {
-    /// Starts a task that writes the status of the Auditors whenever one of them or a response of `verifier` changes.
-    /// Without a Verifier, notarization is unknown.
-    pub fn report_auditor_status(&self, client: Client, verifier: Option<Verifier>) {
-        let statuses = AuditorStatuses { cluster: self.clone(), verifier };
+    /// Starts a task that writes the status of the Auditors whenever one of them or a verdict of `notary` changes.
+    /// Without it, notarization is unknown.
+    pub fn report_auditor_status(&self, client: Client, notary: Option<Notary>) {
+        let statuses = AuditorStatuses { cluster: self.clone(), notary };
         tokio::spawn(async move { match statuses.keep(client).await {} });
     }
 }
@@ -77,7 +77,7 @@ impl AuditorStatuses {
     async fn keep(self, client: Client) -> Infallible {
         let api = Api::<DynamicObject>::all_with(client, &auditor::resource());
         let mut changes = self.cluster.auditors();
-        let mut answers: HashMap<Digest, Answer> = HashMap::new();
+        let mut answers: HashMap<ImageReference, Answer> = HashMap::new();
         let mut written: HashMap<String, (i64, Instant)> = HashMap::new();
         loop {
             let objects = changes.borrow_and_update().clone();
@@ -104,44 +104,47 @@ impl AuditorStatuses {
     }
 
     /// Queries the Verifier for images whose response is missing, outdated or contradicts the status found.
-    async fn ask(&self, objects: &[AuditorObject], answers: &mut HashMap<Digest, Answer>) {
-        let Some(verifier) = &self.verifier else { return };
+    async fn ask(&self, objects: &[AuditorObject], answers: &mut HashMap<ImageReference, Answer>) {
+        let Some(notary) = &self.notary else { return };
         let mut used = HashSet::new();
         let mut due = BTreeSet::new();
         for object in objects {
-            let Ok(digest) = status::digest(&object.image) else { continue };
-            let is_due = answers.get(&digest).is_none_or(|answer| {
+            let Ok((image, digest)) = status::image(&object.image) else { continue };
+            let is_due = answers.get(&image).is_none_or(|answer| {
                 let said = status::notarization(&digest, Some(&answer.checked));
                 let is_current = object.status.observed_generation == object.generation;
                 let contradicts = said.is_known() && is_current && object.status.notarized != said.status;
                 answer.is_due() || contradicts && answer.asked.elapsed() >= FRESH
             });
             if is_due {
-                due.insert(digest.clone());
+                due.insert(image.clone());
             }
-            used.insert(digest);
+            used.insert(image);
         }
-        answers.retain(|digest, _| used.contains(digest));
+        answers.retain(|image, _| used.contains(image));
         let due: Vec<_> = due.into_iter().collect();
         for batch in due.chunks(BATCH) {
             let deadline = std::time::Instant::now() + BATCH_PATIENCE;
             // Bypasses the cache: the status records the Verifier's current response.
-            for (digest, checked) in verifier.recheck_all(batch.iter().cloned(), deadline).await {
+            for (image, checked) in notary.recheck_all(batch.iter().cloned(), deadline).await {
                 let asked = Instant::now();
-                let unanswered_since = matches!(checked.verdict, NotaryVerdict::Unknown { .. }).then(|| {
-                    answers.get(&digest).and_then(|before| before.unanswered_since).unwrap_or(asked)
-                });
-                answers.insert(digest, Answer { checked, asked, unanswered_since });
+                let unanswered_since = matches!(checked.verdict, NotaryVerdict::Unknown { .. })
+                    .then(|| answers.get(&image).and_then(|before| before.unanswered_since).unwrap_or(asked));
+                answers.insert(image, Answer { checked, asked, unanswered_since });
             }
         }
     }
 
     /// Returns the status to write, or `None` if it is up to date.
-    fn status(&self, object: &AuditorObject, answers: &HashMap<Digest, Answer>) -> Option<AuditorStatus> {
-        let notarization = match status::digest(&object.image) {
+    fn status(
+        &self,
+        object: &AuditorObject,
+        answers: &HashMap<ImageReference, Answer>,
+    ) -> Option<AuditorStatus> {
+        let notarization = match status::image(&object.image) {
             Err(without) => without,
-            Ok(digest) => {
-                let answer = answers.get(&digest);
+            Ok((image, digest)) => {
+                let answer = answers.get(&image);
                 let said = status::notarization(&digest, answer.map(|answer| &answer.checked));
                 let unanswered_since = answer.and_then(|answer| answer.unanswered_since);
                 let is_held = unanswered_since.is_some_and(|since| since.elapsed() < HOLD);

@@ -41,20 +41,21 @@ const MAX_MESSAGE: usize = 4096;
 
 pub(super) const UNKNOWN: &str = "Unknown";
 
-/// Returns the digest of an image, or the notarization of an image without one.
-pub(super) fn digest(image: &str) -> Result<Digest, Notarization> {
+/// Parses an image with its digest, or returns the notarization of an image without one.
+pub(super) fn image(image: &str) -> Result<(ImageReference, Digest), Notarization> {
     let reference: ImageReference = image.parse().map_err(|error| Notarization {
         status: UNKNOWN,
         reason: "InvalidImage".into(),
         message: format!("spec.image: {error}"),
     })?;
-    reference.digest().cloned().ok_or_else(|| Notarization {
+    let digest = reference.digest().cloned().ok_or_else(|| Notarization {
         status: "False",
         reason: "MissingDigest".into(),
         message: format!(
             "spec.image: expected an image with its digest, <image>@sha256:<64 hex digits>; found {image}"
         ),
-    })
+    })?;
+    Ok((reference, digest))
 }
 
 /// Converts the response about `digest`; `None` means that no Verifier is configured.
@@ -63,9 +64,15 @@ pub(super) fn notarization(digest: &Digest, checked: Option<&CheckedVerdict>) ->
         Some((NotaryVerdict::Notarized, Provenance::Allowlist)) => {
             ("True", "OnAllowlist", format!("the allowlist contains {digest}; the Verifier was not called"))
         }
+        Some((NotaryVerdict::Notarized, Provenance::Signatures)) => {
+            ("True", "Signed", format!("{digest} is signed as its policy requires"))
+        }
         Some((NotaryVerdict::Notarized, _)) => ("True", "Notarized", format!("the Verifier knows {digest}")),
         Some((NotaryVerdict::NotNotarized, _)) => {
             ("False", "NotNotarized", format!("the Verifier does not know {digest}"))
+        }
+        Some((NotaryVerdict::NotSigned { reason }, _)) => {
+            ("False", "NotNotarized", format!("{digest} is not notarized: {reason}"))
         }
         Some((NotaryVerdict::Unknown { reason }, _)) => {
             (UNKNOWN, "NoAnswer", format!("it is not known whether {digest} is notarized: {reason}"))
@@ -190,6 +197,7 @@ mod tests {
             (Provenance::Verifier, "Notarized", "the Verifier knows sha256:aaa"),
             (Provenance::Cached { age }, "Notarized", "the Verifier knows sha256:aaa"),
             (Provenance::Allowlist, "OnAllowlist", "the allowlist contains sha256:aaa"),
+            (Provenance::Signatures, "Signed", "sha256:aaa"),
         ] {
             let said = from(provenance, &NotaryVerdict::Notarized);
             assert_eq!((said.status, &*said.reason), ("True", reason));
@@ -221,11 +229,11 @@ mod tests {
 
     #[test]
     fn images_without_a_digest_are_not_sent_to_the_verifier() {
-        let missing = digest("r.test/pii:1").unwrap_err();
+        let missing = image("r.test/pii:1").unwrap_err();
         assert_eq!((missing.status, &*missing.reason), ("False", "MissingDigest"));
-        let invalid = digest("Not An Image").unwrap_err();
+        let invalid = image("Not An Image").unwrap_err();
         assert_eq!((invalid.status, &*invalid.reason), ("Unknown", "InvalidImage"));
-        let nobody = notarization(&digest(&format!("a@{DIGEST}")).unwrap(), None);
+        let nobody = notarization(&image(&format!("a@{DIGEST}")).unwrap().1, None);
         assert_eq!((nobody.status, &*nobody.reason), ("Unknown", "NoVerifier"));
     }
 }

@@ -129,7 +129,7 @@ impl World {
             comparison: Comparison {
                 state,
                 reason: String::new(),
-                digests: Vec::new(),
+                images: Vec::new(),
                 update: (!is_current).then(|| Box::new(update)),
                 planned: vec![image(self.planned)],
                 readiness: Readiness { is_ready: pod.is_ready, is_tried: true, unready: None },

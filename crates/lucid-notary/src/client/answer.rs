@@ -1,14 +1,19 @@
-//! Responses of the Verifier.
+//! Responses of the Verifier, or of another source of verdicts.
 
 use crate::verdict::NotaryVerdict;
 
-/// The Verifier's response about a digest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The response about a digest.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// The digest is registered.
     Notarized,
     /// The digest is not registered.
     NotNotarized,
+    /// The digest has signatures, but none that a policy accepts.
+    NotSigned {
+        /// What was expected and found.
+        reason: String,
+    },
 }
 
 impl From<Answer> for NotaryVerdict {
@@ -16,6 +21,7 @@ impl From<Answer> for NotaryVerdict {
         match answer {
             Answer::Notarized => Self::Notarized,
             Answer::NotNotarized => Self::NotNotarized,
+            Answer::NotSigned { reason } => Self::NotSigned { reason },
         }
     }
 }

@@ -80,7 +80,7 @@ impl Cache {
     fn entry(&self, result: Result<Answer, BoxError>) -> Entry {
         let (verdict, time_to_live) = match result {
             Ok(Answer::Notarized) => (NotaryVerdict::Notarized, self.time_to_live.notarized),
-            Ok(Answer::NotNotarized) => (NotaryVerdict::NotNotarized, self.time_to_live.not_notarized),
+            Ok(answer) => (answer.into(), self.time_to_live.not_notarized),
             // Rejections are not cached: they end with the breaker's pause.
             Err(error) if error.is::<BreakerOpen>() => (NotaryVerdict::unknown(error), Duration::ZERO),
             Err(error) => (NotaryVerdict::unknown(error), self.time_to_live.unknown),

@@ -29,7 +29,7 @@ use crate::verdict::{CheckedVerdict, NotaryVerdict};
 /// | `verifier_requests_in_flight` | | requests in flight, retries included |
 /// | `verifier_requests_total` | outcome | HTTP requests: `notarized`, `not_notarized`, `timeout`, `transport`, `status`, `too_long`, `malformed`, `other_digest` |
 /// | `verifier_request_duration_seconds` | | duration of HTTP requests |
-/// | `verifier_file_reloads_total` | file, result | reloads of the files `token`, `tls` and `allowlist`: `ok`, or `error` if the previous content stays in use |
+/// | `verifier_file_reloads_total` | file, result | reloads of the files `token`, `tls`, `allowlist` and `signatures`: `ok`, or `error` if the previous content stays in use |
 ///
 /// Verdicts are `notarized`, `not_notarized` and `unknown`; provenances are those of
 /// [`Provenance::name`](crate::Provenance::name). All label values are fixed sets.
@@ -110,7 +110,7 @@ impl ClientMetrics {
         for outcome in OUTCOMES {
             drop(self.requests.get_or_create(&[("outcome", outcome)]));
         }
-        for file in ["token", "tls", "allowlist"] {
+        for file in ["token", "tls", "allowlist", "signatures"] {
             for result in ["ok", "error"] {
                 drop(self.file_reloads.get_or_create(&[("file", file), ("result", result)]));
             }
@@ -145,7 +145,7 @@ impl ClientMetrics {
     pub(super) fn requested(&self, answer: &Result<Answer, VerifierError>, took: Duration) {
         let outcome = match answer {
             Ok(Answer::Notarized) => "notarized",
-            Ok(Answer::NotNotarized) => "not_notarized",
+            Ok(Answer::NotNotarized | Answer::NotSigned { .. }) => "not_notarized",
             Err(error) => error.name(),
         };
         self.requests.get_or_create(&[("outcome", outcome)]).inc();
@@ -167,7 +167,7 @@ const OUTCOMES: [&str; 8] =
 fn name(verdict: &NotaryVerdict) -> &'static str {
     match verdict {
         NotaryVerdict::Notarized => "notarized",
-        NotaryVerdict::NotNotarized => "not_notarized",
+        NotaryVerdict::NotNotarized | NotaryVerdict::NotSigned { .. } => "not_notarized",
         NotaryVerdict::Unknown { .. } => "unknown",
     }
 }

@@ -5,6 +5,9 @@
 //! [`Digest`](crate::Digest) to [`Answer`], such as [`HttpVerifier`], which can also be used alone. Both require a
 //! tokio runtime.
 //!
+//! With the feature `signatures`, `Notary` combines it with `Signatures`: the second source of verdicts, behind the same
+//! cache and deadline, which policies choose by image.
+//!
 //! ```no_run
 //! use std::time::{Duration, Instant};
 //!
@@ -18,7 +21,7 @@
 //! let deadline = Instant::now() + Duration::from_secs(5);
 //! match &verifier.check_all([digest.clone()], deadline).await[&digest].verdict {
 //!     NotaryVerdict::Notarized => println!("{digest} may run"),
-//!     NotaryVerdict::NotNotarized => println!("{digest} must not run"),
+//!     NotaryVerdict::NotNotarized | NotaryVerdict::NotSigned { .. } => println!("{digest} must not run"),
 //!     NotaryVerdict::Unknown { reason } => println!("{digest} could not be checked: {reason}"),
 //! }
 //! # Ok(()) }
@@ -33,8 +36,12 @@ mod credentials;
 mod error;
 mod http;
 mod metrics;
+#[cfg(feature = "signatures")]
+mod notary;
 mod reloading_files;
 mod retry;
+#[cfg(feature = "signatures")]
+mod signatures;
 mod verifier;
 
 pub use self::allowlist::Allowlist;
@@ -44,5 +51,9 @@ pub use self::cache::TimeToLive;
 pub use self::error::VerifierError;
 pub use self::http::HttpVerifier;
 pub use self::metrics::ClientMetrics;
+#[cfg(feature = "signatures")]
+pub use self::notary::Notary;
 pub use self::reloading_files::FileError;
+#[cfg(feature = "signatures")]
+pub use self::signatures::Signatures;
 pub use self::verifier::{Verifier, VerifierBuilder};

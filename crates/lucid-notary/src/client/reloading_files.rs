@@ -1,7 +1,13 @@
 //! Values derived from files that are reloaded when they change.
 
+#[cfg(feature = "signatures")]
+use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+#[cfg(feature = "signatures")]
+use std::fs::File;
+use std::hash::{BuildHasher, Hash, RandomState};
+#[cfg(feature = "signatures")]
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,9 +33,10 @@ pub struct FileError {
     source: BoxError,
 }
 
-type Make<T> = Box<dyn Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync>;
+type Make<T, C> = Box<dyn Fn(&C) -> Result<T, BoxError> + Send + Sync>;
 type OnChange = Box<dyn Fn(bool) + Send + Sync>;
-type Contents = Result<Vec<Vec<u8>>, FileError>;
+type Read<C> = fn(&[PathBuf]) -> Result<C, FileError>;
+type Reading<C> = JoinHandle<Result<C, FileError>>;
 
 const USE: &str = "use";
 
@@ -41,15 +48,16 @@ const USE: &str = "use";
 ///
 /// Files are polled rather than watched: a mounted Secret is updated by swapping symbolic links, which file watches
 /// miss.
-pub(super) struct ReloadingFiles<T> {
+pub(super) struct ReloadingFiles<T, C = Vec<Vec<u8>>> {
     files: Vec<PathBuf>,
-    make: Make<T>,
+    read: Read<C>,
+    make: Make<T, C>,
     on_change: OnChange,
     hasher: RandomState,
     known: ArcSwap<Known<T>>,
     /// Start and task of the current read. It outlives callers that time out. At most one read runs at a time, so
     /// hanging files occupy one thread.
-    reading: Mutex<Option<(Instant, JoinHandle<Contents>)>>,
+    reading: Mutex<Option<(Instant, Reading<C>)>>,
 }
 
 struct Known<T> {
@@ -60,7 +68,7 @@ struct Known<T> {
     found: Option<u64>,
 }
 
-impl<T> fmt::Debug for ReloadingFiles<T> {
+impl<T, C> fmt::Debug for ReloadingFiles<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReloadingFiles").field("files", &self.files).finish_non_exhaustive()
     }
@@ -73,14 +81,31 @@ impl<T> ReloadingFiles<T> {
         files: Vec<PathBuf>,
         make: impl Fn(&[Vec<u8>]) -> Result<T, BoxError> + Send + Sync + 'static,
     ) -> Result<Self, FileError> {
+        Self::open_with(files, read_all, Box::new(move |contents| make(contents)))
+    }
+}
+
+#[cfg(feature = "signatures")]
+impl<T: 'static> ReloadingFiles<T, BTreeMap<String, Vec<u8>>> {
+    /// Like [`open`](ReloadingFiles::open) for all files of a directory, by name.
+    pub(super) fn open_directory(
+        directory: PathBuf,
+        make: fn(&BTreeMap<String, Vec<u8>>) -> Result<T, BoxError>,
+    ) -> Result<Self, FileError> {
+        Self::open_with(vec![directory], read_directory, Box::new(make))
+    }
+}
+
+impl<T, C: Hash + Send + 'static> ReloadingFiles<T, C> {
+    fn open_with(files: Vec<PathBuf>, read: Read<C>, make: Make<T, C>) -> Result<Self, FileError> {
         let at = Instant::now();
-        let contents = read_all(&files)?;
+        let contents = read(&files)?;
         let value = make(&contents).context(FileSnafu { action: USE, files: names(&files) })?;
         let hasher = RandomState::new();
         let found = Some(hasher.hash_one(&contents));
         let known = ArcSwap::from_pointee(Known { value: Arc::new(value), at, found });
         let on_change = Box::new(|_| ());
-        Ok(Self { files, make: Box::new(make), on_change, hasher, known, reading: Mutex::new(None) })
+        Ok(Self { files, read, make, on_change, hasher, known, reading: Mutex::new(None) })
     }
 
     /// Sets a function to call when the contents have changed, with `true` if the new value is in use.
@@ -114,8 +139,8 @@ impl<T> ReloadingFiles<T> {
                 return;
             }
             let (begun, contents) = reading.get_or_insert_with(|| {
-                let files = self.files.clone();
-                (Instant::now(), spawn_blocking(move || read_all(&files)))
+                let (files, read) = (self.files.clone(), self.read);
+                (Instant::now(), spawn_blocking(move || read(&files)))
             });
             let (at, contents) = (*begun, contents.await);
             *reading = None;
@@ -129,7 +154,7 @@ impl<T> ReloadingFiles<T> {
         self.files.is_empty() || known.at.elapsed() < FRESHNESS
     }
 
-    fn renew(&self, known: &Known<T>, contents: Contents, at: Instant) {
+    fn renew(&self, known: &Known<T>, contents: Result<C, FileError>, at: Instant) {
         let found = contents.as_ref().ok().map(|contents| self.hasher.hash_one(contents));
         let mut value = Arc::clone(&known.value);
         if found != known.found {
@@ -146,12 +171,43 @@ impl<T> ReloadingFiles<T> {
     }
 }
 
-fn read_all(files: &[PathBuf]) -> Contents {
+fn read_all(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, FileError> {
     let read = |path: &PathBuf| {
         let contents = std::fs::read(path).map_err(BoxError::from);
         contents.context(FileSnafu { action: "read", files: names(&[path]) })
     };
     files.iter().map(read).collect()
+}
+
+/// Maximum number of files of a directory and of their bytes.
+#[cfg(feature = "signatures")]
+const MAX_DIRECTORY: (usize, u64) = (4_096, 16 * 1024 * 1024);
+
+/// Reads the files of directories, except those that begin with a dot, as the links of a mounted ConfigMap do.
+#[cfg(feature = "signatures")]
+fn read_directory(directories: &[PathBuf]) -> Result<BTreeMap<String, Vec<u8>>, FileError> {
+    let read = || {
+        let (most, mut room) = MAX_DIRECTORY;
+        let mut files = BTreeMap::new();
+        for directory in directories {
+            for entry in std::fs::read_dir(directory)? {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.starts_with('.') {
+                    continue;
+                }
+                let mut content = Vec::new();
+                File::open(entry.path())?.take(room + 1).read_to_end(&mut content)?;
+                room = room.checked_sub(content.len() as u64).ok_or("its files are longer than 16 MiB")?;
+                files.insert(name, content);
+                if files.len() > most {
+                    return Err(format!("it has more than {most} files").into());
+                }
+            }
+        }
+        Ok(files)
+    };
+    read().context(FileSnafu { action: "read", files: names(directories) })
 }
 
 fn names(files: &[impl AsRef<Path>]) -> String {

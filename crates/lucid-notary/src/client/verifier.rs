@@ -168,7 +168,7 @@ impl Verifier {
         }
         let verdict = match self.shared.request(&self.shared.rechecks, digest.clone()).await {
             Ok(answer) => {
-                self.shared.cache.insert(digest, answer).await;
+                self.shared.cache.insert(digest, answer.clone()).await;
                 answer.into()
             }
             // Failures do not replace cached responses.

@@ -19,7 +19,7 @@ async fn responses_are_cached_and_marked() {
         (Some(Answer::Notarized), "notarized", "notarized"),
         (Some(Answer::NotNotarized), "not notarized", "not_notarized"),
     ] {
-        let script = Script::new(move |_| outcome.ok_or_else(outage));
+        let script = Script::new(move |_| outcome.clone().ok_or_else(outage));
         let scrape = Scrape::new();
         let verifier = script.client().with_time_to_live(long()).with_metrics(scrape.metrics.clone()).build();
         let first = verifier.check(digest('a')).await;
@@ -59,7 +59,7 @@ async fn each_verdict_has_a_time_to_live_of_its_own() {
         (time_to_live(LONG, short, LONG), Some(Answer::NotNotarized)),
         (time_to_live(LONG, LONG, short), None),
     ] {
-        let script = Script::new(move |_| outcome.ok_or_else(outage));
+        let script = Script::new(move |_| outcome.clone().ok_or_else(outage));
         let verifier = script.client().with_time_to_live(expires).build();
         until(async || {
             verifier.check(digest('a')).await;
@@ -72,7 +72,7 @@ async fn each_verdict_has_a_time_to_live_of_its_own() {
         (time_to_live(LONG, none, LONG), Some(Answer::NotNotarized)),
         (time_to_live(LONG, LONG, none), None),
     ] {
-        let script = Script::new(move |_| outcome.ok_or_else(outage));
+        let script = Script::new(move |_| outcome.clone().ok_or_else(outage));
         let verifier = script.client().with_time_to_live(kept).build();
         for _ in 0..3 {
             verifier.check(digest('a')).await;

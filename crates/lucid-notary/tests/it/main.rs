@@ -15,4 +15,6 @@ mod metrics;
 mod reference;
 mod retry;
 mod server;
+#[cfg(feature = "signatures")]
+mod signatures;
 mod verifier;

@@ -1,0 +1,71 @@
+//! Verdicts by signatures: Sigstore bundles from files, verified offline.
+//!
+//! Keyless bundles are verified by `sigstore-verify`: its only cryptography is aws-lc-rs and it has no network code
+//! without its default features, while `sigstore` needs the RustCrypto signature crates and an HTTP client. Bundles by a
+//! key use its primitives only, because it rejects those without a log entry or a timestamp, which a pinned key does not
+//! need.
+
+mod bundle;
+mod policy;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub(super) use self::policy::{Policies, Require};
+use super::metrics::ClientMetrics;
+use super::reloading_files::{FileError, ReloadingFiles};
+
+/// Signatures on image digests, and the policies that accept them. Cheap to clone.
+///
+/// Reads a directory, such as a mounted ConfigMap, without subdirectories:
+///
+/// | file | content |
+/// |---|---|
+/// | `signatures.yaml` | the policies |
+/// | `trusted_root.json` | Sigstore trusted root, for identities |
+/// | `sha256-HEX.json`, `sha256-HEX.NAME.json` | bundle about the image with that digest; up to 8 of 128 KiB |
+///
+/// The first policy that matches an image applies to it. Images without a policy need the Verifier.
+///
+/// ```yaml
+/// policies:
+///   - images: [ghcr.io/acme/auditors]
+///     require: any                 # any or all of Verifier and signatures, or one: verifier, signatures
+///     keys:                        # public keys in PEM
+///       - |
+///         -----BEGIN PUBLIC KEY-----
+///         …
+///     identities:                  # signers of keyless signatures; `*` at the end of a subject matches any rest
+///       - issuer: https://token.actions.githubusercontent.com
+///         subject: https://github.com/acme/auditors/.github/workflows/release.yml@refs/tags/v*
+///     predicateType: https://sigstore.dev/cosign/sign/v1   # the default, of statements
+/// ```
+///
+/// One bundle by one of the signers suffices. Keyless signatures need a certificate of the trusted root with its SCT, an
+/// entry in the transparency log, and a trusted time; those by a key need neither. A digest without a bundle is unknown;
+/// one whose bundles do not verify is not notarized.
+#[derive(Clone, Debug)]
+pub struct Signatures {
+    policies: Arc<ReloadingFiles<Policies, BTreeMap<String, Vec<u8>>>>,
+    pub(super) metrics: ClientMetrics,
+}
+
+impl Signatures {
+    /// Reads the directory, and again whenever a file changes. If a later read fails, the last valid content stays in
+    /// use.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`FileError`] if a file cannot be read, or a policy or the trusted root is not valid. A bundle that is not
+    /// valid is not an error: it does not verify.
+    pub fn open(directory: impl Into<PathBuf>, metrics: ClientMetrics) -> Result<Self, FileError> {
+        let policies = ReloadingFiles::open_directory(directory.into(), Policies::parse)?
+            .on_change(metrics.on_change("signatures"));
+        Ok(Self { policies: Arc::new(policies), metrics })
+    }
+
+    pub(super) async fn policies(&self) -> Arc<Policies> {
+        self.policies.get().await
+    }
+}

@@ -1,0 +1,178 @@
+//! The files of the directory: policies, trusted root and bundles.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use lucid_text::Line;
+use serde::Deserialize;
+use sigstore_verify::crypto::VerificationKey;
+use sigstore_verify::trust_root::TrustedRoot;
+use sigstore_verify::types::DerPublicKey;
+use tower::BoxError;
+
+use super::bundle::{Identity, Signers};
+use crate::client::{Answer, Verifier};
+use crate::digest::{Algorithm, Digest};
+use crate::pattern::ImagePattern;
+use crate::reference::ImageReference;
+
+const POLICIES: &str = "signatures.yaml";
+const TRUSTED_ROOT: &str = "trusted_root.json";
+
+/// Maximum number of bundles about one digest.
+const MAX_BUNDLES: usize = 8;
+
+/// What an image needs to be notarized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::client) enum Require {
+    /// The Verifier or a signature.
+    Any,
+    /// The Verifier and a signature.
+    All,
+    Verifier,
+    Signatures,
+}
+
+/// The policies, each with its cache.
+#[derive(Debug)]
+pub(in crate::client) struct Policies(Vec<Policy>);
+
+#[derive(Debug)]
+pub(in crate::client) struct Policy {
+    images: Vec<ImagePattern>,
+    pub(in crate::client) require: Require,
+    /// Verdicts by signatures.
+    pub(in crate::client) signatures: Verifier,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    policies: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Entry {
+    images: Vec<ImagePattern>,
+    require: Require,
+    #[serde(default)]
+    keys: Vec<String>,
+    #[serde(default)]
+    identities: Vec<Identity>,
+    #[serde(default = "cosign")]
+    predicate_type: String,
+}
+
+/// Type of the statements that `cosign sign` signs.
+fn cosign() -> String {
+    "https://sigstore.dev/cosign/sign/v1".to_owned()
+}
+
+type Bundles = HashMap<Digest, Vec<(String, Vec<u8>)>>;
+
+impl Policies {
+    /// Returns the first policy for `image`.
+    pub(in crate::client) fn of(&self, image: &ImageReference) -> Option<&Policy> {
+        self.0.iter().find(|policy| policy.images.iter().any(|pattern| pattern.matches(image)))
+    }
+
+    /// Reads `files` by name.
+    pub(super) fn parse(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, BoxError> {
+        let (mut policies, mut root, mut bundles) = (None, None, Bundles::new());
+        for (name, content) in files {
+            let failed = |error: &dyn std::fmt::Display| format!("{name}: {error}");
+            match name.as_str() {
+                POLICIES => {
+                    let document: Document =
+                        serde_yaml::from_slice(content).map_err(|error| failed(&error))?;
+                    policies = Some(document.policies);
+                }
+                TRUSTED_ROOT => {
+                    let trusted: TrustedRoot =
+                        serde_json::from_slice(content).map_err(|error| failed(&error))?;
+                    let verifier =
+                        sigstore_verify::Verifier::new(&trusted).map_err(|error| failed(&error))?;
+                    root = Some(Arc::new(verifier));
+                }
+                _ => {
+                    let of = bundles.entry(digest_of(name)?).or_default();
+                    if of.len() == MAX_BUNDLES {
+                        return Err(failed(&format_args!(
+                            "expected at most {MAX_BUNDLES} bundles for a digest"
+                        ))
+                        .into());
+                    }
+                    of.push((name.clone(), content.clone()));
+                }
+            }
+        }
+        let policies = policies.ok_or(format!("expected a file {POLICIES}"))?;
+        let bundles = Arc::new(bundles);
+        let policy = |(index, entry): (usize, Entry)| {
+            let policy = Policy::new(entry, root.as_ref(), &bundles);
+            policy.map_err(|error| format!("{POLICIES}: policies[{index}]{error}").into())
+        };
+        policies.into_iter().enumerate().map(policy).collect::<Result<_, BoxError>>().map(Self)
+    }
+}
+
+/// Returns the digest that the file of a bundle is about: `sha256-HEX.json` or `sha256-HEX.NAME.json`.
+fn digest_of(name: &str) -> Result<Digest, String> {
+    let parts = name.strip_suffix(".json").and_then(|stem| stem.split('.').next()?.split_once('-'));
+    let digest = parts.and_then(|(algorithm, hex)| format!("{algorithm}:{hex}").parse::<Digest>().ok());
+    digest.filter(|digest| digest.algorithm() == Algorithm::Sha256).ok_or_else(|| {
+        let name = Line(name);
+        format!("expected {POLICIES}, {TRUSTED_ROOT} or a bundle as sha256-HEX.json or sha256-HEX.NAME.json; found {name}")
+    })
+}
+
+impl Policy {
+    fn new(
+        entry: Entry,
+        root: Option<&Arc<sigstore_verify::Verifier>>,
+        bundles: &Arc<Bundles>,
+    ) -> Result<Self, String> {
+        let Entry { images, require, keys, identities, predicate_type } = entry;
+        if require != Require::Verifier && keys.is_empty() && identities.is_empty() {
+            return Err(": expected keys or identities".to_owned());
+        }
+        if !identities.is_empty() && root.is_none() {
+            return Err(format!(".identities: expected a file {TRUSTED_ROOT}"));
+        }
+        if let Some(at) = identities.iter().position(|identity| !identity.is_specific()) {
+            return Err(format!(".identities[{at}]: expected an issuer and at least the start of a subject"));
+        }
+        let key = |(index, pem): (usize, &String)| {
+            let key = DerPublicKey::from_pem(pem).map_err(|error| format!(".keys[{index}]: {error}"))?;
+            VerificationKey::from_spki(&key).map_err(|error| format!(".keys[{index}]: {error}"))?;
+            Ok(key)
+        };
+        let keys = keys.iter().enumerate().map(key).collect::<Result<_, String>>()?;
+        let signers = Arc::new(Signers { keys, identities, predicate_type, trusted_root: root.cloned() });
+        let bundles = Arc::clone(bundles);
+        let verify = move |digest: Digest| {
+            let (signers, bundles) = (Arc::clone(&signers), Arc::clone(&bundles));
+            let verified = tokio::task::spawn_blocking(move || answer(&signers, &bundles, &digest));
+            async move { verified.await? }
+        };
+        Ok(Self { images, require, signatures: Verifier::builder(tower::service_fn(verify)).build() })
+    }
+}
+
+fn answer(signers: &Signers, bundles: &Bundles, digest: &Digest) -> Result<Answer, BoxError> {
+    let Some(bundles) = bundles.get(digest) else {
+        return Err(
+            format!("no signature on {digest}: expected a bundle sha256-{}.json", digest.hex()).into()
+        );
+    };
+    let mut reasons = Vec::new();
+    for (name, bundle) in bundles {
+        match signers.verify(bundle, digest) {
+            Ok(()) => return Ok(Answer::Notarized),
+            Err(reason) => reasons.push(format!("{}: {}", Line(name), Line(&reason))),
+        }
+    }
+    Ok(Answer::NotSigned { reason: reasons.join("; ") })
+}
