@@ -46,11 +46,16 @@ pub struct Proof {
 
 /// Facts established by a proof. `Display` ends with the line of the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Proven {
-    seq: u64,
-    origin: String,
-    size: u64,
-    record: String,
+    /// Position of the record in the log, from 0.
+    pub seq: u64,
+    /// Name of the log.
+    pub origin: String,
+    /// Number of records in the log at the time of the proof.
+    pub size: u64,
+    /// Line of the record.
+    pub record: String,
 }
 
 impl fmt::Display for Proven {

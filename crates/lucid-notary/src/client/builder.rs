@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lucid_audit::note::VerifierKey;
 use reqwest::{Client, Url, redirect};
 use snafu::{ResultExt, Snafu, ensure};
 use tower::BoxError;
@@ -27,6 +28,7 @@ pub struct HttpVerifierBuilder {
     root_file: Option<PathBuf>,
     token_file: Option<PathBuf>,
     identity_files: Option<(PathBuf, PathBuf)>,
+    log_keys: Vec<VerifierKey>,
     metrics: ClientMetrics,
 }
 
@@ -86,6 +88,7 @@ impl HttpVerifierBuilder {
             root_file: None,
             token_file: None,
             identity_files: None,
+            log_keys: Vec::new(),
             metrics: ClientMetrics::default(),
         }
     }
@@ -117,6 +120,12 @@ impl HttpVerifierBuilder {
         key: impl Into<PathBuf>,
     ) -> Self {
         Self { identity_files: Some((certificate.into(), key.into())), ..self }
+    }
+
+    /// Sets the trusted keys of the Verifier's log. "Notarized" then counts only with a proof that it is in the log.
+    /// Without keys, no proof is requested (default).
+    pub fn with_log_keys(self, keys: impl IntoIterator<Item = VerifierKey>) -> Self {
+        Self { log_keys: keys.into_iter().collect(), ..self }
     }
 
     /// Sets the metrics that count requests.
@@ -154,7 +163,8 @@ impl HttpVerifierBuilder {
         let mut check = base.clone();
         check.set_path(&format!("{}/registry/check", base.path().trim_end_matches('/')));
         let origin = base.origin().ascii_serialization();
-        let endpoint = Endpoint { check, origin, timeout: self.timeout, client, token };
+        let endpoint =
+            Endpoint { check, origin, timeout: self.timeout, client, token, log_keys: self.log_keys };
         Ok(HttpVerifier { endpoint: Arc::new(endpoint), metrics: self.metrics })
     }
 

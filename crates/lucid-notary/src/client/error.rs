@@ -76,6 +76,14 @@ pub enum VerifierError {
         /// Digest in the response, quoted and truncated.
         answered: String,
     },
+    /// The response does not prove that its verdict is in the Verifier's log.
+    #[snafu(display("rejected the response of the Verifier at {origin}: {fault}"))]
+    Unproven {
+        /// Origin of the Verifier.
+        origin: String,
+        /// Fault of the proof.
+        fault: String,
+    },
 }
 
 impl VerifierError {
@@ -95,7 +103,7 @@ impl VerifierError {
         match self {
             Self::Timeout { .. } | Self::Transport { .. } | Self::Malformed { .. } => true,
             Self::Status { status, .. } => is_overload(*status) || status.is_server_error(),
-            Self::TooLong { .. } | Self::OtherDigest { .. } => false,
+            Self::TooLong { .. } | Self::OtherDigest { .. } | Self::Unproven { .. } => false,
         }
     }
 
@@ -105,7 +113,10 @@ impl VerifierError {
             Self::Timeout { .. } => true,
             Self::Transport { source, .. } => !is_tls_failure(&**source),
             Self::Status { status, .. } => is_overload(*status) || status.is_server_error(),
-            Self::Malformed { .. } | Self::TooLong { .. } | Self::OtherDigest { .. } => false,
+            Self::Malformed { .. }
+            | Self::TooLong { .. }
+            | Self::OtherDigest { .. }
+            | Self::Unproven { .. } => false,
         }
     }
 
@@ -117,6 +128,7 @@ impl VerifierError {
             Self::TooLong { .. } => "too_long",
             Self::Malformed { .. } => "malformed",
             Self::OtherDigest { .. } => "other_digest",
+            Self::Unproven { .. } => "unproven",
         }
     }
 }

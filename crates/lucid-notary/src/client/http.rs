@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use lucid_audit::note::VerifierKey;
 use lucid_text::Line;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
@@ -14,9 +15,11 @@ use tower::Service;
 
 use super::answer::Answer;
 use super::error::{
-    MalformedSnafu, OtherDigestSnafu, StatusSnafu, TimeoutSnafu, TooLongSnafu, TransportSnafu, VerifierError,
+    MalformedSnafu, OtherDigestSnafu, StatusSnafu, TimeoutSnafu, TooLongSnafu, TransportSnafu, UnprovenSnafu,
+    VerifierError,
 };
 use super::metrics::ClientMetrics;
+use super::proof::check_proof;
 use super::reloading_files::ReloadingFiles;
 use crate::digest::Digest;
 
@@ -32,6 +35,7 @@ const ANSWER_LIMIT: usize = 64 * 1024;
 struct Body {
     digest: String,
     notarized: bool,
+    proof: Option<String>,
 }
 
 /// HTTP client of the Verifier: a [`Service`] from [`Digest`] to [`Answer`].
@@ -56,13 +60,16 @@ pub(super) struct Endpoint {
     pub(super) timeout: Duration,
     pub(super) client: ReloadingFiles<Client>,
     pub(super) token: Option<ReloadingFiles<HeaderValue>>,
+    pub(super) log_keys: Vec<VerifierKey>,
 }
 
 impl Endpoint {
-    async fn request(&self, digest: &Digest) -> Result<Answer, VerifierError> {
+    /// Returns the response, and its proof if it has one.
+    pub(super) async fn request(&self, digest: &Digest) -> Result<(Answer, Option<String>), VerifierError> {
         let origin = &self.origin;
         let mut url = self.check.clone();
-        url.set_query(Some(&format!("digest={digest}")));
+        let proof = if self.log_keys.is_empty() { "" } else { "&proof=true" };
+        url.set_query(Some(&format!("digest={digest}{proof}")));
         let mut request = self.client.get().await.get(url);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, &*token.get().await);
@@ -86,7 +93,12 @@ impl Endpoint {
                 answered: format!("\"{}\"", Line(&body.digest))
             }
         );
-        Ok(if body.notarized { Answer::Notarized } else { Answer::NotNotarized })
+        let answer = if body.notarized { Answer::Notarized } else { Answer::NotNotarized };
+        if !self.log_keys.is_empty() {
+            let proven = check_proof(&self.log_keys, digest, answer, body.proof.as_deref());
+            proven.map_err(|error| UnprovenSnafu { origin, fault: error.to_string() }.build())?;
+        }
+        Ok((answer, body.proof))
     }
 
     async fn read(&self, mut response: Response) -> Result<Vec<u8>, VerifierError> {
@@ -111,6 +123,22 @@ impl Endpoint {
     }
 }
 
+impl HttpVerifier {
+    /// Sends one request. Returns the response, and with [keys](super::HttpVerifierBuilder::with_log_keys) the C2SP
+    /// tlog-proof of its record, which [`check_proof`](super::check_proof) has accepted. A digest that was never
+    /// notarized has none.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request fails, or the response cannot be trusted.
+    pub async fn prove(&self, digest: &Digest) -> Result<(Answer, Option<String>), VerifierError> {
+        let begun = Instant::now();
+        let response = self.endpoint.request(digest).await;
+        self.metrics.requested(response.as_ref().map(|(answer, _)| answer), begun.elapsed());
+        response
+    }
+}
+
 impl Service<Digest> for HttpVerifier {
     type Response = Answer;
     type Error = VerifierError;
@@ -121,12 +149,7 @@ impl Service<Digest> for HttpVerifier {
     }
 
     fn call(&mut self, digest: Digest) -> Self::Future {
-        let Self { endpoint, metrics } = self.clone();
-        Box::pin(async move {
-            let begun = Instant::now();
-            let answer = endpoint.request(&digest).await;
-            metrics.requested(&answer, begun.elapsed());
-            answer
-        })
+        let this = self.clone();
+        Box::pin(async move { Ok(this.prove(&digest).await?.0) })
     }
 }

@@ -142,7 +142,7 @@ impl ClientMetrics {
         Counted::new(&self.in_flight)
     }
 
-    pub(super) fn requested(&self, answer: &Result<Answer, VerifierError>, took: Duration) {
+    pub(super) fn requested(&self, answer: Result<&Answer, &VerifierError>, took: Duration) {
         let outcome = match answer {
             Ok(Answer::Notarized) => "notarized",
             Ok(Answer::NotNotarized | Answer::NotSigned { .. }) => "not_notarized",

@@ -38,6 +38,7 @@ mod http;
 mod metrics;
 #[cfg(feature = "signatures")]
 mod notary;
+mod proof;
 mod reloading_files;
 mod retry;
 #[cfg(feature = "signatures")]
@@ -53,6 +54,7 @@ pub use self::http::HttpVerifier;
 pub use self::metrics::ClientMetrics;
 #[cfg(feature = "signatures")]
 pub use self::notary::Notary;
+pub use self::proof::{ProofError, check_proof};
 pub use self::reloading_files::FileError;
 #[cfg(feature = "signatures")]
 pub use self::signatures::Signatures;

@@ -12,6 +12,7 @@ mod deadline;
 mod digest;
 mod http;
 mod metrics;
+mod proof;
 mod reference;
 mod retry;
 mod server;
