@@ -3,6 +3,8 @@
 //! | request | response |
 //! |---|---|
 //! | `GET /registry/check?digest=sha256:…` | 200 `{"digest":"sha256:…","notarized":true}` |
+//! | the same and `&proof=true` | the same with `"proof"`, the C2SP tlog-proof of its record in the log, if there is one |
+//! | the same, notarized but not in the log | 409 `{"error":"…"}` |
 //! | the same with `digest` missing, repeated or malformed | 400 `{"error":"…"}` |
 //! | the same without the required token | 401 `{"error":"…"}` |
 //! | `GET /healthz` | 200 `ok` |
@@ -13,6 +15,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
@@ -26,6 +29,7 @@ use serde_json::{Value, json};
 use tower::service_fn;
 use url::form_urlencoded;
 
+use crate::log::RegistryLog;
 use crate::registry::Registry;
 use crate::reload::CurrentRegistry;
 
@@ -42,6 +46,7 @@ pub(crate) struct Service {
     pub(crate) registry: CurrentRegistry,
     /// Token required from clients; `None` disables authentication.
     pub(crate) token: Option<TokenFile>,
+    pub(crate) log: Option<Arc<RegistryLog>>,
 }
 
 impl Service {
@@ -77,21 +82,43 @@ impl Service {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             return response;
         }
-        check(request.uri().query().unwrap_or_default(), &self.registry.load())
+        self.check(request.uri().query().unwrap_or_default()).await
+    }
+
+    async fn check(&self, query: &str) -> Response<Full<Bytes>> {
+        let digest = match digest_of(query) {
+            Ok(digest) => digest,
+            Err(message) => return error(StatusCode::BAD_REQUEST, &message),
+        };
+        let is_notarized = look_up(&digest, &self.registry.load());
+        let mut answer = json!({ "digest": digest, "notarized": is_notarized });
+        if form_urlencoded::parse(query.as_bytes())
+            .any(|parameter| parameter == ("proof".into(), "true".into()))
+        {
+            let Some(log) = self.log.clone() else {
+                return error(StatusCode::BAD_REQUEST, "parameter proof: this registry has no log");
+            };
+            // Reads files.
+            let proof = tokio::task::spawn_blocking(move || log.proof(&digest, is_notarized));
+            match proof.await.ok().flatten() {
+                Some(proof) => answer["proof"] = proof.to_string().into(),
+                None if is_notarized => {
+                    return error(StatusCode::CONFLICT, "the digest is notarized, but not in the log yet");
+                }
+                None => {}
+            }
+        }
+        json(StatusCode::OK, &answer)
     }
 }
 
-fn check(query: &str, registry: &Registry) -> Response<Full<Bytes>> {
-    let digest = match digest_of(query) {
-        Ok(digest) => digest,
-        Err(message) => return error(StatusCode::BAD_REQUEST, &message),
-    };
-    let entry = registry.entry(&digest);
+fn look_up(digest: &Digest, registry: &Registry) -> bool {
+    let entry = registry.entry(digest);
     match entry {
         Some(entry) => tracing::debug!(%digest, image = ?entry.image, note = ?entry.note, "notarized"),
         None => tracing::debug!(%digest, "not notarized"),
     }
-    json(StatusCode::OK, &json!({ "digest": digest, "notarized": entry.is_some() }))
+    entry.is_some()
 }
 
 fn digest_of(query: &str) -> Result<Digest, String> {

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use snafu::Snafu;
+use tokio::runtime::Handle;
 
 use crate::file::{self, FileError};
+use crate::log::{LogError, RegistryLog};
 use crate::registry::Registry;
 
 /// The registry in force, shared between the reloader and its readers.
@@ -18,6 +21,18 @@ pub(crate) struct RegistryFile {
     path: PathBuf,
     text: String,
     current: CurrentRegistry,
+    log: Option<Arc<RegistryLog>>,
+    /// `true` if the log has all of the registry.
+    is_logged: bool,
+}
+
+/// A version of the file cannot take effect, or not be logged.
+#[derive(Debug, Snafu)]
+pub(crate) enum ReloadError {
+    #[snafu(transparent)]
+    File { source: FileError },
+    #[snafu(transparent)]
+    Log { source: LogError },
 }
 
 impl RegistryFile {
@@ -26,7 +41,13 @@ impl RegistryFile {
         let text = file::read(&path)?;
         let registry = file::parse(&path, &text)?;
         log_in_force(&path, &registry);
-        Ok(Self { path, text, current: Arc::new(ArcSwap::from_pointee(registry)) })
+        let current = Arc::new(ArcSwap::from_pointee(registry));
+        Ok(Self { path, text, current, log: None, is_logged: true })
+    }
+
+    /// Logs each later version before it takes effect. The current one is in the log already.
+    pub(crate) fn with_log(self, log: Arc<RegistryLog>) -> Self {
+        Self { log: Some(log), ..self }
     }
 
     #[must_use]
@@ -40,15 +61,25 @@ impl RegistryFile {
         lucid_shared::follow(&[self.path.clone()], poll, "registry", move || self.refresh()).await;
     }
 
-    fn refresh(&mut self) -> Result<(), FileError> {
+    fn refresh(&mut self) -> Result<(), ReloadError> {
         let text = file::read(&self.path)?;
-        if text != self.text {
-            let registry = file::parse(&self.path, &text)?;
-            log_in_force(&self.path, &registry);
-            self.current.store(Arc::new(registry));
-            self.text = text;
+        if text == self.text {
+            return if self.is_logged { Ok(()) } else { self.update_log(&self.current.load_full()) };
         }
-        Ok(())
+        let registry = file::parse(&self.path, &text)?;
+        let logged = self.update_log(&registry);
+        // Without a record, a revocation still takes effect, and a notarization has no proof.
+        log_in_force(&self.path, &registry);
+        self.current.store(Arc::new(registry));
+        self.text = text;
+        logged
+    }
+
+    fn update_log(&mut self, registry: &Registry) -> Result<(), ReloadError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let logged = Handle::current().block_on(log.update(registry));
+        self.is_logged = logged.is_ok();
+        Ok(logged?)
     }
 }
 

@@ -3,5 +3,6 @@
 
 mod access;
 mod commands;
+mod log;
 mod process;
 mod server;

@@ -1,0 +1,147 @@
+//! The log of notarizations and revocations, whose proofs are part of responses.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use jiff::Timestamp;
+use lucid_audit::Log;
+use lucid_audit::follow::LogFollower;
+use lucid_audit::log::{AppendError, OpenError, Options};
+use lucid_audit::note::NoteError;
+use lucid_audit::proof::Proof;
+use lucid_notary::Digest;
+use serde::{Deserialize, Serialize};
+use snafu::{ResultExt, Snafu};
+
+use crate::registry::Registry;
+
+/// Name of a log whose key is generated.
+const ORIGIN: &str = "lucid.computing/verifier";
+/// Maximum number of records in one call of the log.
+const BATCH: usize = 1024;
+/// Time within which all records have to be sealed.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
+
+#[derive(Debug, Snafu)]
+pub(crate) enum LogError {
+    #[snafu(display("failed to read {}", path.display()))]
+    Key { path: PathBuf, source: std::io::Error },
+    #[snafu(display("failed to parse {} (expected a key of lucid audit key)", path.display()))]
+    Parse { path: PathBuf, source: NoteError },
+    #[snafu(display("failed to open the log"))]
+    Open { source: OpenError },
+    #[snafu(display("failed to read the log"))]
+    Read { source: lucid_audit::Error },
+    #[snafu(display("failed to log the changes of the registry"))]
+    Append { source: AppendError },
+    #[snafu(display("failed to log the changes of the registry within {PATIENCE:?}"))]
+    Late,
+}
+
+/// A record, to which the log adds its position.
+#[derive(Debug, Serialize, Deserialize)]
+struct Change {
+    time: Timestamp,
+    event: Event,
+    digest: Digest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Event {
+    Notarize,
+    Revoke,
+}
+
+/// Position and content of the latest record of each digest.
+type Latest = HashMap<Digest, (u64, Event)>;
+
+#[derive(Debug)]
+pub(crate) struct RegistryLog {
+    directory: PathBuf,
+    log: Log,
+    latest: Mutex<Latest>,
+}
+
+impl RegistryLog {
+    /// Opens the log in `directory`, sealed by the key in a file or by a generated one. Blocks on disk I/O.
+    pub(crate) fn open(directory: &Path, key: Option<&Path>) -> Result<Self, LogError> {
+        let options = match key {
+            None => Options::new().with_generated_key(ORIGIN),
+            Some(path) => {
+                let text = fs::read_to_string(path).context(KeySnafu { path })?;
+                Options::new().with_key(text.parse().context(ParseSnafu { path })?)
+            }
+        };
+        let log = Log::open(directory, options).context(OpenSnafu)?;
+        #[derive(Deserialize)]
+        struct Line {
+            seq: u64,
+            event: Event,
+            digest: Digest,
+        }
+        let mut latest = Latest::new();
+        let read = LogFollower::new(directory).poll(|line| {
+            // Records that the log writes about itself have other events.
+            if let Ok(Line { seq, event, digest }) = serde_json::from_slice(line) {
+                latest.insert(digest, (seq, event));
+            }
+        });
+        read.context(ReadSnafu)?;
+        Ok(Self { directory: directory.to_owned(), log, latest: Mutex::new(latest) })
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Latest> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs how `registry` differs from the log, and waits until that is sealed.
+    pub(crate) async fn update(&self, registry: &Registry) -> Result<(), LogError> {
+        tokio::time::timeout(PATIENCE, self.append(registry)).await.unwrap_or_else(|_| LateSnafu.fail())
+    }
+
+    async fn append(&self, registry: &Registry) -> Result<(), LogError> {
+        let changes: Vec<_> = {
+            let latest = self.latest();
+            let is_notarized =
+                |digest| latest.get(digest).is_some_and(|(_, event)| *event == Event::Notarize);
+            let notarized =
+                registry.entries().map(|(digest, _)| digest).filter(|digest| !is_notarized(digest));
+            let revoked =
+                latest.keys().filter(|digest| is_notarized(digest) && registry.entry(digest).is_none());
+            let notarized = notarized.map(|digest| (digest.clone(), Event::Notarize));
+            notarized.chain(revoked.map(|digest| (digest.clone(), Event::Revoke))).collect()
+        };
+        let time = Timestamp::now();
+        for batch in changes.chunks(BATCH) {
+            let appended = try_join_all(batch.iter().map(async |(digest, event)| {
+                let change = Change { time, event: *event, digest: digest.clone() };
+                // Infallible: every field is representable in JSON.
+                let anchor = self.log.append(serde_json::to_vec(&change).unwrap_or_default()).await?;
+                Ok((digest.clone(), (anchor.seq, *event)))
+            }));
+            let appended = appended.await.context(AppendSnafu)?;
+            self.latest().extend(appended);
+        }
+        loop {
+            let status = self.log.status();
+            if status.sealed_size >= status.size {
+                return Ok(());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Returns the proof that the latest record of the digest is what the registry says; `None` if it is another or not
+    /// sealed. Blocks on disk I/O.
+    pub(crate) fn proof(&self, digest: &Digest, is_notarized: bool) -> Option<Proof> {
+        let (seq, event) = *self.latest().get(digest)?;
+        let proof = ((event == Event::Notarize) == is_notarized).then(|| Proof::of(&self.directory, seq))?;
+        proof.inspect_err(|error| tracing::warn!(%digest, %error, "failed to prove a record of the log")).ok()
+    }
+}
