@@ -137,7 +137,7 @@ Contradictions between values, with a message for each. values.schema.json check
     {{- $said = append $said "verifier.enabled=true installs a Verifier that is not used, because notary.url names another one: leave one of them out." -}}
   {{- end -}}
   {{- if not $url -}}
-    {{- range $key, $of := dict "token" .token.secret "ca" .ca.configMap "clientCertificate" .clientCertificate.secret -}}
+    {{- range $key, $of := dict "token" .token.secret "ca" .ca.configMap "clientCertificate" .clientCertificate.secret "logKey" .logKey -}}
       {{- if $of -}}
         {{- $said = append $said (printf "notary.%s is for a Verifier, but no Verifier is set: set notary.url or verifier.enabled." $key) -}}
       {{- end -}}

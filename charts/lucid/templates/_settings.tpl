@@ -107,6 +107,7 @@ because the validator plans the chains again. Takes root, name and values (the p
   {{- if .clientCertificate.secret -}}
     {{- $_ := set $env "--verifier-client-directory" "/etc/lucid/verifier-client" -}}
   {{- end -}}
+  {{- include "lucid.set" (list $env "--verifier-log-key" .logKey) -}}
   {{- if .allowlist -}}
     {{- $_ := set $env "LUCID_VERIFIER_ALLOWLIST_FILE" "/etc/lucid/policy/allowlist" -}}
   {{- end -}}

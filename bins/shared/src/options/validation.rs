@@ -4,6 +4,7 @@ use std::future::ready;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lucid_audit::note::VerifierKey;
 use lucid_notary::Digest;
 use lucid_notary::client::{
     Allowlist, Answer, BuildError, ClientMetrics, HttpVerifier, Notary, Signatures, Verifier,
@@ -53,6 +54,17 @@ pub struct ValidationArgs {
     /// change. By default none.
     #[arg(long, value_name = "DIRECTORY", help_heading = "Verifier")]
     pub verifier_client_directory: Option<PathBuf>,
+
+    /// Trusted keys of the Verifier's log: comma-separated verifier keys. Digests then count as notarized only with a proof
+    /// that this is in the log. By default no proof is needed.
+    #[arg(
+        long,
+        value_name = "KEYS",
+        value_delimiter = ',',
+        requires = "verifier_url",
+        help_heading = "Verifier"
+    )]
+    pub verifier_log_key: Vec<VerifierKey>,
 
     /// Directory of Sigstore bundles on digests of auditors (sha256-HEX.json), of the policies that accept them, by image
     /// and instead of or in addition to the Verifier (signatures.yaml), and of the trusted root (trusted_root.json).
@@ -125,6 +137,7 @@ impl ValidationArgs {
             };
         };
         let mut http = HttpVerifier::builder(url).with_timeout(TIMEOUT).with_metrics(metrics.clone());
+        http = http.with_log_keys(self.verifier_log_key.clone());
         if let Some(path) = &self.verifier_token_file {
             http = http.with_bearer_token_file(path);
         }
