@@ -95,7 +95,7 @@ impl Endpoint {
         );
         let answer = if body.notarized { Answer::Notarized } else { Answer::NotNotarized };
         if !self.log_keys.is_empty() {
-            let proven = check_proof(&self.log_keys, digest, answer, body.proof.as_deref());
+            let proven = check_proof(&self.log_keys, digest, answer.clone(), body.proof.as_deref());
             proven.map_err(|error| UnprovenSnafu { origin, fault: error.to_string() }.build())?;
         }
         Ok((answer, body.proof))

@@ -58,7 +58,7 @@ fn check(
     let proven = proof.check(keys, None).context(InvalidSnafu)?;
     let (event, expected) = match answer {
         Answer::Notarized => ("notarize", "is notarized"),
-        Answer::NotNotarized => ("revoke", "is revoked"),
+        Answer::NotNotarized | Answer::NotSigned { .. } => ("revoke", "is revoked"),
     };
     let record = serde_json::from_str::<Record>(&proven.record).ok();
     let is_of = record.is_some_and(|record| record.event == event && record.digest == digest.as_str());
