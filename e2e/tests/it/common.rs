@@ -75,7 +75,7 @@ pub(crate) fn has_cert_manager() -> bool {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").filter(|folder| !folder.is_empty());
     let has = assets.is_none_or(|folder| Path::new(&folder).join("cert-manager").is_file());
     if !has {
-        skip("cert-manager is not in KUBEBUILDER_ASSETS");
+        skip("KUBEBUILDER_ASSETS has no cert-manager");
     }
     has
 }

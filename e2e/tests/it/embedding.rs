@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
@@ -64,6 +64,13 @@ impl Site {
         .unwrap();
         let slices = Api::<EndpointSlice>::namespaced(cluster.client(), "tidy-system");
         slices.create(&PostParams::default(), &slice).await.unwrap();
+        // API servers before 1.34 read no slices.
+        let endpoints: Endpoints = serde_json::from_value(json!({
+            "metadata": {"name": "tidy"}, "subsets": [{"addresses": [{"ip": address}], "ports": [{"port": 8443}]}],
+        }))
+        .unwrap();
+        let all = Api::<Endpoints>::namespaced(cluster.client(), "tidy-system");
+        all.create(&PostParams::default(), &endpoints).await.unwrap();
         let log = cluster.folder().join("tidy.log");
         Self { cluster, address, log }
     }

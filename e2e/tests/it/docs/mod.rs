@@ -79,14 +79,11 @@ fn looks(command: &str) -> bool {
 
 /// Runs pages in one cluster, from their first block to their last, with these additional objects.
 async fn follow(paths: &[&str], begin: Begin, given: &[&str]) {
-    if !can_use_namespaces() {
+    if !can_use_namespaces() || begin == Begin::CertManager && !has_cert_manager() {
         return;
     }
     let pages: Vec<_> = paths.iter().map(|path| Page::read(path).unwrap()).filter(Page::can_run).collect();
     if pages.is_empty() {
-        return;
-    }
-    if begin == Begin::CertManager && !has_cert_manager() {
         return;
     }
     let builder = Cluster::builder().webhooks_by_service();

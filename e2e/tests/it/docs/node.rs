@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Endpoints, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -58,6 +58,8 @@ impl Node {
                 assert!(operator.terminate().unwrap().success());
                 let slices: Api<EndpointSlice> = Api::namespaced(self.cluster.client(), "lucid-system");
                 slices.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+                let endpoints: Api<Endpoints> = Api::namespaced(self.cluster.client(), "lucid-system");
+                endpoints.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
                 let at_once = DeleteParams::default().grace_period(0);
                 self.pods().delete(POD, &at_once).await.unwrap();
             }
