@@ -1,6 +1,7 @@
 //! The log of notarizations and revocations, whose proofs are part of responses.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,8 +11,7 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 use lucid_audit::Log;
 use lucid_audit::follow::LogFollower;
-use lucid_audit::log::{AppendError, OpenError, Options};
-use lucid_audit::note::NoteError;
+use lucid_audit::log::{AppendError, Options};
 use lucid_audit::proof::Proof;
 use lucid_notary::Digest;
 use serde::{Deserialize, Serialize};
@@ -27,16 +27,9 @@ const BATCH: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// The log does not have all of the registry.
 #[derive(Debug, Snafu)]
-pub(crate) enum LogError {
-    #[snafu(display("failed to read {}", path.display()))]
-    Key { path: PathBuf, source: std::io::Error },
-    #[snafu(display("failed to parse {} (expected a key of lucid audit key)", path.display()))]
-    Parse { path: PathBuf, source: NoteError },
-    #[snafu(display("failed to open the log"))]
-    Open { source: OpenError },
-    #[snafu(display("failed to read the log"))]
-    Read { source: lucid_audit::Error },
+pub(crate) enum UpdateError {
     #[snafu(display("failed to log the changes of the registry"))]
     Append { source: AppendError },
     #[snafu(display("failed to log the changes of the registry within {PATIENCE:?}"))]
@@ -70,15 +63,16 @@ pub(crate) struct RegistryLog {
 
 impl RegistryLog {
     /// Opens the log in `directory`, sealed by the key in a file or by a generated one. Blocks on disk I/O.
-    pub(crate) fn open(directory: &Path, key: Option<&Path>) -> Result<Self, LogError> {
+    pub(crate) fn open(directory: &Path, key: Option<&Path>) -> Result<Self, Box<dyn Error>> {
         let options = match key {
             None => Options::new().with_generated_key(ORIGIN),
             Some(path) => {
-                let text = fs::read_to_string(path).context(KeySnafu { path })?;
-                Options::new().with_key(text.parse().context(ParseSnafu { path })?)
+                let key = fs::read_to_string(path).map_err(Into::into).and_then(|text| Ok(text.parse()?));
+                let failed = |error: Box<dyn Error>| format!("failed to read {}: {error}", path.display());
+                Options::new().with_key(key.map_err(failed)?)
             }
         };
-        let log = Log::open(directory, options).context(OpenSnafu)?;
+        let log = Log::open(directory, options)?;
         #[derive(Deserialize)]
         struct Line {
             seq: u64,
@@ -86,13 +80,12 @@ impl RegistryLog {
             digest: Digest,
         }
         let mut latest = Latest::new();
-        let read = LogFollower::new(directory).poll(|line| {
+        LogFollower::new(directory).poll(|line| {
             // Records that the log writes about itself have other events.
             if let Ok(Line { seq, event, digest }) = serde_json::from_slice(line) {
                 latest.insert(digest, (seq, event));
             }
-        });
-        read.context(ReadSnafu)?;
+        })?;
         Ok(Self { directory: directory.to_owned(), log, latest: Mutex::new(latest) })
     }
 
@@ -101,11 +94,11 @@ impl RegistryLog {
     }
 
     /// Logs how `registry` differs from the log, and waits until that is sealed.
-    pub(crate) async fn update(&self, registry: &Registry) -> Result<(), LogError> {
+    pub(crate) async fn update(&self, registry: &Registry) -> Result<(), UpdateError> {
         tokio::time::timeout(PATIENCE, self.append(registry)).await.unwrap_or_else(|_| LateSnafu.fail())
     }
 
-    async fn append(&self, registry: &Registry) -> Result<(), LogError> {
+    async fn append(&self, registry: &Registry) -> Result<(), UpdateError> {
         let changes: Vec<_> = {
             let latest = self.latest();
             let is_notarized =

@@ -9,7 +9,7 @@ use snafu::Snafu;
 use tokio::runtime::Handle;
 
 use crate::file::{self, FileError};
-use crate::log::{LogError, RegistryLog};
+use crate::log::{RegistryLog, UpdateError};
 use crate::registry::Registry;
 
 /// The registry in force, shared between the reloader and its readers.
@@ -32,7 +32,7 @@ pub(crate) enum ReloadError {
     #[snafu(transparent)]
     File { source: FileError },
     #[snafu(transparent)]
-    Log { source: LogError },
+    Log { source: UpdateError },
 }
 
 impl RegistryFile {
