@@ -55,8 +55,8 @@ pub struct ValidationArgs {
     #[arg(long, value_name = "DIRECTORY", help_heading = "Verifier")]
     pub verifier_client_directory: Option<PathBuf>,
 
-    /// Trusted keys of the Verifier's log: comma-separated verifier keys. Digests then count as notarized only with a proof
-    /// that this is in the log. By default no proof is needed.
+    /// Trusted verifier keys of the Verifier's log, comma-separated. Digests then need a proof that they are notarized. By
+    /// default none.
     #[arg(
         long,
         value_name = "KEYS",
