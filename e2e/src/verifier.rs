@@ -13,7 +13,7 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// Starts a Verifier with these notarized `digests` and its files in `folder`.
+    /// Starts a Verifier with these notarized `digests` and its files in `folder`, such as its log in `verifier-log`.
     ///
     /// # Errors
     ///
@@ -23,6 +23,7 @@ impl Verifier {
         write(&registry, digests)?;
         let mut command = crate::command(program("lucid-verifier")?);
         command.arg("serve").arg("--registry").arg(&registry).args(["--listen", "127.0.0.1:0"]);
+        command.arg("--log").arg(folder.join("verifier-log"));
         let log = folder.join("lucid-verifier.log");
         let mut process = Process::start("lucid-verifier", command, log.clone())?;
         let begin = Instant::now();

@@ -43,8 +43,15 @@ pub(crate) struct ClusterArgs {
 
 impl ClusterArgs {
     pub(crate) async fn client(&self) -> Result<Client> {
+        self.connection.reach().await
+    }
+}
+
+impl ConnectionArgs {
+    /// Returns a client, after a request to the API server.
+    pub(crate) async fn reach(&self) -> Result<Client> {
         let connect = async {
-            let client = self.connection.client().await?;
+            let client = self.client().await?;
             match client.apiserver_version().await {
                 // Any response will do: clusters may restrict the discovery of the version.
                 Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
@@ -53,9 +60,7 @@ impl ClusterArgs {
         };
         connect.await.failed_to("reach the API server (in the cluster, or by KUBECONFIG)").usage()
     }
-}
 
-impl ConnectionArgs {
     async fn client(&self) -> Result<Client, kube::Error> {
         let Self { kubeconfig, context } = self;
         if kubeconfig.is_none() && context.is_none() {

@@ -3,6 +3,7 @@
 //! - `offline` and `validate` work on manifests, without a cluster.
 //! - `check`, `keeper`, `uninstall` and `certs` work on a cluster, selected by kubectl's options (`connection`).
 //! - `auditor` tests auditors.
+//! - `evidence` packs what is known of pods for third parties.
 //! - `manifests` prints the manifests to install, `audit` reads decision logs, and `image` parses image references.
 //!
 //! Under the names `kubectl-lucid` and `kubectl_complete-lucid` the program is a kubectl plugin, see `plugin`.
@@ -14,6 +15,7 @@ mod check;
 mod connection;
 mod documents;
 mod error;
+mod evidence;
 mod files;
 mod image;
 mod keeper;
@@ -35,6 +37,7 @@ use certs::CertsArgs;
 use check::CheckArgs;
 use clap::{Parser, Subcommand};
 use error::{Result, UsageError};
+use evidence::EvidenceArgs;
 use image::ImageArgs;
 use keeper::KeeperArgs;
 use lucid_shared::LogArgs;
@@ -110,6 +113,10 @@ enum Command {
     /// them, and generate keys.
     Audit(Box<AuditArgs>),
 
+    /// Pack evidence about pods into a signed archive, or verify one: chains, digests, verdicts, decisions with proofs, and
+    /// the API server's anchors. It proves integrity, not compliance.
+    Evidence(Box<EvidenceArgs>),
+
     /// Test auditors.
     Auditor(AuditorArgs),
 
@@ -162,6 +169,7 @@ async fn run(Args { command, log }: Args) -> Result<ExitCode> {
         Command::Auditor(args) => auditor::auditor(&args, &mut io::stdout()).await?,
         Command::Manual(manual) => manual.run(out).map(|()| true)?,
         Command::Image(args) => return Ok(faulty_unless(image::image(&args, stdin().lock(), out)?)),
+        Command::Evidence(args) => return Ok(faulty_unless(evidence::evidence(*args, out).await?)),
         Command::Audit(args) => return Ok(faulty_unless(audit::audit(*args, out).await?)),
     };
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

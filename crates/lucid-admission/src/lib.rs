@@ -41,7 +41,7 @@ mod scope;
 mod validation_metrics;
 mod validator;
 
-pub use audit::{Audit, VKEY as VKEY_PATH};
+pub use audit::{Audit, STYLE as AUDIT_STYLE, VKEY as VKEY_PATH};
 pub use break_glass::BreakGlassReview;
 pub use cluster::{
     ChainSettings, ClusterConfiguration, GENERATIONS_CONFIG_MAP, KeeperAction, KeeperSettings, NamespaceView,

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::merkle::Hash;
+use crate::merkle::{Hash, leaf_hash};
 
 /// Position and hash of a record, to be stored outside the log. An anchor's holder can check that the log still contains the
 /// record unchanged.
@@ -13,4 +13,12 @@ pub struct Anchor {
     pub(crate) leaf: Hash,
     /// Number of records in the log when this one became durable.
     pub size: u64,
+}
+
+impl Anchor {
+    /// Returns `true` if the anchor is that of this line, which is record `seq`.
+    #[must_use]
+    pub fn is_of(&self, seq: u64, record: &[u8]) -> bool {
+        self.seq == seq && self.leaf == leaf_hash(record)
+    }
 }

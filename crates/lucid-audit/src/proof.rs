@@ -108,6 +108,12 @@ impl Proof {
         self.checkpoint.text().lines().next().unwrap_or_default()
     }
 
+    /// Returns the line that the proof carries, which is not verified before [`Self::check`].
+    #[must_use]
+    pub fn record(&self) -> Option<&[u8]> {
+        self.record.as_deref()
+    }
+
     /// Checks the proof against the trusted `keys`. `record` is the line to prove, without its newline; `None` selects the record
     /// carried by the proof.
     ///

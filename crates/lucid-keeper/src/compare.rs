@@ -110,6 +110,12 @@ impl Comparison {
         })
     }
 
+    /// Returns the digests of the pod's auditors, at most 16.
+    #[must_use]
+    pub fn digests(&self) -> &[Digest] {
+        &self.digests
+    }
+
     /// Returns `true` if the pod has the planned chain.
     pub(crate) const fn is_current(&self) -> bool {
         self.state.is_current()

@@ -18,6 +18,7 @@ mod correlation;
 mod dashboard;
 mod docs;
 mod embedding;
+mod evidence;
 mod failures;
 mod injection;
 mod installation;

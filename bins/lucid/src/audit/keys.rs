@@ -71,7 +71,7 @@ fn adopt(args: &SealArgs) -> Result<VerifierKey> {
 }
 
 /// Parses a verifier key, either given as text or read from the file of that name.
-pub(super) fn parse_key(text: &str) -> Result<VerifierKey, String> {
+pub(crate) fn parse_key(text: &str) -> Result<VerifierKey, String> {
     match (text.parse(), fs::read_to_string(text)) {
         (Ok(key), _) => Ok(key),
         (Err(_), Ok(file)) => file.trim().parse().map_err(|error| format!("{text}: {error}")),

@@ -37,6 +37,7 @@ use serde_json::{Value, json};
 use self::alerts::{Alert, Alerts, Report};
 use self::page::Page;
 use self::query::{Format, Query};
+pub use self::ui::STYLE;
 
 const DECISIONS: &str = "/audit";
 const STATUS: &str = "/audit/status";

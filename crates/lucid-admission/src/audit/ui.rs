@@ -15,7 +15,8 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 
 const PAGE: &str = include_str!("ui.html");
-const STYLE: &str = include_str!("ui.css");
+/// Style sheet of `/audit/ui`.
+pub const STYLE: &str = include_str!("ui.css");
 const SCRIPT: &str = include_str!("ui.js");
 
 #[derive(Debug)]

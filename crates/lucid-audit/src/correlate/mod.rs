@@ -17,6 +17,7 @@ mod event;
 mod log;
 mod read;
 mod records;
+mod seen;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -30,6 +31,7 @@ use drift::DriftClass;
 use event::{Event, EventAnchor, Request};
 use log::{LogState, Record};
 use records::Window;
+pub use seen::{SeenAnchor, seen_anchors};
 
 use crate::follow::{EventFollower, LogFollower};
 

@@ -68,8 +68,12 @@ pub(crate) fn malformed(
 const SHAPE: &str = "a signed note is a text, an empty line, and signatures, each in a line";
 
 impl Note {
-    /// Creates a note without signatures. The text ends with a newline and contains no other control characters.
-    pub(crate) fn new(text: impl Into<String>) -> Result<Self, NoteError> {
+    /// Creates a note without signatures.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the text does not end with a newline, or contains other control characters.
+    pub fn new(text: impl Into<String>) -> Result<Self, NoteError> {
         let text = text.into();
         ensure!(
             text.ends_with('\n') && !text.bytes().any(|byte| byte < b' ' && byte != b'\n'),

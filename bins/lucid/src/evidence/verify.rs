@@ -1,0 +1,152 @@
+//! `lucid evidence verify`.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use lucid_audit::Decision;
+use lucid_audit::correlate::SeenAnchor;
+use lucid_audit::note::VerifierKey;
+use lucid_audit::proof::Proof;
+use lucid_notary::client::{Answer, check_proof};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::archive::{self, Fault, Files, MOST_BYTES};
+use super::{CLAIM, Records, VERSION, Verdict, unmatched};
+use crate::audit::parse_key;
+use crate::error::{Result, ResultExt};
+
+/// Options of `lucid evidence verify`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct VerifyArgs {
+    /// Archive to verify.
+    #[arg(value_name = "ARCHIVE")]
+    archive: PathBuf,
+
+    /// Trusted vkey of a collector, or a file with one; repeatable.
+    #[arg(long, value_name = "VKEY", required = true, value_parser = parse_key)]
+    signer: Vec<VerifierKey>,
+
+    /// Trusted vkey of a decision log, or a file with one; repeatable.
+    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    key: Vec<VerifierKey>,
+
+    /// Trusted vkey of a Verifier's log, or a file with one; repeatable.
+    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    verifier_log_key: Vec<VerifierKey>,
+}
+
+/// Trusted keys by role, so that no holder of one can forge what another has to say.
+pub(super) struct Keys<'a> {
+    pub(super) collectors: &'a [VerifierKey],
+    pub(super) logs: &'a [VerifierKey],
+    pub(super) verifiers: &'a [VerifierKey],
+}
+
+pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool> {
+    let path = args.archive.display();
+    let mut bytes = Vec::new();
+    let read =
+        File::open(&args.archive).and_then(|file| file.take(MOST_BYTES as u64).read_to_end(&mut bytes));
+    read.failed_to(format_args!("read {path}")).usage()?;
+    let keys = Keys { collectors: &args.signer, logs: &args.key, verifiers: &args.verifier_log_key };
+    let evaluated =
+        archive::read(&bytes).map_err(|fault| vec![fault]).and_then(|files| evaluate(files, &keys));
+    let printed = match &evaluated {
+        Ok(verified) => writeln!(output, "{path}: verified\n{verified}{CLAIM}"),
+        Err(faults) => writeln!(output, "{path}: not verified")
+            .and_then(|()| faults.iter().try_for_each(|fault| writeln!(output, "  {fault}"))),
+    };
+    printed.failed_to_print()?;
+    Ok(evaluated.is_ok())
+}
+
+/// Returns a summary of what was verified.
+pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<Fault>> {
+    let mut faults = archive::check(&mut files, keys.collectors);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let subject: Value = parse(&files, "evidence.json").map_err(|fault| vec![fault])?;
+    let anchors: Vec<SeenAnchor> = parse(&files, "anchors.json").map_err(|fault| vec![fault])?;
+    let namespace = subject["namespace"].as_str().unwrap_or_default();
+    let (mut pods, mut verdicts, mut proven, mut records) = (0, 0, 0, Records::new());
+    for path in files.keys() {
+        let checked = match path.split_once('/') {
+            Some(("pods", _)) => pod(&files, path).map(|()| pods += 1),
+            Some(("verdicts", _)) => verdict(&files, path, keys.verifiers).map(|is_proven| {
+                verdicts += 1;
+                proven += usize::from(is_proven);
+            }),
+            Some(("decisions", _)) => decision(&files, path, namespace, keys.logs)
+                .map(|(place, line)| drop(records.insert(place, line))),
+            _ if ["index.html", "evidence.json", "anchors.json"].contains(&path.as_str()) => Ok(()),
+            _ => Err(Fault::new(path, "not a file of evidence")),
+        };
+        faults.extend(checked.err());
+    }
+    if subject["version"] != VERSION {
+        let reason = format!("expected version {VERSION}, found {}", subject["version"]);
+        faults.push(Fault::new("evidence.json", reason));
+    }
+    let unmatched = unmatched(&anchors, &records).map_err(|reason| Fault::new("anchors.json", reason));
+    match unmatched {
+        Ok(unmatched) if faults.is_empty() => {
+            let origins: BTreeSet<_> = records.keys().map(|(origin, _)| origin.as_str()).collect();
+            let origins = origins.into_iter().collect::<Vec<_>>().join(", ");
+            Ok(format!(
+                "  namespace {namespace}, pod {}, collected at {}: {pods} pods\n  {verdicts} verdicts, {proven} proven\n  {} \
+                 decisions, sealed by {origins}\n  {} anchors of the API server, {unmatched} without a record\n",
+                subject["pod"],
+                subject["collected"],
+                records.len(),
+                anchors.len()
+            ))
+        }
+        unmatched => Err(faults.into_iter().chain(unmatched.err()).collect()),
+    }
+}
+
+fn parse<T: DeserializeOwned>(files: &Files, path: &str) -> Result<T, Fault> {
+    let content = files.get(path).ok_or_else(|| Fault::new(path, "missing"))?;
+    serde_json::from_slice(content).map_err(|error| Fault::new(path, error))
+}
+
+fn pod(files: &Files, path: &str) -> Result<(), Fault> {
+    is_at(path, "pods", parse::<Value>(files, path)?["name"].as_str().unwrap_or_default())
+}
+
+fn is_at(path: &str, folder: &str, name: &str) -> Result<(), Fault> {
+    if path == super::path(folder, name) { Ok(()) } else { Err(Fault::new(path, format!("found {name}"))) }
+}
+
+/// Returns `true` if the verdict has a proof.
+fn verdict(files: &Files, path: &str, keys: &[VerifierKey]) -> Result<bool, Fault> {
+    let Verdict { digest, notarized, proof, .. } = parse(files, path)?;
+    is_at(path, "verdicts", digest.as_str())?;
+    if proof.is_none() {
+        return Ok(false);
+    }
+    let answer = if notarized == Some(true) { Answer::Notarized } else { Answer::NotNotarized };
+    let proven = check_proof(keys, &digest, answer, proof.as_deref());
+    proven.map(|_| true).map_err(|error| Fault::new(path, error))
+}
+
+/// Returns the line of the decision and its place.
+fn decision(
+    files: &Files,
+    path: &str,
+    namespace: &str,
+    keys: &[VerifierKey],
+) -> Result<((String, u64), Vec<u8>), Fault> {
+    let text = String::from_utf8_lossy(files.get(path).map_or(&[][..], Vec::as_slice));
+    let proven = text.parse::<Proof>().and_then(|proof| proof.check(keys, None));
+    let proven = proven.map_err(|error| Fault::new(path, error))?;
+    let found: Decision = serde_json::from_str(&proven.record).map_err(|error| Fault::new(path, error))?;
+    if found.namespace != namespace {
+        return Err(Fault::new(path, format!("expected namespace {namespace}, found {}", found.namespace)));
+    }
+    Ok(((proven.origin, proven.seq), proven.record.into_bytes()))
+}

@@ -1,0 +1,158 @@
+//! Evidence about pods, packed from a cluster and verified with keys alone.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use lucid_e2e::Verifier;
+use serde_json::{Value, json};
+
+use crate::cli::{lucid, run};
+use crate::common::{assert_contains, cluster, config_map, create, operator, secured};
+use crate::record::{key, sealed};
+
+const NOTARIZED: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
+const ORIGIN: &str = "lucid.computing/test/0";
+
+fn tar(arguments: &[&str]) {
+    let output = Command::new("tar").args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Packs a folder as the archive is packed: files in order, with the same owner, mode and time.
+fn pack(folder: &str, archive: &str) {
+    let list = ["-c", "find . -type f | cut -c3- | LC_ALL=C sort > ../files"];
+    assert!(Command::new("sh").args(list).current_dir(folder).status().unwrap().success());
+    let same = ["--format=ustar", "--owner=:0", "--group=:0", "--mtime=@0", "--mode=644"];
+    let list = format!("{folder}/../files");
+    tar(&[&["-czf", archive, "-C", folder][..], &same, &["-b1", "-T", &list]].concat());
+}
+
+#[tokio::test]
+async fn evidence_of_a_namespace_is_verified_without_the_cluster() {
+    let cluster = cluster().await;
+    let path = |name: &str| cluster.folder().join(name).display().to_string();
+    let vkey = key(&cluster.folder().join("decisions"), ORIGIN);
+    let collector = key(&cluster.folder().join("collector"), "collector.example");
+    let verifier = Verifier::start(cluster.folder(), &[NOTARIZED]).await.unwrap();
+    let log_key = fs::read_to_string(cluster.folder().join("verifier-log/vkey")).unwrap();
+    let image = format!("example.com/good@{NOTARIZED}");
+    let yaml = format!("chain: [{{name: good, image: \"{image}\"}}]\n");
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &yaml).await;
+    let mut operator = operator(&cluster, |operator| {
+        sealed(operator, &cluster.folder().join("decisions"), ORIGIN)
+            .env("LUCID_ADMISSION_MODE", "enforce")
+            .env("LUCID_TIER_LABEL", "")
+            .env("LUCID_CHAIN", "good")
+            .env("LUCID_STRICT_NOTARIZATION", "true")
+            .env("LUCID_VERIFIER_URL", verifier.url())
+            .flag("--verifier-log-key", log_key.trim())
+    })
+    .await;
+    for name in ["web-0", "web-1"] {
+        create(&cluster, "shop", &secured(name)).await.stored().unwrap();
+    }
+    let mut denied = secured("evil");
+    denied["spec"]["containers"][0]["env"] = json!([{"name": "LUCID_AUDITOR_ID", "value": "evil"}]);
+    assert!(create(&cluster, "shop", &denied).await.result.is_err());
+
+    let archive = path("evidence.tar.gz");
+    let (logs, events, signing) = (path("decisions"), path("collector.key"), cluster.audit_log());
+    let (signing, events) = (events, signing.display().to_string());
+    let options =
+        ["--chain", "good", "--signing-key", &signing, "--log", &logs, "--apiserver-audit", &events];
+    let verifiers = ["--verifier-url", verifier.url(), "--verifier-log-key", log_key.trim()];
+    let packing = ["evidence", "--namespace", "shop", "--out", &archive];
+    let ran = lucid(&cluster, &[&packing[..], &options, &verifiers].concat()).await;
+    assert!(ran.stderr.is_empty(), "{ran:?}");
+    assert_contains(&ran.printed(), &["evidence.tar.gz: 2 pods, "]);
+    let ran = lucid(&cluster, &[&packing[..], &options, &verifiers].concat()).await;
+    assert_contains(&ran.stderr, &["failed to write", "exists"]);
+
+    operator.terminate().unwrap();
+    drop(verifier);
+    let keys = ["--signer", &collector, "--key", &vkey, "--verifier-log-key", log_key.trim()];
+    let verify =
+        |archive: &str, keys: &[&str]| run("lucid", &[&["evidence", "verify", archive], keys].concat());
+    let text = verify(&archive, &keys).printed();
+    assert_contains(
+        &text,
+        &[
+            "evidence.tar.gz: verified\n  namespace shop, pod null, collected at ",
+            ": 2 pods\n  1 verdicts, 1 proven\n",
+            " decisions, sealed by lucid.computing/test/0\n",
+            " anchors of the API server, 0 without a record\n",
+            "This proves the integrity of the evidence, not compliance",
+        ],
+    );
+    assert!(!text.contains(" 0 anchors"), "{text}");
+    let ran = verify(&archive, &["--signer", &collector, "--verifier-log-key", log_key.trim()]);
+    assert_eq!(ran.status, Some(3), "{ran:?}");
+    assert_contains(&ran.stdout, &["not verified\n  decisions/0-", "tlog-proof: no trusted key was given"]);
+
+    // Standard tools unpack it.
+    let folder = path("unpacked");
+    fs::create_dir(&folder).unwrap();
+    tar(&["-xzf", &archive, "-C", &folder]);
+    let read = |name: &str| fs::read_to_string(Path::new(&folder).join(name)).unwrap();
+    let pod: Value = serde_json::from_str(&read("pods/web-0.json")).unwrap();
+    assert_eq!((&pod["state"], &pod["digests"]), (&json!("Audited"), &json!([NOTARIZED])), "{pod}");
+    assert_eq!(pod["chain"], json!([{"container": "good", "image": image, "imageID": null}]));
+    assert_contains(&read("index.html"), &["web-0", "evil", "denied", "not compliance"]);
+    assert!(!read("index.html").contains("<script"));
+
+    // As do they pack it, so the refusals below are those of the changes.
+    let again = path("again.tar.gz");
+    pack(&folder, &again);
+    verify(&again, &keys).printed();
+    let file = |name: &str| Path::new(&folder).join(name);
+    let (one, other) = (read("pods/web-0.json"), read("pods/web-1.json"));
+    fs::write(file("pods/web-0.json"), &other).unwrap();
+    fs::write(file("pods/web-1.json"), &one).unwrap();
+    pack(&folder, &again);
+    let ran = verify(&again, &keys);
+    assert_eq!(ran.status, Some(3), "{ran:?}");
+    assert_contains(
+        &ran.stdout,
+        &["not verified", "  pods/web-0.json: changed", "  pods/web-1.json: changed"],
+    );
+    fs::write(file("pods/web-0.json"), &one).unwrap();
+    fs::remove_file(file("pods/web-1.json")).unwrap();
+    pack(&folder, &again);
+    assert_contains(&verify(&again, &keys).stdout, &["  pods/web-1.json: missing\n"]);
+}
+
+#[tokio::test]
+async fn evidence_of_one_pod_has_its_decisions_only() {
+    let cluster = cluster().await;
+    let path = |name: &str| cluster.folder().join(name).display().to_string();
+    let vkey = key(&cluster.folder().join("decisions"), ORIGIN);
+    let collector = key(&cluster.folder().join("collector"), "collector.example");
+    let decisions = cluster.folder().join("decisions");
+    let _operator = operator(&cluster, |operator| sealed(operator, &decisions, ORIGIN)).await;
+    for name in ["web-0", "web-1"] {
+        create(&cluster, "shop", &secured(name)).await.stored().unwrap();
+    }
+    let (signing, log) = (path("collector.key"), path("decisions"));
+    for (name, since, decisions) in [
+        ("web-0", "2026-01-01T00:00:00Z", "2 decisions, sealed by lucid.computing/test/0"),
+        ("web-1", "9999-01-01T00:00:00Z", "0 decisions"),
+    ] {
+        let archive = path(&format!("{name}.tar.gz"));
+        let what = ["evidence", name, "--namespace", "shop", "--since", since, "--out", &archive];
+        let ran = lucid(&cluster, &[&what[..], &["--signing-key", &signing, "--log", &log]].concat()).await;
+        ran.printed();
+        let arguments = ["evidence", "verify", &archive, "--signer", &collector, "--key", &vkey];
+        let text = run("lucid", &arguments).printed();
+        assert_contains(
+            &text,
+            &[&format!("  namespace shop, pod \"{name}\", collected at "), ": 1 pods\n", decisions],
+        );
+    }
+    let ran = lucid(
+        &cluster,
+        &["evidence", "none", "-n", "shop", "--out", &path("none"), "--signing-key", &signing],
+    )
+    .await;
+    assert_contains(&ran.stderr, &["failed to get pod shop/none"]);
+}
