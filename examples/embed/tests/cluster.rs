@@ -1,5 +1,7 @@
 //! The operator on a real API server, which calls it by its Service. Needs root.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs::File;
 use std::process::{Child, Command};
 use std::time::Duration;
