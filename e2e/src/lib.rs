@@ -14,6 +14,7 @@ mod process;
 mod programs;
 mod requirements;
 mod skip;
+pub mod template;
 mod verifier;
 
 pub use atomic_writer::AtomicWriter;

@@ -1,5 +1,6 @@
-//! examples/embed: a third-party operator with the permissions of its manifest.
+//! The operator that `template/` generates, with the permissions of its manifest.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -14,7 +15,7 @@ use kube::{Api, ResourceExt};
 use lucid_e2e::{
     ClusterExt as _, Process, binary, call, can_use_namespaces, eventually,
     page::{Page, Shell, root},
-    program,
+    template::{generate, render},
 };
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
@@ -25,9 +26,33 @@ use crate::common::{create, dry_run, finalize_namespaces, pod};
 use crate::traffic::Traffic;
 
 #[test]
-fn the_example_has_at_most_40_lines() {
-    let lines = include_str!("../../../examples/embed/src/main.rs").lines().count();
-    assert!(lines <= 40, "examples/embed has {lines} lines");
+fn users_of_the_template_change_at_most_40_lines() {
+    let lines = include_str!("../../../template/src/webhooks.rs").lines();
+    let own = lines.filter(|line| !line.is_empty() && !line.starts_with("use ") && !line.starts_with("//!"));
+    assert!(own.count() <= 40);
+}
+
+#[test]
+fn the_template_depends_on_the_versions_of_the_workspace() {
+    let [workspace, template] = ["Cargo.toml", "template/Cargo.toml.liquid"].map(|path| {
+        let text = std::fs::read_to_string(root().join(path)).unwrap();
+        let entries = text.lines().filter_map(|line| line.split_once(" = "));
+        let version = |value: &str| value.split('"').nth(1).unwrap_or_default().to_owned();
+        entries.map(|(name, value)| (name.to_owned(), version(value))).collect::<BTreeMap<_, _>>()
+    });
+    for name in [
+        "k8s-openapi",
+        "kube",
+        "schemars",
+        "serde",
+        "serde_json",
+        "serde_yaml",
+        "tokio",
+        "tracing-subscriber",
+    ] {
+        assert_eq!(template[name], workspace[name], "{name}");
+    }
+    assert_eq!(template["rust-version"], workspace["rust-version"]);
 }
 
 const USER: &str = "system:serviceaccount:tidy-system:tidy";
@@ -43,8 +68,8 @@ struct Site {
 impl Site {
     async fn prepare() -> Self {
         Self::with(|cluster| {
-            let manifest = include_str!("../../../examples/embed/deploy.yaml");
-            kubectl(cluster, &["apply", "--server-side", "-f", "-"], manifest);
+            let manifest = render(include_str!("../../../template/deploy.yaml"));
+            kubectl(cluster, &["apply", "--server-side", "-f", "-"], &manifest);
             kubectl(cluster, &["label", "namespace", "shop", "tidy.example.com/enabled=true"], "");
         })
         .await
@@ -76,7 +101,7 @@ impl Site {
     }
 
     fn start(&self) -> Process {
-        let mut command = self.cluster.command(program("example-embed").unwrap());
+        let mut command = self.cluster.command(generate().unwrap());
         command.env("KUBECONFIG", kubeconfig_for(&self.cluster, USER));
         Process::start("tidy", command, self.log.clone()).unwrap()
     }
@@ -212,9 +237,6 @@ async fn third_party_operators_validate_and_convert_a_resource() {
     let second = ["apply", "--server-side", "--field-manager", "second", "-f", "-"];
     kubectl(&site.cluster, &second, &labelled.to_string());
 
-    kubectl(&site.cluster, &["label", "namespace", "other", "tidy.example.com/team=blue"], "");
-    denied("namespace other belongs to this team", &["delete", "team", "blue"], "").await;
-    kubectl(&site.cluster, &["label", "namespace", "other", "tidy.example.com/team-"], "");
     kubectl(&site.cluster, &["delete", "team", "blue"], "");
     site.assert_nothing_went_wrong();
     operator.kill();
@@ -281,17 +303,16 @@ async fn third_party_operators_install_and_uninstall_as_documented() {
     if !can_use_namespaces() {
         return;
     }
-    let page = Page::read("examples/embed/README.md").unwrap();
+    let page = Page::read("template/README.md").unwrap();
     let scripts = page.blocks().into_iter().filter(|(language, _)| *language == "sh");
     let scripts: Vec<_> = scripts.map(|(_, script)| script).collect();
     let [install, remove] = scripts[..] else { panic!("{scripts:?}") };
     let kubectl = binary("kubectl").unwrap();
     let folder = TempDir::new().unwrap();
-    let manifest = "deploy.yaml";
-    std::os::unix::fs::symlink(root().join("examples/embed").join(manifest), folder.path().join(manifest))
-        .unwrap();
+    let text = render(include_str!("../../../template/deploy.yaml"));
+    std::fs::write(folder.path().join("deploy.yaml"), text).unwrap();
     let site = Site::with(|cluster| {
-        let (success, printed) = Shell::new(cluster, &kubectl, folder.path()).run(install).unwrap();
+        let (success, printed) = Shell::new(cluster, &kubectl, folder.path()).run(&render(install)).unwrap();
         assert!(success, "{printed}");
     })
     .await;
@@ -300,7 +321,7 @@ async fn third_party_operators_install_and_uninstall_as_documented() {
     let may_create = ["auth", "can-i", "create", "mutatingwebhookconfigurations", "--as", USER];
     assert_eq!(site.cluster.kubectl(&may_create, "").unwrap().stdout, b"no\n");
 
-    let (shell, script) = (Shell::new(&site.cluster, &kubectl, folder.path()), remove.to_owned());
+    let (shell, script) = (Shell::new(&site.cluster, &kubectl, folder.path()), render(remove));
     let mut running = tokio::task::spawn_blocking(move || shell.run(&script));
     let (success, printed) = loop {
         tokio::select! {

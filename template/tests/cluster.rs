@@ -32,17 +32,17 @@ async fn start_operator(cluster: &Cluster) -> Child {
     let server = kubeconfig.clusters[0].cluster.as_ref().unwrap().server.clone().unwrap();
     let address = server.parse::<http::Uri>().unwrap().host().unwrap().to_owned();
     let slice = object::<EndpointSlice>(json!({
-        "metadata": {"name": "tidy", "labels": {"kubernetes.io/service-name": "tidy"}}, "addressType": "IPv4",
+        "metadata": {"name": "{{project-name}}", "labels": {"kubernetes.io/service-name": "{{project-name}}"}}, "addressType": "IPv4",
         "ports": [{"port": 8443}], "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
     }));
-    let slices = Api::namespaced(cluster.client(), "tidy-system");
+    let slices = Api::namespaced(cluster.client(), "{{project-name}}-system");
     slices.create(&PostParams::default(), &slice).await.unwrap();
 
-    let path = cluster.folder().join("tidy.kubeconfig");
-    let user = "system:serviceaccount:tidy-system:tidy";
+    let path = cluster.folder().join("{{project-name}}.kubeconfig");
+    let user = "system:serviceaccount:{{project-name}}-system:{{project-name}}";
     std::fs::write(&path, cluster.kubeconfig_for(user, None).unwrap()).unwrap();
-    let mut operator = cluster.command(env!("CARGO_BIN_EXE_example-embed"));
-    let log = File::create(cluster.folder().join("logs/tidy.log")).unwrap();
+    let mut operator = cluster.command(env!("CARGO_BIN_EXE_{{project-name}}"));
+    let log = File::create(cluster.folder().join("logs/{{project-name}}.log")).unwrap();
     operator.env("KUBECONFIG", path).stderr(log).spawn().unwrap()
 }
 
@@ -57,7 +57,7 @@ async fn pods_get_their_creator() {
     let mut operator = start_operator(&cluster).await;
 
     let namespace = object::<Namespace>(json!({
-        "metadata": {"name": "shop", "labels": {"tidy.example.com/enabled": "true"}},
+        "metadata": {"name": "shop", "labels": {"{{group}}/enabled": "true"}},
     }));
     Api::all(cluster.client()).create(&PostParams::default(), &namespace).await.unwrap();
     let pods = Api::<Pod>::namespaced(cluster.client(), "shop");
@@ -69,7 +69,7 @@ async fn pods_get_their_creator() {
             // Denied until the API server trusts the operator's certificate.
             if let Ok(pod) = pods.create(&PostParams::default(), &pod).await
                 && let Some(owner) =
-                    pod.metadata.annotations.unwrap_or_default().remove("tidy.example.com/owner")
+                    pod.metadata.annotations.unwrap_or_default().remove("{{group}}/owner")
             {
                 break owner;
             }
