@@ -45,7 +45,7 @@ pub(crate) fn libraries(metadata: &Value) -> Result<Vec<Library>, Error> {
 }
 
 /// Runs Cargo without the Kubernetes version of .cargo/config.toml: the program that depends on a library chooses it.
-fn run_cargo(arguments: &[&str]) -> Result<(), Error> {
+pub(crate) fn run_cargo(arguments: &[&str]) -> Result<(), Error> {
     eprintln!("xtask: cargo {}", arguments.join(" "));
     succeed(cargo().args(arguments).env_remove("K8S_OPENAPI_ENABLED_VERSION"))
 }

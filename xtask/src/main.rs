@@ -12,6 +12,7 @@ mod manual;
 mod matrix;
 mod picture;
 mod process;
+mod release;
 mod report;
 mod soak;
 mod testbed;
@@ -46,6 +47,8 @@ enum Task {
     Api(api::Api),
     /// Writes man pages and completions in the layout of packages.
     Manual(manual::Manual),
+    /// Checks a release and makes what it publishes, without publishing it.
+    Release(release::Release),
     /// Runs as mdBook preprocessor on the pages of docs/; see book.toml.
     #[command(hide = true)]
     Book(book::Book),
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Task::Crates => crates::run(),
         Task::Api(options) => api::run(&options),
         Task::Manual(options) => manual::run(&options),
+        Task::Release(options) => release::run(&options),
         Task::Book(book) => book::run(&book),
         Task::Test(options) => checks::run(&options),
         Task::Deny => checks::deny(),

@@ -24,7 +24,12 @@ pub(crate) struct Manual {
 }
 
 pub(crate) fn run(options: &Manual) -> Result<(), Error> {
-    let out = &options.out;
+    write(&options.out)?;
+    println!("{}", options.out.display());
+    Ok(())
+}
+
+pub(crate) fn write(out: &Path) -> Result<(), Error> {
     let lucid = program("lucid")?;
     succeed(Command::new(&lucid).arg("manual").arg(out.join("man/man1")))?;
     for (shell, file) in SHELLS {
@@ -38,6 +43,5 @@ pub(crate) fn run(options: &Manual) -> Result<(), Error> {
     fs::create_dir_all(&pages)?;
     let page = Path::new(ROOT).join("bins/lucid-init/lucid-init.8");
     fs::copy(page, pages.join("lucid-init.8"))?;
-    println!("{}", out.display());
     Ok(())
 }

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::command::{ROOT, succeed};
 use crate::report::{self, Output, bytes, table};
-use program::Profile;
+pub(crate) use program::{Profile, target};
 
 /// Images: the package of the program, and the folder of the package and its Containerfile.
 const IMAGES: &[(&str, &str)] = &[
@@ -39,29 +39,43 @@ const GUARDRAILS: [&str; 3] = ["lucid-injection-auditor", "lucid-toxicity-audito
 #[derive(Args)]
 pub(crate) struct Images {
     /// Images to build; all by default.
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Build profile. Images of `dev` are for tests: fast to build, and large.
     #[arg(long, value_enum, default_value_t = Profile::Release)]
-    profile: Profile,
+    pub(crate) profile: Profile,
     /// Also build everything a second time from scratch, from a copy of the sources at another path, and compare the digests.
     #[arg(long)]
-    twice: bool,
+    pub(crate) twice: bool,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    pub(crate) output: Output,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Made {
+pub(crate) struct Made {
     /// Reference for pods: the tag for readers, the digest for the kubelet.
-    reference: String,
-    digest: String,
+    pub(crate) reference: String,
+    pub(crate) digest: String,
     /// Size of the layer in bytes, which a node downloads.
     size: u64,
-    archive: PathBuf,
+    pub(crate) archive: PathBuf,
+    /// Build context, named as the package of its program.
+    #[serde(skip)]
+    pub(crate) context: PathBuf,
+}
+
+impl Made {
+    /// Package of the program.
+    pub(crate) fn package(&self) -> &str {
+        self.context.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
 }
 
 pub(crate) fn run(options: &Images) -> Result<(), Error> {
+    print(&build(options)?, options.output)
+}
+
+pub(crate) fn build(options: &Images) -> Result<Vec<Made>, Error> {
     let images = chosen(&options.names)?;
     if options.twice && options.profile == Profile::Dev {
         return Err("--twice: expected --profile release, because programs of dev contain paths".into());
@@ -95,7 +109,7 @@ pub(crate) fn run(options: &Images) -> Result<(), Error> {
             eprintln!("xtask: {name} came out the same twice");
         }
     }
-    print(&made, options.output)
+    Ok(made)
 }
 
 fn chosen(names: &[String]) -> Result<Vec<(&'static str, &'static str)>, Error> {
@@ -136,7 +150,7 @@ fn make_all(
             eprintln!("xtask: image {name}");
             let reference = format!("ghcr.io/lucid/{name}:{}", env!("CARGO_PKG_VERSION"));
             let archive = folder.join(format!("{name}.oci.tar"));
-            made.push(package(reference, &context, revision, options.profile, archive)?);
+            made.push(package(reference, context.clone(), revision, options.profile, archive)?);
         }
     }
     Ok(made)
@@ -149,7 +163,7 @@ fn fill(context: &Path, containerfile: &Path, program: &Path) -> Result<(), Erro
 
 fn package(
     reference: String,
-    context: &Path,
+    context: PathBuf,
     revision: &str,
     profile: Profile,
     archive: PathBuf,
@@ -165,7 +179,7 @@ fn package(
     buildah.arg(format!("--disable-compression={}", profile == Profile::Dev));
     buildah.args(["--build-arg", concat!("VERSION=", env!("CARGO_PKG_VERSION"))]);
     buildah.args(["--build-arg", &format!("REVISION={revision}")]);
-    buildah.args(["--tag", &format!("oci:layout:{reference}")]).arg(context);
+    buildah.args(["--tag", &format!("oci:layout:{reference}")]).arg(&context);
     succeed(&mut buildah)?;
 
     let layout = storage.path().join("layout");
@@ -178,7 +192,7 @@ fn package(
     tar.args(["--create", "--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--mode=u=rwX,go=rX"]);
     tar.arg("--file").arg(&archive).current_dir(&layout).args(["oci-layout", "index.json", "blobs"]);
     succeed(&mut tar)?;
-    Ok(Made { reference, digest: digest.to_owned(), size: size.sum(), archive })
+    Ok(Made { reference, digest: digest.to_owned(), size: size.sum(), archive, context })
 }
 
 fn read(path: &Path) -> Result<Value, Error> {

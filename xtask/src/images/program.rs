@@ -68,7 +68,8 @@ pub(crate) fn build(
     Ok(build.join(target()).join("release"))
 }
 
-fn target() -> String {
+/// Target of published programs.
+pub(crate) fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 

@@ -81,7 +81,7 @@ fn the_same_files_give_the_same_archive() {
         fs::write(context.join("Containerfile"), CONTAINERFILE).unwrap();
         let reference = "registry.example/a:1.2";
         let archive = folder.path().join("a.oci.tar");
-        let made = package(reference.to_owned(), &context, "abc", Profile::Release, archive);
+        let made = package(reference.to_owned(), context, "abc", Profile::Release, archive);
         let made = made.unwrap();
         assert_eq!(made.reference, reference);
         (made.digest, made.size, fs::read(made.archive).unwrap())
