@@ -49,3 +49,30 @@ pub(crate) fn run_cargo(arguments: &[&str]) -> Result<(), Error> {
     eprintln!("xtask: cargo {}", arguments.join(" "));
     succeed(cargo().args(arguments).env_remove("K8S_OPENAPI_ENABLED_VERSION"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::command::ROOT;
+
+    #[test]
+    fn front_pages_have_a_program_failures_features_and_stability() {
+        for Library { name, .. } in libraries(&metadata().unwrap()).unwrap() {
+            let folder = Path::new(ROOT).join("crates").join(&name);
+            let source = fs::read_to_string(folder.join("src/lib.rs")).unwrap();
+            let mut page: String =
+                source.lines().filter_map(|line| Some(line.strip_prefix("//!")?.to_owned() + "\n")).collect();
+            if source.contains("#![doc = include_str!(\"../README.md\")]") {
+                page += &fs::read_to_string(folder.join("README.md")).unwrap();
+            }
+            for part in ["# Failure\n", "# Features\n", "# Stability\n", "```"] {
+                assert!(page.contains(part), "{name}: {part}");
+            }
+            let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+            assert!(manifest.contains("[package.metadata.docs.rs]\nall-features = true\n"), "{name}");
+        }
+    }
+}

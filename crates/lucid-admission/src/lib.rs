@@ -22,7 +22,22 @@
 //! # }
 //! ```
 //!
-//! Applications register the router with `lucid_webhook::registration` and serve it with `lucid_webhook::Server`.
+//! Applications register the router with [`lucid_webhook::registration`] and serve it with [`lucid_webhook::Server`]
+//! ([complete program](https://github.com/lucid/lucid/tree/main/examples/admission)).
+//!
+//! # Failure
+//!
+//! Requests fail, as `failurePolicy` of the registration says, until the cluster has been read once. Invalid configuration leaves the
+//! last valid one in force. A handler that fails is answered as the [`FailureAction`](lucid_webhook::FailureAction) of its webhook says, and recorded.
+//!
+//! # Features
+//!
+//! None. The program enables a Kubernetes version of k8s-openapi, such as `v1_36`.
+//!
+//! # Stability
+//!
+//! Public items follow [Semantic Versioning](https://github.com/lucid/lucid/blob/main/docs/embedding.md#what-stays-and-what-may-change). All
+//! crates of Lucid have one version.
 
 mod audit;
 mod auditor_status;

@@ -82,6 +82,20 @@
 //! - [`log`]: the log, for the process that writes it.
 //!
 //! The crate reads no environment variables and does not depend on Kubernetes.
+//!
+//! # Failure
+//!
+//! Opening and writing return an [`Error`] that names the file. What happens to a decision that cannot be written is
+//! [`LogFailurePolicy`]. A log that was changed is not opened.
+//!
+//! # Features
+//!
+//! None.
+//!
+//! # Stability
+//!
+//! Public items follow [Semantic Versioning](https://github.com/lucid/lucid/blob/main/docs/embedding.md#what-stays-and-what-may-change). All
+//! crates of Lucid have one version.
 
 mod anchor;
 mod budget;

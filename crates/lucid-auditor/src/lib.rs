@@ -31,7 +31,7 @@
 //! ```
 //!
 //! [`Settings`] are environment variables, which Lucid sets. [`JudgePolicy`] makes a judge observe only, limits its time or its texts, or caches its verdicts.
-//! Judges that are ready made are in the crate `lucid-guardrails`.
+//! Judges that are ready made are in the crate [lucid-guardrails](https://docs.rs/lucid-guardrails).
 //!
 //! # Requests
 //!
@@ -77,6 +77,22 @@
 //! line with judge, rule and an HMAC of the text, under the key of the variable `LUCID_HASH_KEY`. The spans `request` and
 //! `verdict` are those of `tracing`; verdicts on text in the middle of a stream have none. With feature `opentelemetry` they
 //! continue the trace of the header `traceparent`, which is forwarded.
+//!
+//! # Failure
+//!
+//! A judge that returns an error, panics or exceeds its time denies or allows, as [`JudgePolicy::on_failure`] says. Content that cannot be judged is
+//! refused or passes by [`Settings::unjudged`]. A model that cannot be reached is an error of the protocol.
+//!
+//! # Features
+//!
+//! | feature | default | enables |
+//! |---|---|---|
+//! | `opentelemetry` | no | spans that continue the caller's trace |
+//!
+//! # Stability
+//!
+//! Public items follow [Semantic Versioning](https://github.com/lucid/lucid/blob/main/docs/embedding.md#what-stays-and-what-may-change). All
+//! crates of Lucid have one version.
 
 mod answer;
 mod auditor;

@@ -136,6 +136,17 @@
 //! process-wide crypto provider. Private keys never appear in errors, logs, events or `Debug` output. Keys
 //! held by this crate, PEM text created from them and the signing state of aws-lc are zeroed when dropped.
 //! Not zeroed are the caller's input bytes, base64 decoding buffers and kube's copy of a Secret.
+//!
+//! # Failure
+//!
+//! A source that fails is retried; its last certificate stays in service, the log states the reason once, and
+//! [readiness](Certificates::ready) turns false when callers would reject the certificate. A target that cannot be written delays the
+//! next certificate, never the current one. Errors of options are returned before anything is written.
+//!
+//! # Stability
+//!
+//! Public items follow [Semantic Versioning](https://github.com/lucid/lucid/blob/main/docs/embedding.md#what-stays-and-what-may-change). All
+//! crates of Lucid have one version.
 
 #![cfg_attr(
     not(all(feature = "files", feature = "kube")),

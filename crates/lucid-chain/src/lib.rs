@@ -133,6 +133,20 @@
 //! [`Inputs`] into an [`Outcome`], which may hold a [`Plan`]. [`Plan::patch`] computes the [`PodPatch`], and
 //! [`uninject()`] reverts it. [`keys`] lists the names of the user-facing API, and [`redirect`] generates the network
 //! rules.
+//!
+//! # Failure
+//!
+//! Planning has no errors: a pod gets a plan, or none with the reason, and warnings. Reading a pod or a configuration returns an error with the path of
+//! the invalid value.
+//!
+//! # Features
+//!
+//! None.
+//!
+//! # Stability
+//!
+//! Public items follow [Semantic Versioning](https://github.com/lucid/lucid/blob/main/docs/embedding.md#what-stays-and-what-may-change). All
+//! crates of Lucid have one version.
 
 mod annotations;
 mod catalogue;

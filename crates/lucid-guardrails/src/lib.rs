@@ -34,6 +34,23 @@
 //! | [`Phrases`] | [`PhrasesOptions`] | |
 //! | [`Regex`] | [`RegexOptions`] | |
 //! | [`Pii`], [`Secrets`] | [`EntityOptions`] | |
+//!
+//! # Failure
+//!
+//! Invalid options are errors when a judge is created. A judge that cannot decide, such as a remote one that does not respond, returns a
+//! [`JudgeError`](lucid_auditor::JudgeError); [`JudgePolicy`](lucid_auditor::JudgePolicy) says what happens then.
+//!
+//! # Features
+//!
+//! | feature | default | enables |
+//! |---|---|---|
+//! | `classifier` | no | a judge that runs a text-classification transformer |
+//! | `http` | yes | a judge that calls a remote service |
+//!
+//! # Stability
+//!
+//! Public items follow [Semantic Versioning](https://github.com/lucid/lucid/blob/main/docs/embedding.md#what-stays-and-what-may-change). All
+//! crates of Lucid have one version.
 #![cfg_attr(feature = "classifier", doc = "| [`Classifier`] | [`ClassifierOptions`] | `classifier` |")]
 #![cfg_attr(not(feature = "classifier"), doc = "| `Classifier` | `ClassifierOptions` | `classifier` |")]
 #![cfg_attr(feature = "http", doc = "| [`Http`] | [`HttpOptions`] | `http` (default) |")]

@@ -14,9 +14,20 @@
 //! # }
 //! ```
 //!
+//! # Failure
+//!
 //! Everything that a keeper does follows from the objects of the cluster: another replica that takes over decides the
 //! same. Requests carry the version of the object that was decided on. Faults of the API server are retried, and faults
 //! of one namespace or workload do not hold back others.
+//!
+//! # Features
+//!
+//! None. The program enables a Kubernetes version of k8s-openapi, such as `v1_36`.
+//!
+//! # Stability
+//!
+//! Public items follow [Semantic Versioning](https://github.com/lucid/lucid/blob/main/docs/embedding.md#what-stays-and-what-may-change). All
+//! crates of Lucid have one version.
 
 mod act;
 mod announce;

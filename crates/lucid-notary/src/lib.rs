@@ -29,7 +29,7 @@
 //!   [`Digest`] to its response, and `Verifier`, which adds cache, retries and a circuit breaker. Without the feature
 //!   the crate depends on serde and snafu only.
 //!
-//! # Failure model
+//! # Failure
 //!
 //! The author of a pod controls which digests are looked up, and how many. Everything that grows with them is
 //! therefore bounded, cache entries are keyed by digest alone, and no digest can make the Verifier appear to be down.
@@ -37,6 +37,17 @@
 //! The Verifier may be slow, unavailable, broken or impersonated. Each request has a deadline, and a response counts
 //! only if it names the requested digest. Every failure becomes [`NotaryVerdict::Unknown`]; the caller's policy decides how
 //! to treat it.
+//!
+//! # Features
+//!
+//! | feature | default | enables |
+//! |---|---|---|
+//! | `client` | yes | the client of the Verifier |
+//!
+//! # Stability
+//!
+//! Public items follow [Semantic Versioning](https://github.com/lucid/lucid/blob/main/docs/embedding.md#what-stays-and-what-may-change). All
+//! crates of Lucid have one version.
 
 #[cfg(feature = "client")]
 pub mod client;

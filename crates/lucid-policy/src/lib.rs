@@ -67,6 +67,20 @@
 //!
 //! An update is evaluated only by what it changes, except that a missing chain is always reported. A pod template, such
 //! as that of a Deployment, is never refused: its author receives warnings about the pods created from it.
+//!
+//! # Failure
+//!
+//! Reading a request returns an error with the path of the invalid value. An evaluation has no errors: what is unknown, such as the verdict of a
+//! Verifier that does not respond, is a finding.
+//!
+//! # Features
+//!
+//! None.
+//!
+//! # Stability
+//!
+//! Public items follow [Semantic Versioning](https://github.com/lucid/lucid/blob/main/docs/embedding.md#what-stays-and-what-may-change). All
+//! crates of Lucid have one version.
 
 mod auditors;
 mod break_glass;

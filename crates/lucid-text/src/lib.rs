@@ -1,4 +1,6 @@
-//! Text of Kubernetes objects, and of messages about them.
+#![doc = include_str!("../README.md")]
+//!
+//! # Items
 //!
 //! - [`json`] reads the JSON of an object in one pass, and writes JSON as the API server does.
 //! - [`names`] checks names as the API server does, and suggests known names for misspelled ones.
@@ -14,8 +16,3 @@ pub mod names;
 
 pub use causes::with_causes;
 pub use excerpt::{Excerpt, Line, Name, truncate};
-
-/// Compiles the README's example.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -8,6 +8,25 @@
 //! - [`round_trip`] tests that a conversion is lossless, with objects that [`schema`] generates from the resource's
 //!   definition.
 //!
+//! ```
+//! use k8s_openapi::api::core::v1::Pod;
+//! use lucid_webhook::{Changed, Object, Operation, Router, Webhook};
+//! use lucid_webhook_test::ApiServer;
+//!
+//! async fn label(Object(mut pod): Object<Pod>) -> Changed<Pod> {
+//!     pod.metadata.labels.get_or_insert_default().insert("seen".into(), "true".into());
+//!     Changed::new(pod)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let router = Router::new().webhook("/label", Webhook::defaulting("label.example.com", [Operation::Create], label));
+//! let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}});
+//! let pod: Pod = ApiServer::registered(&router).create(&pod).await.expect_object();
+//! assert_eq!(pod.metadata.labels.unwrap()["seen"], "true");
+//! # }
+//! ```
+//!
 //! # Fidelity to kube-apiserver
 //!
 //! Checks, their order, retries and messages follow the sources of kube-apiserver 1.37
@@ -27,6 +46,19 @@
 //! - It does not request compression or offer HTTP/2, as for webhooks behind Services.
 //! - Redirects fail the call. The API server's client follows those that keep the method and body (307, 308).
 //! - Responses have to be JSON. The API server also reads YAML.
+//!
+//! # Failure
+//!
+//! The methods `expect_…` panic with the calls and their responses, as assertions do. The others return what the user of the API server would see.
+//!
+//! # Features
+//!
+//! None. The program enables a Kubernetes version of k8s-openapi, such as `v1_36`.
+//!
+//! # Stability
+//!
+//! Public items follow [Semantic Versioning](https://github.com/lucid/lucid/blob/main/docs/embedding.md#what-stays-and-what-may-change). All
+//! crates of Lucid have one version.
 
 mod api_server;
 mod call;

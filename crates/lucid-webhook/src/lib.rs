@@ -35,6 +35,9 @@
 //! }
 //! ```
 //!
+//! `cargo generate --git https://github.com/lucid/lucid template` writes a project with defaulting, validation, conversion,
+//! manifests and tests.
+//!
 //! [`operator::Operator`] serves the webhook by a certificate authority of its own and registers it. Without the
 //! feature, connect a [`Server`] and [certificates](#certificates). The crate's `examples` folder has complete
 //! programs, with the commands that create and register certificates.
@@ -120,7 +123,7 @@
 //! # Certificates
 //!
 //! The serving certificate needs the DNS name `<service>.<namespace>.svc`, and the caBundle of the registration needs
-//! the CA that signed it. The crate `lucid-certs` provides both. Its `Certificates` serve the certificate of a source,
+//! the CA that signed it. The crate [lucid-certs](https://docs.rs/lucid-certs) provides both. Its `Certificates` serve the certificate of a source,
 //! and pick up renewals without closing connections:
 //!
 //! - `source::FileSource` (feature `files`): with cert-manager, mount the Secret of a `Certificate` and annotate the
@@ -282,6 +285,11 @@
 //!
 //! A request passes through `server` → `router` → `exchange` (→ `body`, `review`) → `respond` (→ `guard`, the handler,
 //! `check`) → `reply`.
+//!
+//! # Stability
+//!
+//! Public items follow [Semantic Versioning](https://github.com/lucid/lucid/blob/main/docs/embedding.md#what-stays-and-what-may-change). All
+//! crates of Lucid have one version.
 
 mod admin;
 mod bearer;
