@@ -147,9 +147,9 @@ impl Case<'_> {
             findings.add(&site, problem.warn_if(!self.is_created()));
         }
 
+        let is_present = |name: &str| pod.image_volumes().any(|(found, _)| found == name);
         let mut images = plan.containers.iter().flat_map(PlannedContainer::image_volumes);
-        let lost = images.find(|(name, _)| !pod.image_volumes().any(|(found, _)| found == *name));
-        if let Some((name, _)) = lost.filter(|_| self.is_created()) {
+        if let Some((name, _)) = images.find(|(name, _)| self.is_created() && !is_present(name)) {
             let message = format!(
                 "image volume {name} is missing: this Kubernetes has no image volumes and drops them, or another webhook removed \
                  it; `lucid check` says which"
