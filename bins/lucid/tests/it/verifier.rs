@@ -181,6 +181,10 @@ fn options_that_do_not_fit_are_refused_with_their_names() {
         ),
         (vec!["--verifier-url=http://verifier.example", "--verifier-ca-file=/x"], "expected https"),
         (vec!["--verifier-allowlist-file=/nonexistent/list"], "LUCID_VERIFIER_ALLOWLIST_FILE"),
+        (
+            vec!["--signatures-directory=/nonexistent"],
+            "LUCID_SIGNATURES_DIRECTORY: failed to read /nonexistent",
+        ),
         (vec!["--verifier-url=ftp://verifier.example"], "LUCID_VERIFIER_URL"),
     ] {
         let (code, _, error) = review(&arguments);

@@ -85,19 +85,9 @@ impl<T> ReloadingFiles<T> {
     }
 }
 
-#[cfg(feature = "signatures")]
-impl<T: 'static> ReloadingFiles<T, BTreeMap<String, Vec<u8>>> {
-    /// Like [`open`](ReloadingFiles::open) for all files of a directory, by name.
-    pub(super) fn open_directory(
-        directory: PathBuf,
-        make: fn(&BTreeMap<String, Vec<u8>>) -> Result<T, BoxError>,
-    ) -> Result<Self, FileError> {
-        Self::open_with(vec![directory], read_directory, Box::new(make))
-    }
-}
-
 impl<T, C: Hash + Send + 'static> ReloadingFiles<T, C> {
-    fn open_with(files: Vec<PathBuf>, read: Read<C>, make: Make<T, C>) -> Result<Self, FileError> {
+    /// Like [`open`](ReloadingFiles::open), with a function that reads the files.
+    pub(super) fn open_with(files: Vec<PathBuf>, read: Read<C>, make: Make<T, C>) -> Result<Self, FileError> {
         let at = Instant::now();
         let contents = read(&files)?;
         let value = make(&contents).context(FileSnafu { action: USE, files: names(&files) })?;
@@ -183,9 +173,9 @@ fn read_all(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, FileError> {
 #[cfg(feature = "signatures")]
 const MAX_DIRECTORY: (usize, u64) = (4_096, 16 * 1024 * 1024);
 
-/// Reads the files of directories, except those that begin with a dot, as the links of a mounted ConfigMap do.
+/// Reads the files of directories by name, except those that begin with a dot, as the links of a mounted ConfigMap do.
 #[cfg(feature = "signatures")]
-fn read_directory(directories: &[PathBuf]) -> Result<BTreeMap<String, Vec<u8>>, FileError> {
+pub(super) fn read_directory(directories: &[PathBuf]) -> Result<BTreeMap<String, Vec<u8>>, FileError> {
     let read = || {
         let (most, mut room) = MAX_DIRECTORY;
         let mut files = BTreeMap::new();

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub(super) use self::policy::{Policies, Require};
 use super::metrics::ClientMetrics;
-use super::reloading_files::{FileError, ReloadingFiles};
+use super::reloading_files::{FileError, ReloadingFiles, read_directory};
 
 /// Signatures on image digests, and the policies that accept them. Cheap to clone.
 ///
@@ -60,9 +60,9 @@ impl Signatures {
     /// Returns [`FileError`] if a file cannot be read, or a policy or the trusted root is not valid. A bundle that is not
     /// valid is not an error: it does not verify.
     pub fn open(directory: impl Into<PathBuf>, metrics: ClientMetrics) -> Result<Self, FileError> {
-        let policies = ReloadingFiles::open_directory(directory.into(), Policies::parse)?
-            .on_change(metrics.on_change("signatures"));
-        Ok(Self { policies: Arc::new(policies), metrics })
+        let policies =
+            ReloadingFiles::open_with(vec![directory.into()], read_directory, Box::new(Policies::parse))?;
+        Ok(Self { policies: Arc::new(policies.on_change(metrics.on_change("signatures"))), metrics })
     }
 
     pub(super) async fn policies(&self) -> Arc<Policies> {

@@ -80,35 +80,18 @@ impl Policies {
 
     /// Reads `files` by name.
     pub(super) fn parse(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, BoxError> {
-        let (mut policies, mut root, mut bundles) = (None, None, Bundles::new());
+        let (mut document, mut root, mut bundles) = (None, None, Bundles::new());
         for (name, content) in files {
-            let failed = |error: &dyn std::fmt::Display| format!("{name}: {error}");
-            match name.as_str() {
-                POLICIES => {
-                    let document: Document =
-                        serde_yaml::from_slice(content).map_err(|error| failed(&error))?;
-                    policies = Some(document.policies);
-                }
-                TRUSTED_ROOT => {
-                    let trusted: TrustedRoot =
-                        serde_json::from_slice(content).map_err(|error| failed(&error))?;
-                    let verifier =
-                        sigstore_verify::Verifier::new(&trusted).map_err(|error| failed(&error))?;
-                    root = Some(Arc::new(verifier));
-                }
-                _ => {
-                    let of = bundles.entry(digest_of(name)?).or_default();
-                    if of.len() == MAX_BUNDLES {
-                        return Err(failed(&format_args!(
-                            "expected at most {MAX_BUNDLES} bundles for a digest"
-                        ))
-                        .into());
-                    }
-                    of.push((name.clone(), content.clone()));
-                }
-            }
+            let read = match name.as_str() {
+                POLICIES => serde_yaml::from_slice::<Document>(content)
+                    .map(|read| document = Some(read))
+                    .map_err(BoxError::from),
+                TRUSTED_ROOT => trusted_root(content).map(|read| root = Some(Arc::new(read))),
+                _ => add_bundle(&mut bundles, name, content).map_err(BoxError::from),
+            };
+            read.map_err(|error| format!("{}: {error}", Line(name)))?;
         }
-        let policies = policies.ok_or(format!("expected a file {POLICIES}"))?;
+        let Document { policies } = document.ok_or(format!("expected a file {POLICIES}"))?;
         let bundles = Arc::new(bundles);
         let policy = |(index, entry): (usize, Entry)| {
             let policy = Policy::new(entry, root.as_ref(), &bundles);
@@ -118,14 +101,22 @@ impl Policies {
     }
 }
 
-/// Returns the digest that the file of a bundle is about: `sha256-HEX.json` or `sha256-HEX.NAME.json`.
-fn digest_of(name: &str) -> Result<Digest, String> {
+fn trusted_root(json: &[u8]) -> Result<sigstore_verify::Verifier, BoxError> {
+    Ok(sigstore_verify::Verifier::new(&serde_json::from_slice::<TrustedRoot>(json)?)?)
+}
+
+fn add_bundle(bundles: &mut Bundles, name: &str, content: &[u8]) -> Result<(), String> {
     let parts = name.strip_suffix(".json").and_then(|stem| stem.split('.').next()?.split_once('-'));
     let digest = parts.and_then(|(algorithm, hex)| format!("{algorithm}:{hex}").parse::<Digest>().ok());
-    digest.filter(|digest| digest.algorithm() == Algorithm::Sha256).ok_or_else(|| {
-        let name = Line(name);
-        format!("expected {POLICIES}, {TRUSTED_ROOT} or a bundle as sha256-HEX.json or sha256-HEX.NAME.json; found {name}")
-    })
+    let digest = digest.filter(|digest| digest.algorithm() == Algorithm::Sha256).ok_or_else(|| {
+        format!("expected {POLICIES}, {TRUSTED_ROOT} or a bundle as sha256-HEX.json or sha256-HEX.NAME.json")
+    })?;
+    let bundles = bundles.entry(digest).or_default();
+    if bundles.len() == MAX_BUNDLES {
+        return Err(format!("expected at most {MAX_BUNDLES} bundles for a digest"));
+    }
+    bundles.push((name.to_owned(), content.to_owned()));
+    Ok(())
 }
 
 impl Policy {
