@@ -110,10 +110,10 @@ impl Comparison {
         })
     }
 
-    /// Returns the digests of the pod's auditors, at most 16.
+    /// Returns the images of the pod's auditors with their digests, at most 16.
     #[must_use]
-    pub fn digests(&self) -> &[Digest] {
-        &self.digests
+    pub fn images(&self) -> &[ImageReference] {
+        &self.images
     }
 
     /// Returns `true` if the pod has the planned chain.

@@ -15,6 +15,7 @@ use lucid_audit::proof::Proof;
 use lucid_chain::keys;
 use lucid_keeper::{Comparison, State, StoredPod, Verdicts, state};
 use lucid_notary::client::{Answer, HttpVerifier};
+use lucid_notary::{Digest, ImageReference};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -101,18 +102,20 @@ async fn verdicts(
     let Some(url) = &args.verifier_url else { return Ok(Default::default()) };
     let http = HttpVerifier::builder(url).with_log_keys(args.verifier_log_key.clone());
     let verifier = http.build().failed_to("use --verifier-url").usage()?;
-    let digests: BTreeSet<_> = pods
-        .iter()
-        .flat_map(|(_, comparison)| comparison)
-        .flat_map(|it| it.digests().iter().cloned())
-        .collect();
+    let comparisons = pods.iter().flat_map(|(_, comparison)| comparison);
+    let mut images = BTreeMap::<Digest, Vec<ImageReference>>::new();
+    for image in comparisons.flat_map(Comparison::images) {
+        if let Some(digest) = image.digest() {
+            images.entry(digest.clone()).or_default().push(image.clone());
+        }
+    }
     let (mut verdicts, mut known) = (Vec::new(), Verdicts::new());
-    for digest in digests {
+    for (digest, images) in images {
         let (notarized, reason, proof) = match verifier.prove(&digest).await {
             Ok((answer, proof)) => (Some(answer == Answer::Notarized), None, proof),
             Err(error) => (None, Some(error.to_string()), None),
         };
-        known.extend(notarized.map(|notarized| (digest.clone(), notarized)));
+        known.extend(images.into_iter().filter_map(|image| Some((image, notarized?))));
         verdicts.push(json!(Verdict { digest, notarized, reason, proof }));
     }
     Ok((verdicts, known))
@@ -150,7 +153,7 @@ fn facts(
         "state": state,
         "reason": reason,
         "chain": chain.collect::<Vec<_>>(),
-        "digests": comparison.map_or(&[][..], Comparison::digests),
+        "digests": comparison.map_or(&[][..], Comparison::images).iter().filter_map(ImageReference::digest).collect::<Vec<_>>(),
     }))
 }
 
