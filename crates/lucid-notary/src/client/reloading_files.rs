@@ -1,13 +1,7 @@
 //! Values derived from files that are reloaded when they change.
 
-#[cfg(feature = "signatures")]
-use std::collections::BTreeMap;
 use std::fmt;
-#[cfg(feature = "signatures")]
-use std::fs::File;
 use std::hash::{BuildHasher, Hash, RandomState};
-#[cfg(feature = "signatures")]
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +20,7 @@ const READ_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Files cannot be used.
 #[derive(Debug, Snafu)]
-#[snafu(display("failed to {action} {files}: {source}"))]
+#[snafu(visibility(pub(super)), display("failed to {action} {files}: {source}"))]
 pub struct FileError {
     action: &'static str,
     files: String,
@@ -167,37 +161,6 @@ fn read_all(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, FileError> {
         contents.context(FileSnafu { action: "read", files: names(&[path]) })
     };
     files.iter().map(read).collect()
-}
-
-/// Maximum number of files of a directory and of their bytes.
-#[cfg(feature = "signatures")]
-const MAX_DIRECTORY: (usize, u64) = (4_096, 16 * 1024 * 1024);
-
-/// Reads the files of directories by name, except those that begin with a dot, as the links of a mounted ConfigMap do.
-#[cfg(feature = "signatures")]
-pub(super) fn read_directory(directories: &[PathBuf]) -> Result<BTreeMap<String, Vec<u8>>, FileError> {
-    let read = || {
-        let (most, mut room) = MAX_DIRECTORY;
-        let mut files = BTreeMap::new();
-        for directory in directories {
-            for entry in std::fs::read_dir(directory)? {
-                let entry = entry?;
-                let name = entry.file_name().to_string_lossy().into_owned();
-                if name.starts_with('.') {
-                    continue;
-                }
-                let mut content = Vec::new();
-                File::open(entry.path())?.take(room + 1).read_to_end(&mut content)?;
-                room = room.checked_sub(content.len() as u64).ok_or("its files are longer than 16 MiB")?;
-                files.insert(name, content);
-                if files.len() > most {
-                    return Err(format!("it has more than {most} files").into());
-                }
-            }
-        }
-        Ok(files)
-    };
-    read().context(FileSnafu { action: "read", files: names(directories) })
 }
 
 fn names(files: &[impl AsRef<Path>]) -> String {

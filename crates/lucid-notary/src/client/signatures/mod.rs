@@ -9,12 +9,16 @@ mod bundle;
 mod policy;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use snafu::ResultExt;
+
 pub(super) use self::policy::{Policies, Require};
 use super::metrics::ClientMetrics;
-use super::reloading_files::{FileError, ReloadingFiles, read_directory};
+use super::reloading_files::{FileError, FileSnafu, ReloadingFiles};
 
 /// Signatures on image digests, and the policies that accept them. Cheap to clone.
 ///
@@ -68,4 +72,36 @@ impl Signatures {
     pub(super) async fn policies(&self) -> Arc<Policies> {
         self.policies.get().await
     }
+}
+
+/// Maximum number of files of a directory, and of their bytes.
+const MAX_FILES: usize = 4_096;
+const MAX_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Reads the files by name, except those that begin with a dot, as the links of a mounted ConfigMap do.
+fn read_directory(directories: &[PathBuf]) -> Result<BTreeMap<String, Vec<u8>>, FileError> {
+    let read = |directory: &PathBuf| {
+        let (mut files, mut room) = (BTreeMap::new(), MAX_BYTES);
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with('.') {
+                continue;
+            }
+            let mut content = Vec::new();
+            File::open(entry.path())?.take(room + 1).read_to_end(&mut content)?;
+            room = room.checked_sub(content.len() as u64).ok_or("its files are longer than 16 MiB")?;
+            files.insert(name, content);
+            if files.len() > MAX_FILES {
+                return Err(format!("it has more than {MAX_FILES} files").into());
+            }
+        }
+        Ok(files)
+    };
+    let mut all = BTreeMap::new();
+    for directory in directories {
+        let action = "read";
+        all.extend(read(directory).context(FileSnafu { action, files: directory.display().to_string() })?);
+    }
+    Ok(all)
 }
