@@ -23,7 +23,9 @@ fn router() -> Result<Router, BoxError> {
 async fn main() -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let client = kube::Client::try_default().await?;
-    Operator::new("{{project-name}}", "{{project-name}}-system", router()?).run(client, shutdown_signal()?).await
+    Operator::new("{{project-name}}", "{{project-name}}-system", router()?)
+        .run(client, shutdown_signal()?)
+        .await
 }
 
 #[cfg(test)]

@@ -40,11 +40,12 @@ pub async fn has_members(Object(team): Object<Team>) -> Result<AdmissionResponse
 
 /// Conversion from version 1, which must lose nothing.
 pub fn to_v2(old: OldTeam) -> Team {
-    let names = |text: &str| text.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect();
+    let names = |text: &str| text.split([',', ' ']).filter(|it| !it.is_empty()).map(str::to_owned).collect();
     Team { metadata: old.metadata, spec: TeamSpec { members: old.spec.members.as_deref().map(names) } }
 }
 
 /// Conversion to version 1.
 pub fn to_v1(new: Team) -> OldTeam {
-    OldTeam { metadata: new.metadata, spec: OldTeamSpec { members: new.spec.members.map(|it| it.join(", ")) } }
+    let spec = OldTeamSpec { members: new.spec.members.map(|names| names.join(", ")) };
+    OldTeam { metadata: new.metadata, spec }
 }
