@@ -220,7 +220,9 @@ async fn run_all(machine: &Machine) -> Result<(), Error> {
 async fn build_test_bed(has_node: bool) -> Result<(), Error> {
     // For the smoke test of the oldest version. First, while this program is still in its place.
     let mut oldest = Command::new(std::env::current_exe()?);
-    oldest.args(["testbed", "build"]).env("LUCID_TESTBED_KUBERNETES", kubernetes_versions()[0]);
+    oldest
+        .args(["testbed", "build", "kube-apiserver"])
+        .env("LUCID_TESTBED_KUBERNETES", kubernetes_versions()[0]);
     tokio::task::spawn_blocking(move || succeed(&mut oldest)).await??;
     let others = ["helm", "cert-manager", "cert-manager-kinds.yaml"];
     build_all(&[CONTROL_PLANE, &others, if has_node { NODE } else { &[] }].concat()).await

@@ -76,7 +76,7 @@ fn tests() -> Result<PathBuf, Error> {
     let messages = output(build.stderr(Stdio::inherit()))?;
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut programs = messages.filter_map(|message| {
-        let is_ours = message["package_id"].as_str().is_some_and(|id| id.contains("lucid-e2e"));
+        let is_ours = message["package_id"].as_str().is_some_and(|id| id.contains("#lucid-e2e@"));
         message["executable"].as_str().filter(|_| is_ours).map(PathBuf::from)
     });
     programs.next().ok_or_else(|| "failed to find the program of the end-to-end tests".into())

@@ -23,6 +23,8 @@ pub(crate) enum Task {
 
 #[derive(Args)]
 pub(crate) struct Build {
+    /// Programs, such as kube-apiserver [default: those of the control plane, and kubectl]
+    programs: Vec<String>,
     /// Also build the programs of a node.
     #[arg(long)]
     node: bool,
@@ -78,7 +80,9 @@ fn folder(program: &Path) -> &Path {
 }
 
 async fn build(options: &Build) -> Result<(), Error> {
-    let names = [CONTROL_PLANE, if options.node { NODE } else { &[] }].concat();
+    let programs: Vec<_> = options.programs.iter().map(String::as_str).collect();
+    let programs = if programs.is_empty() { CONTROL_PLANE } else { &programs };
+    let names = [programs, if options.node { NODE } else { &[] }].concat();
     let shutdown_signal = shutdown_signal()?;
     tokio::select! {
         outcome = build_all(&names) => outcome?,

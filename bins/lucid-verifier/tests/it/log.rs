@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use lucid_audit::note::VerifierKey;
+use lucid_e2e::eventually;
 use lucid_notary::client::{Answer, HttpVerifier, VerifierError};
-use lucid_testbed::eventually;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;

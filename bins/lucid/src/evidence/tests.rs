@@ -77,7 +77,7 @@ impl Fixture {
 }
 
 fn faults(result: Result<String, Vec<Fault>>) -> String {
-    let faults = result.err().expect("not verified");
+    let faults = result.expect_err("not verified");
     faults.iter().map(|fault| format!("{fault}\n")).collect()
 }
 
