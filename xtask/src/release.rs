@@ -8,8 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use clap::{Args, ValueEnum};
-use lucid_e2e::Error;
-use lucid_testbed::{Binaries, Component};
+use lucid_e2e::{Error, binary};
 use serde_json::{Value, json};
 
 use crate::command::{ROOT, cargo, metadata, output, succeed};
@@ -80,9 +79,7 @@ pub(crate) fn run(release: &Release) -> Result<(), Error> {
         }
     }
     if has(Part::Chart) {
-        let binaries = Binaries::from_env()?;
-        binaries.ensure(&[Component::Helm])?;
-        let mut helm = Command::new(binaries.path(Component::Helm));
+        let mut helm = Command::new(binary("helm")?);
         succeed(helm.args(["package", "charts/lucid", "--destination"]).arg(&out).current_dir(&root))?;
     }
     let sums = output(Command::new("sh").args(["-c", "sha256sum -- *"]).current_dir(&out))?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use lucid_e2e::Verifier;
+use lucid_e2e::{ClusterExt as _, Verifier};
 use serde_json::{Value, json};
 
 use crate::cli::{lucid, run};

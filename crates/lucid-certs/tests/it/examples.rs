@@ -3,8 +3,7 @@
 use std::{env, fs, path::Path, sync::Arc};
 
 use http::Request;
-use lucid_e2e::eventually;
-use lucid_testbed::{Process, command};
+use lucid_e2e::{Process, command, eventually};
 use rcgen::PKCS_ECDSA_P256_SHA256;
 use rustls::{pki_types::ServerName, version::TLS13};
 use tokio::net::TcpStream;

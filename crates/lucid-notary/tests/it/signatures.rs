@@ -497,7 +497,7 @@ fn faults_of_the_directory_are_named() {
             [("sha512-00.json".to_owned(), Vec::new())].into(),
             "expected signatures.yaml, trusted_root.json or a bundle",
         ),
-        (files.clone().into_iter().chain(many).collect(), "expected at most 8 bundles for a digest"),
+        (files.into_iter().chain(many).collect(), "expected at most 8 bundles for a digest"),
         ([("a".to_owned(), vec![0; 17 << 20])].into(), "its files are longer than 16 MiB"),
     ];
     for (files, expected) in cases {

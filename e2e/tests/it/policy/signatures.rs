@@ -5,8 +5,8 @@ use std::fs;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signer, SigningKey};
-use lucid_e2e::Verifier;
-use lucid_testbed::{Cluster, eventually};
+use lucid_e2e::{Verifier, eventually};
+use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
 use super::{NOTARIZED, PODS, assert_passed, assert_refused, post};
