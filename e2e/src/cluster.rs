@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Endpoints, Namespace, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
@@ -165,7 +165,15 @@ impl ClusterExt for Cluster {
             });
             apply(&Api::<EndpointSlice>::namespaced(self.client(), namespace), &slice_name, &slice).await?;
         }
-        Ok(())
+        // API servers before 1.34 read no slices.
+        let subset = |port: &u16| json!({"addresses": [{"ip": self.host_address()}], "ports": [{"name": "https", "port": port}]});
+        let endpoints = json!({
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {"name": name, "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+            "subsets": ports.iter().map(subset).collect::<Vec<_>>(),
+        });
+        apply(&Api::<Endpoints>::namespaced(self.client(), namespace), name, &endpoints).await
     }
 }
 

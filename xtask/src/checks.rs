@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use comfy_table::{Table, presets};
 use lucid_e2e::Error;
-use lucid_testbed::{Cluster, kubernetes_versions};
+use lucid_testbed::Cluster;
 use lucid_webhook::shutdown_signal;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::time::sleep;
@@ -15,6 +15,7 @@ use xtask_start::{Package, install_command, needs_all};
 
 use crate::api;
 use crate::command::{cargo, succeed};
+use crate::matrix::OLDEST;
 use crate::testbed::{CONTROL_PLANE, NODE, build_all};
 
 /// Time limit of a check. Only a hanging test reaches it.
@@ -222,7 +223,7 @@ async fn build_test_bed(has_node: bool) -> Result<(), Error> {
     let mut oldest = Command::new(std::env::current_exe()?);
     oldest
         .args(["testbed", "build", "kube-apiserver"])
-        .env("LUCID_TESTBED_KUBERNETES", kubernetes_versions()[0]);
+        .env("LUCID_TESTBED_KUBERNETES", format!("1.{OLDEST}"));
     tokio::task::spawn_blocking(move || succeed(&mut oldest)).await??;
     let others = ["helm", "cert-manager", "cert-manager-kinds.yaml"];
     build_all(&[CONTROL_PLANE, &others, if has_node { NODE } else { &[] }].concat()).await

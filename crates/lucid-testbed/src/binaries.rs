@@ -220,11 +220,6 @@ pub async fn binary(name: &str) -> Result<PathBuf, Error> {
     Ok(binaries.path(component))
 }
 
-/// Returns the minor versions of Kubernetes for [`Builder::kubernetes`](crate::Builder::kubernetes), such as `1.31`, oldest first.
-pub fn kubernetes_versions() -> Vec<&'static str> {
-    RELEASES.iter().filter_map(|module| module.minor()).collect()
-}
-
 /// Folders of the programs, which may not be built yet.
 ///
 /// [`Binaries::from_env`] selects the folder named by `KUBEBUILDER_ASSETS`. If that is unset, it selects
@@ -272,11 +267,12 @@ impl Binaries {
     ///
     /// # Errors
     ///
-    /// Returns an error if the version is not one of [`kubernetes_versions`].
+    /// Returns an error if the version is not one of [`RELEASES`].
     pub(crate) fn kubernetes(mut self, minor: &str) -> Result<Self, Error> {
         let release = RELEASES.into_iter().find(|module| module.minor() == Some(minor));
         self.kubernetes = release.with_whatever_context(|| {
-            let known = kubernetes_versions().join(", ");
+            let known: Vec<_> = RELEASES.iter().filter_map(|module| module.minor()).collect();
+            let known = known.join(", ");
             format!("failed to select Kubernetes: expected one of {known}; found {minor:?}")
         })?;
         Ok(self)

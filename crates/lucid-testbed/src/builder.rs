@@ -103,15 +103,17 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Returns the first missing requirement, such as root.
+    /// Returns the first missing requirement, such as root, or an unknown version of Kubernetes.
     pub fn check(&self) -> Result<(), Error> {
+        self.selected()?;
         if self.nodes > 0 {
             return node::check();
         }
         if self.webhooks_by_service { network::check() } else { Ok(()) }
     }
 
-    /// Runs this minor version of Kubernetes, such as `1.31`; see [`kubernetes_versions`](crate::kubernetes_versions). `LUCID_TESTBED_KUBERNETES` selects one for all clusters.
+    /// Runs this minor version of Kubernetes, from `1.30` to `1.37`. Without it, `LUCID_TESTBED_KUBERNETES` may name one.
+    /// [`Builder::check`] tells whether a version is known.
     pub fn kubernetes(mut self, minor: &str) -> Self {
         self.kubernetes = Some(minor.to_owned());
         self
@@ -163,11 +165,16 @@ impl Builder {
         Ok(cluster)
     }
 
-    async fn binaries(&self) -> Result<Binaries, Error> {
-        let mut binaries = Binaries::from_env()?;
-        if let Some(minor) = &self.kubernetes {
-            binaries = binaries.kubernetes(minor)?;
+    fn selected(&self) -> Result<Binaries, Error> {
+        let binaries = Binaries::from_env()?;
+        match &self.kubernetes {
+            Some(minor) => binaries.kubernetes(minor),
+            None => Ok(binaries),
         }
+    }
+
+    async fn binaries(&self) -> Result<Binaries, Error> {
+        let binaries = self.selected()?;
         let mut needed = vec![Component::Etcd, Component::ApiServer];
         needed.extend(self.controller_manager.then_some(Component::ControllerManager));
         if self.nodes > 0 {

@@ -74,12 +74,7 @@ mod ports;
 mod process;
 mod readiness;
 
-pub use self::{
-    binaries::{binary, kubernetes_versions},
-    builder::Builder,
-    cluster::Cluster,
-    error::Error,
-};
+pub use self::{binaries::binary, builder::Builder, cluster::Cluster, error::Error};
 
 /// Writes one line about the test bed to standard error, bypassing the capture of `cargo test`, which covers only the print
 /// macros.
