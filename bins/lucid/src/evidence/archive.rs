@@ -80,7 +80,7 @@ pub(super) fn tar(files: &Files) -> std::io::Result<Vec<u8>> {
     tar.into_inner()
 }
 
-/// Unpacks an archive in memory. Only the bytes that [`write`] makes of its files are accepted, so nothing can hide between
+/// Unpacks an archive in memory. Only the bytes that [`write()`] makes of its files are accepted, so nothing can hide between
 /// them.
 pub(super) fn read(archive: &[u8]) -> Result<Files, Fault> {
     let invalid = |reason: &dyn fmt::Display| Fault::new("archive", reason);
