@@ -19,7 +19,7 @@
 //! processes of cargo-nextest. Dropping it, also in a panic, ends the cluster. The components end even when the process is
 //! killed. Pods are stored; they run with [`Builder::nodes`].
 //!
-//! # Failures
+//! # Failure
 //!
 //! [`Builder::start`] returns an error that quotes the end of a component's log. If a test panics, or a component ends by
 //! itself, the logs are kept, and a line on standard error names their path. A test that *returns* an `Err` drops its cluster
@@ -50,6 +50,10 @@
 //! With [`Builder::nodes`], which needs root, pods run. A node has its own mount and process namespaces: they end with the
 //! cluster, even when the process is killed, and its mounts are never visible on this machine. Images come from
 //! [`Cluster::load_image`]. [`Builder::check`] tells whether a node can run here.
+//!
+//! # Features
+//!
+//! None. The crate that uses it chooses the version of Kubernetes in `k8s-openapi`.
 //!
 //! # Stability
 //!

@@ -240,7 +240,7 @@ fn another_version_is_built_from_the_requirements_of_its_release() {
         format!("if [ \"$1\" = mod ]; then echo '{{\"Dir\": \"{}\"}}'; exit; fi\n", release.path().display());
     let build = "echo $GOFLAGS $*; cat go.mod go.sum; [ -n \"${*##*kube-apiserver}\" ]";
     let toolchain = Toolchain::new("go1.99.0", &format!("{download}{build} && {{ {BUILDS}\n}}"));
-    let mut command = toolchain.command("binaries::ensure");
+    let mut command = toolchain.command("binaries::start");
     let output = text(command.env("LUCID_TESTBED_KUBERNETES", "1.30").output().unwrap());
     for part in [
         "-mod=mod build",
@@ -257,7 +257,7 @@ fn another_version_is_built_from_the_requirements_of_its_release() {
     let built = fs::read_to_string(toolchain.path.path().join("built")).unwrap();
     assert_eq!(built, "go.etcd.io/etcd/server/v3\n");
 
-    let mut command = toolchain.command("binaries::ensure");
+    let mut command = toolchain.command("binaries::start");
     let error = text(command.env("LUCID_TESTBED_KUBERNETES", "1.29").output().unwrap());
     assert!(error.contains("expected one of 1.30, 1.31") && error.contains("found \"1.29\""), "{error}");
 }
