@@ -15,7 +15,7 @@ pub enum NotaryVerdict {
     NotNotarized,
     /// The digest has signatures, but none that the policy of the image accepts.
     NotSigned {
-        /// What was expected and found in which file.
+        /// Text that names the file, and what was expected and found.
         reason: String,
     },
     /// The Verifier could not be reached, or its response could not be trusted.

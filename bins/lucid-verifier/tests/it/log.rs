@@ -84,7 +84,7 @@ async fn what_is_notarized_is_in_the_log() {
     before[2..].sort();
     assert_eq!(before, ["notarize a", "notarize b", "notarize c", "revoke a"]);
 
-    // What changed while no process served is logged at the start, and nothing twice.
+    // Changes made while no process served are logged at the start, and nothing twice.
     verifier.child.kill().unwrap();
     verifier.child.wait().unwrap();
     write(&folder, &['a', 'c']);

@@ -28,7 +28,7 @@ use crate::error::{Result, ResultExt};
 const PAUSES: [Duration; 5] = [Duration::from_secs(1); 5];
 
 pub(super) struct Collected {
-    /// What the evidence is about.
+    /// Subject of the evidence.
     pub(super) subject: Value,
     pub(super) pods: Vec<Value>,
     pub(super) verdicts: Vec<Value>,

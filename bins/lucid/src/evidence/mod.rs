@@ -33,7 +33,7 @@ use crate::audit::parse_key;
 use crate::connection::ConnectionArgs;
 use crate::error::{Result, ResultExt, usage_error};
 
-/// What the evidence is, for the page and the output.
+/// Claim of the evidence, for the page and the output.
 const CLAIM: &str = "This proves the integrity of the evidence, not compliance with any rule.";
 
 /// Options of `lucid evidence`.

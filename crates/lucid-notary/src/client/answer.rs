@@ -11,7 +11,7 @@ pub enum Answer {
     NotNotarized,
     /// The digest has signatures, but none that a policy accepts.
     NotSigned {
-        /// What was expected and found.
+        /// Text that says what was expected and found.
         reason: String,
     },
 }

@@ -127,7 +127,7 @@ async fn all_is_well_and_nothing_changes(cluster: &Cluster) {
     );
 }
 
-/// Where the API server drops image volumes, the pod is refused with the reason.
+/// If the API server drops image volumes, the pod is refused with the reason.
 #[tokio::test]
 async fn image_volumes_are_stored_or_reported() {
     let cluster = cluster().await;

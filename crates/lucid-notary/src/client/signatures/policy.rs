@@ -22,7 +22,7 @@ const TRUSTED_ROOT: &str = "trusted_root.json";
 /// Maximum number of bundles about one digest.
 const MAX_BUNDLES: usize = 8;
 
-/// What an image needs to be notarized.
+/// Requirement for an image to be notarized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::client) enum Require {
