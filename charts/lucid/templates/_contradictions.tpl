@@ -130,8 +130,8 @@ Contradictions between values, with a message for each. values.schema.json check
 
 {{- with $values.notary -}}
   {{- $url := include "lucid.verifierUrl" $ -}}
-  {{- if and $strict (not $url) (not .allowlist) -}}
-    {{- $said = append $said (printf "%s denies images that no Verifier knows, but no Verifier is set: set notary.url, verifier.enabled or notary.allowlist." $strictBy) -}}
+  {{- if and $strict (not $url) (not .allowlist) (not .signatures.configMap) -}}
+    {{- $said = append $said (printf "%s denies images that no Verifier knows, but no Verifier is set: set notary.url, verifier.enabled, notary.allowlist or notary.signatures." $strictBy) -}}
   {{- end -}}
   {{- if and .url $values.verifier.enabled -}}
     {{- $said = append $said "verifier.enabled=true installs a Verifier that is not used, because notary.url names another one: leave one of them out." -}}

@@ -111,6 +111,9 @@ because the validator plans the chains again. Takes root, name and values (the p
   {{- if .allowlist -}}
     {{- $_ := set $env "LUCID_VERIFIER_ALLOWLIST_FILE" "/etc/lucid/policy/allowlist" -}}
   {{- end -}}
+  {{- if .signatures.configMap -}}
+    {{- $_ := set $env "LUCID_SIGNATURES_DIRECTORY" "/etc/lucid/signatures" -}}
+  {{- end -}}
 {{- end -}}
 
 {{- with $values.policy -}}
@@ -213,6 +216,13 @@ args:{{ if eq (len $args) (len (index . 0)) }} [{{ join ", " $args }}]{{ else }}
     configMap:
       name: lucid-policy
   path: /etc/lucid/policy
+{{- end }}
+{{- with $values.notary.signatures.configMap }}
+- volume:
+    name: signatures
+    configMap:
+      name: {{ toYaml . }}
+  path: /etc/lucid/signatures
 {{- end }}
 {{- with $values.decisions.token.secret }}
 - volume:
