@@ -31,6 +31,8 @@ pub fn generate() -> Result<PathBuf, Error> {
 fn build() -> Result<PathBuf, Error> {
     let (template, target) = (root().join("template"), root().join("target"));
     let project = target.join("template/tidy");
+    // Without files that the template has no more.
+    let _ = fs::remove_dir_all(&project);
     copy(&template, &project)?;
     // A workspace of its own, with the profile of this one, so that most dependencies are compiled once.
     let mut own =

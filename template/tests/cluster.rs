@@ -6,7 +6,7 @@ use std::fs::File;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Endpoints, Namespace, Pod};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::PostParams;
@@ -33,10 +33,17 @@ async fn start_operator(cluster: &Cluster) -> Child {
     let address = server.parse::<http::Uri>().unwrap().host().unwrap().to_owned();
     let slice = object::<EndpointSlice>(json!({
         "metadata": {"name": "{{project-name}}", "labels": {"kubernetes.io/service-name": "{{project-name}}"}}, "addressType": "IPv4",
-        "ports": [{"port": 8443}], "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        "ports": [{"port": 8443}], "endpoints": [{"addresses": [&address], "conditions": {"ready": true}}],
     }));
     let slices = Api::namespaced(cluster.client(), "{{project-name}}-system");
     slices.create(&PostParams::default(), &slice).await.unwrap();
+    // API servers before 1.34 read no slices.
+    let endpoints = object::<Endpoints>(json!({
+        "metadata": {"name": "{{project-name}}", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": address}], "ports": [{"port": 8443}]}],
+    }));
+    let all = Api::namespaced(cluster.client(), "{{project-name}}-system");
+    all.create(&PostParams::default(), &endpoints).await.unwrap();
 
     let path = cluster.folder().join("{{project-name}}.kubeconfig");
     let user = "system:serviceaccount:{{project-name}}-system:{{project-name}}";

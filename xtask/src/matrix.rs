@@ -133,7 +133,7 @@ struct Results {
 }
 
 impl Results {
-    /// Reads a line of libtest or of `lucid_testbed::skip`.
+    /// Reads a line of libtest or of `lucid_e2e::skip`.
     fn read(&mut self, line: &str) {
         if let Some((test, reason)) =
             line.strip_prefix("testbed: skipped ").and_then(|line| line.split_once(": "))

@@ -108,6 +108,11 @@ fn check_versions(metadata: &Value, root: &Path) -> Result<(), Error> {
         let lines = lines.filter(|line| !line.contains("path =") || line.contains("version ="));
         wrong.extend(lines.filter(|line| !has_version(line, version)).map(|line| format!("{file}: {line}")));
     }
+    // Set by the workflow.
+    if std::env::var("GITHUB_REF_TYPE").as_deref() == Ok("tag") {
+        let tag = std::env::var("GITHUB_REF_NAME").unwrap_or_default();
+        wrong.extend((tag != format!("v{VERSION}")).then(|| format!("the tag {tag}")));
+    }
     if wrong.is_empty() {
         Ok(())
     } else {
@@ -133,7 +138,10 @@ fn notes(changelog: &str) -> Result<String, Error> {
 
 /// Compares the public items with those of the last tag.
 fn check_compatibility() -> Result<(), Error> {
-    let tag = report::output("git", &["describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]);
+    // Not the tag of this version.
+    let this = format!("v{VERSION}");
+    let describe = ["describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "--exclude", &this];
+    let tag = report::output("git", &describe);
     let tool = output(cargo().args(["semver-checks", "--version"]));
     match (tag.as_str(), tool) {
         ("", _) => eprintln!("xtask: no version has been tagged: semver-checks has nothing to compare with"),
@@ -225,11 +233,13 @@ fn crates_of(tree: &str, lock: &str) -> Vec<Value> {
 fn debian_package(status: &str) -> Value {
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let [name, version, architecture] = ["Package: ", "Version: ", "Architecture: "].map(field);
-    let purl = format!("pkg:deb/debian/{name}@{version}?arch={architecture}");
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let distribution = release.lines().find_map(|line| line.strip_prefix("ID=")).unwrap_or("debian");
+    let purl = format!("pkg:deb/{distribution}/{name}@{version}?arch={architecture}");
     json!({"type": "library", "name": name, "version": version, "purl": purl})
 }
 
-/// Statement of how an image was built. The workflow signs it.
+/// Statement of how an image was built. The workflow attests its checksum.
 fn provenance(image: &Made, commit: &str) -> Value {
     let (name, _) = image.reference.rsplit_once(':').unwrap_or((&image.reference, ""));
     let workflow = std::env::var("GITHUB_WORKFLOW_REF").ok().map(|it| format!("https://github.com/{it}"));
@@ -341,6 +351,7 @@ mod tests {
         assert_eq!(found[1]["hashes"], json!([{"alg": "SHA-256", "content": "ab"}]));
         let debian =
             debian_package("Package: nftables\nStatus: install ok\nVersion: 1.1-2\nArchitecture: amd64\n");
-        assert_eq!(debian["purl"], "pkg:deb/debian/nftables@1.1-2?arch=amd64");
+        let purl = debian["purl"].as_str().unwrap();
+        assert!(purl.starts_with("pkg:deb/") && purl.ends_with("/nftables@1.1-2?arch=amd64"), "{purl}");
     }
 }

@@ -1,13 +1,13 @@
 //! The log of notarizations and revocations, whose proofs are part of responses.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::join_all;
 use jiff::Timestamp;
 use lucid_audit::Log;
 use lucid_audit::follow::LogFollower;
@@ -37,7 +37,7 @@ pub(crate) enum UpdateError {
 }
 
 /// A record, to which the log adds its position.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 struct Change {
     time: Timestamp,
     event: Event,
@@ -59,6 +59,7 @@ pub(crate) struct RegistryLog {
     directory: PathBuf,
     log: Log,
     latest: Mutex<Latest>,
+    updating: tokio::sync::Mutex<()>,
 }
 
 impl RegistryLog {
@@ -86,7 +87,8 @@ impl RegistryLog {
                 latest.insert(digest, (seq, event));
             }
         })?;
-        Ok(Self { directory: directory.to_owned(), log, latest: Mutex::new(latest) })
+        let (latest, updating) = (Mutex::new(latest), tokio::sync::Mutex::default());
+        Ok(Self { directory: directory.to_owned(), log, latest, updating })
     }
 
     fn latest(&self) -> MutexGuard<'_, Latest> {
@@ -94,32 +96,37 @@ impl RegistryLog {
     }
 
     /// Logs how `registry` differs from the log, and waits until that is sealed.
-    pub(crate) async fn update(&self, registry: &Registry) -> Result<(), UpdateError> {
-        tokio::time::timeout(PATIENCE, self.append(registry)).await.unwrap_or_else(|_| LateSnafu.fail())
+    pub(crate) async fn update(self: &Arc<Self>, registry: &Registry) -> Result<(), UpdateError> {
+        let notarized: HashSet<_> = registry.entries().map(|(digest, _)| digest.clone()).collect();
+        let log = Arc::clone(self);
+        // It goes on if it is late: the log may keep what nobody waits for any more.
+        let appended = tokio::spawn(async move { log.append(&notarized).await });
+        match tokio::time::timeout(PATIENCE, appended).await {
+            Ok(Ok(appended)) => appended,
+            Ok(Err(_)) | Err(_) => LateSnafu.fail(),
+        }
     }
 
-    async fn append(&self, registry: &Registry) -> Result<(), UpdateError> {
+    async fn append(&self, notarized: &HashSet<Digest>) -> Result<(), UpdateError> {
+        let _updating = self.updating.lock().await;
         let changes: Vec<_> = {
             let latest = self.latest();
-            let is_notarized =
-                |digest| latest.get(digest).is_some_and(|(_, event)| *event == Event::Notarize);
-            let notarized =
-                registry.entries().map(|(digest, _)| digest).filter(|digest| !is_notarized(digest));
-            let revoked =
-                latest.keys().filter(|digest| is_notarized(digest) && registry.entry(digest).is_none());
-            let notarized = notarized.map(|digest| (digest.clone(), Event::Notarize));
-            notarized.chain(revoked.map(|digest| (digest.clone(), Event::Revoke))).collect()
+            let is_logged = |digest| latest.get(digest).is_some_and(|(_, event)| *event == Event::Notarize);
+            let added = notarized.iter().filter(|digest| !is_logged(digest));
+            let revoked = latest.keys().filter(|digest| is_logged(digest) && !notarized.contains(digest));
+            let added = added.map(|digest| (digest.clone(), Event::Notarize));
+            added.chain(revoked.map(|digest| (digest.clone(), Event::Revoke))).collect()
         };
         let time = Timestamp::now();
         for batch in changes.chunks(BATCH) {
-            let appended = try_join_all(batch.iter().map(async |(digest, event)| {
+            let appended = join_all(batch.iter().map(async |(digest, event)| {
                 let change = Change { time, event: *event, digest: digest.clone() };
                 // Infallible: every field is representable in JSON.
                 let anchor = self.log.append(serde_json::to_vec(&change).unwrap_or_default()).await?;
-                Ok((digest.clone(), (anchor.seq, *event)))
+                self.latest().insert(digest.clone(), (anchor.seq, *event));
+                Ok(())
             }));
-            let appended = appended.await.context(AppendSnafu)?;
-            self.latest().extend(appended);
+            appended.await.into_iter().collect::<Result<(), _>>().context(AppendSnafu)?;
         }
         loop {
             let status = self.log.status();

@@ -1,4 +1,5 @@
-//! Tells of changes: decisions in the log, at once, and events on pods and their controllers, at a bounded rate.
+//! Tells of changes: decisions in the log, and events on pods and their controllers, at a bounded rate. Neither waits for the
+//! other.
 //!
 //! The name of an event follows from pod, state and reason. A replica that becomes the leader sees old states for the first
 //! time; what its predecessor announced exists already and is not repeated. Decisions are: whoever may create events in a
@@ -6,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::future::pending;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +23,7 @@ use lucid_admission::{Occurrence, Owners};
 use lucid_audit::{Decision, Recorder};
 use lucid_text::with_causes;
 use serde_json::json;
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::MissedTickBehavior;
 
 use crate::fleet::RunningPod;
@@ -40,6 +42,8 @@ pub(crate) struct Announcement {
     pub(crate) pod: Arc<RunningPod>,
     pub(crate) what: What,
     pub(crate) note: String,
+    /// Time of its event, which may be published later.
+    pub(crate) time: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,9 +89,28 @@ pub(crate) struct Announcer {
 }
 
 impl Announcer {
-    pub(crate) async fn run(&self, mut announcements: Receiver<Announcement>) -> Infallible {
+    pub(crate) async fn run(&self, announcements: Receiver<Announcement>) -> Infallible {
+        let (to_record, recorded) = mpsc::channel(QUEUE);
+        tokio::join!(self.publish_all(announcements, to_record), self.record_all(recorded)).0
+    }
+
+    async fn record_all(&self, mut told: Receiver<Arc<Announcement>>) -> Infallible {
+        loop {
+            match (told.recv().await, &self.recorder) {
+                (Some(told), Some(recorder)) => told.record(recorder).await,
+                (Some(_), None) => {}
+                (None, _) => pending().await,
+            }
+        }
+    }
+
+    async fn publish_all(
+        &self,
+        mut announcements: Receiver<Announcement>,
+        to_record: Sender<Arc<Announcement>>,
+    ) -> Infallible {
         // The urgent ones first, in the order of their arrival.
-        let mut waiting = BTreeMap::new();
+        let mut waiting = BTreeMap::<_, Arc<Announcement>>::new();
         let mut arrivals = 0_u64;
         let mut pace = tokio::time::interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -95,8 +118,10 @@ impl Announcer {
             tokio::select! {
                 biased;
                 Some(told) = announcements.recv() => {
-                    if let (Some(recorder), What::Changed(_) | What::Found(_)) = (&self.recorder, told.what) {
-                        told.record(recorder).await;
+                    let told = Arc::new(told);
+                    let is_recorded = matches!(told.what, What::Acted(_));
+                    if !is_recorded && to_record.try_send(Arc::clone(&told)).is_err() {
+                        self.metrics.count("announce", "failed");
                     }
                     arrivals += 1;
                     waiting.insert((!told.what.is_urgent(), arrivals), told);
@@ -134,13 +159,14 @@ impl Announcer {
         // Without the pod's name: equal for the pods of a workload, so that its event is one.
         (&regarding.uid, told.what.reason(), &told.note).hash(&mut hash);
         let occurrence = Occurrence::new(regarding, severity, told.what.reason(), note);
-        let event = occurrence.event(&self.reporter, ACTION, &format!("{:016x}", hash.finish()));
+        let mut event = occurrence.event(&self.reporter, ACTION, &format!("{:016x}", hash.finish()));
+        event.event_time = Some(MicroTime(told.time));
         let api: Api<Event> = Api::namespaced(self.client.clone(), &told.pod.namespace);
         let created = match api.create(&PostParams::default(), &event).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => match told.what {
                 What::Found(_) => Ok(()),
                 What::Changed(_) | What::Acted(_) => {
-                    let series = EventSeries { count: 2, last_observed_time: MicroTime(Timestamp::now()) };
+                    let series = EventSeries { count: 2, last_observed_time: MicroTime(told.time) };
                     let patch = Patch::Merge(json!({ "series": series }));
                     let name = event.metadata.name.unwrap_or_default();
                     api.patch(&name, &PatchParams::default(), &patch).await.map(drop)

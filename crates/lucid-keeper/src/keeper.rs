@@ -326,14 +326,15 @@ impl Keeper {
     }
 
     fn settle(&self, announcements: &Sender<Announcement>) {
-        let changes = self.pods.lock().settle(&self.verdicts(), Timestamp::now());
+        let time = Timestamp::now();
+        let changes = self.pods.lock().settle(&self.verdicts(), time);
         for Change { pod, before } in changes {
             let note = match pod.reason.as_str() {
                 "" => "it has the planned chain".to_owned(),
                 reason => reason.to_owned(),
             };
             let what = if before.is_some() { What::Changed(pod.state) } else { What::Found(pod.state) };
-            if announcements.try_send(Announcement { pod, what, note }).is_err() {
+            if announcements.try_send(Announcement { pod, what, note, time }).is_err() {
                 self.metrics.count("announce", "failed");
             }
         }
@@ -427,7 +428,8 @@ impl Keeper {
                     tracing::info!(namespace, pod = name, action, note, "acted on a running pod");
                     self.metrics.count(action, "done");
                     let what = What::Acted(step.reason());
-                    let told = Announcement { pod: Arc::new(pod.clone()), what, note };
+                    let (of, time) = (Arc::new(pod.clone()), Timestamp::now());
+                    let told = Announcement { pod: of, what, note, time };
                     if let Some(recorder) = &self.recorder {
                         told.record(recorder).await;
                     }

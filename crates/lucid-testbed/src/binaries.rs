@@ -66,11 +66,11 @@ pub(crate) enum Component {
 }
 
 impl Component {
-    /// Programs that [`Builder`](crate::Builder) starts at most without [`Builder::node`](crate::Builder::node).
+    /// Programs that [`Builder`](crate::Builder) starts at most without [`Builder::nodes`](crate::Builder::nodes).
     pub(crate) const CONTROL_PLANE: [Self; 4] =
         [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler];
 
-    /// Additional programs for [`Builder::node`](crate::Builder::node).
+    /// Additional programs for [`Builder::nodes`](crate::Builder::nodes).
     pub(crate) const NODE: [Self; 12] = [
         Self::Kubelet,
         Self::KubeProxy,

@@ -62,7 +62,7 @@ impl Builder {
     }
 
     /// Puts the API server into a separate network namespace, so that a webhook of this process can be registered by Service,
-    /// with [`Cluster::host_address`] in an EndpointSlice. Needs root, see [`Builder::check`].
+    /// with [`Cluster::host_address`] in an EndpointSlice (before Kubernetes 1.34 in Endpoints). Needs root, see [`Builder::check`].
     ///
     /// The API server cannot reach this machine's 127.0.0.1 then: servers of the test, including those registered by URL,
     /// listen on [`Cluster::host_address`].

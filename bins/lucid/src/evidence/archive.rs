@@ -80,8 +80,8 @@ pub(super) fn tar(files: &Files) -> std::io::Result<Vec<u8>> {
     tar.into_inner()
 }
 
-/// Unpacks an archive in memory. Only the bytes that [`write()`] makes of its files are accepted, so nothing can hide between
-/// them.
+/// Unpacks an archive in memory. Only the uncompressed bytes that [`write()`] makes of its files are accepted, so nothing can
+/// hide between them.
 pub(super) fn read(archive: &[u8]) -> Result<Files, Fault> {
     let invalid = |reason: &dyn fmt::Display| Fault::new("archive", reason);
     let mut compressed = GzDecoder::new(archive);
@@ -89,6 +89,12 @@ pub(super) fn read(archive: &[u8]) -> Result<Files, Fault> {
     (&mut compressed).take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| invalid(&error))?;
     if bytes.len() > MOST_BYTES {
         return Err(invalid(&format!("expected at most {MOST_BYTES} bytes")));
+    }
+    let has_text = compressed
+        .header()
+        .is_some_and(|it| it.filename().is_some() || it.comment().is_some() || it.extra().is_some());
+    if has_text {
+        return Err(invalid(&"found more than its files, in the header of gzip"));
     }
     if !compressed.into_inner().is_empty() {
         return Err(invalid(&"found bytes after its end"));

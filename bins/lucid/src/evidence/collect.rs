@@ -60,7 +60,11 @@ pub(super) async fn collect(args: &PackArgs) -> Result<Collected> {
         (pod, comparison)
     });
     let compared: Vec<_> = compared.collect();
-    let (verdicts, known) = verdicts(args, &compared).await?;
+    let (verdicts, mut known) = verdicts(args, &compared).await?;
+    if operator.common.validation.signatures_directory.is_some() {
+        // The Verifier alone does not decide.
+        known.clear();
+    }
     let facts = compared.iter().map(|(pod, comparison)| facts(pod, comparison.as_ref(), &known, &view));
     let pods = facts.collect::<Result<_>>()?;
 
@@ -80,6 +84,8 @@ pub(super) async fn collect(args: &PackArgs) -> Result<Collected> {
     }
     let mut anchors = Vec::new();
     if let Some(path) = &args.apiserver_audit {
+        // A file that does not exist would have no anchors.
+        std::fs::metadata(path).failed_to(format_args!("read {}", path.display())).usage()?;
         seen_anchors(path, namespace, |seen| {
             let place = (seen.log.clone().unwrap_or_default(), seen.anchor.seq);
             if is_wanted(&seen.name, seen.time) || records.contains_key(&place) {

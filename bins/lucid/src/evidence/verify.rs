@@ -80,8 +80,16 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
                 verdicts += 1;
                 proven += usize::from(is_proven);
             }),
-            Some(("decisions", _)) => decision(&files, path, namespace, keys.logs)
-                .map(|(place, line)| drop(records.insert(place, line))),
+            Some(("decisions", _)) => {
+                decision(&files, path, namespace, keys.logs).and_then(|(place, line)| {
+                    match records.insert(place, line.clone()) {
+                        Some(other) if other != line => {
+                            Err(Fault::new(path, "its log has another record under this number"))
+                        }
+                        _ => Ok(()),
+                    }
+                })
+            }
             _ if ["index.html", "evidence.json", "anchors.json"].contains(&path.as_str()) => Ok(()),
             _ => Err(Fault::new(path, "not a file of evidence")),
         };
@@ -97,8 +105,9 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
             let origins: BTreeSet<_> = records.keys().map(|(origin, _)| origin.as_str()).collect();
             let origins = origins.into_iter().collect::<Vec<_>>().join(", ");
             Ok(format!(
-                "  namespace {namespace}, pod {}, collected at {}: {pods} pods\n  {verdicts} verdicts, {proven} proven\n  {} \
-                 decisions, sealed by {origins}\n  {} anchors of the API server, {unmatched} without a record\n",
+                "  namespace {namespace:?}, pod {}, collected at {}: {pods} pods\n  {verdicts} verdicts, {proven} proven by a \
+                 log, which may since have a revocation\n  {} decisions, sealed by {origins}\n  {} anchors of the API server, \
+                 {unmatched} without a record\n",
                 subject["pod"],
                 subject["collected"],
                 records.len(),
@@ -126,8 +135,12 @@ fn is_at(path: &str, folder: &str, name: &str) -> Result<(), Fault> {
 fn verdict(files: &Files, path: &str, keys: &[VerifierKey]) -> Result<bool, Fault> {
     let Verdict { digest, notarized, proof, .. } = parse(files, path)?;
     is_at(path, "verdicts", digest.as_str())?;
-    if proof.is_none() {
+    // With a key, a notarization counts only with its proof.
+    if proof.is_none() && (keys.is_empty() || notarized != Some(true)) {
         return Ok(false);
+    }
+    if notarized.is_none() {
+        return Err(Fault::new(path, "found a proof of an unknown verdict"));
     }
     let answer = if notarized == Some(true) { Answer::Notarized } else { Answer::NotNotarized };
     let proven = check_proof(keys, &digest, answer, proof.as_deref());

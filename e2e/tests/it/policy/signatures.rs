@@ -58,7 +58,7 @@ async fn an_auditor_that_is_only_signed_is_admitted_if_any_source_suffices() {
     check(&cluster, "warning", &other).await;
     fs::remove_file(folder.join(&bundle)).unwrap();
     let missing = format!("no signature on sha256:{SIGNED}: expected a bundle {bundle}");
-    until_refused(&cluster, "missing", &[&good, "could not be verified: ", &missing]).await;
+    until_refused(&cluster, "missing", &[&good, "not notarized: ", &missing]).await;
     check(&cluster, "warning", &missing).await;
 }
 

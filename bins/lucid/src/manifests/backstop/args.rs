@@ -22,7 +22,7 @@ pub(in crate::manifests) struct BackstopArgs {
     pub(in crate::manifests) backstop: bool,
 
     /// Print only the policy, for a file in the API servers' staticManifestsDir (Kubernetes 1.37; KEP-5793), with another
-    /// one that keeps Lucid's registrations from everybody but Lucid. No user of the API can change or delete them.
+    /// one that keeps Lucid's registrations from all who cannot act as its service accounts. Neither can be deleted.
     #[arg(long = "static", requires = "backstop")]
     pub(in crate::manifests) is_static: bool,
 

@@ -17,12 +17,14 @@ use crate::digest::Digest;
 const MAX_BUNDLE: usize = 128 * 1024;
 
 const IN_TOTO: &str = "application/vnd.in-toto+json";
+/// Type of the statements that `cosign sign` signs.
+const COSIGN: &str = "https://sigstore.dev/cosign/sign/v1";
 
 /// Accepted signers and statements.
 pub(super) struct Signers {
     pub(super) keys: Vec<DerPublicKey>,
     pub(super) identities: Vec<Identity>,
-    pub(super) predicate_type: String,
+    pub(super) predicate_type: Option<String>,
     /// `None` without a trusted root, and then without `identities`.
     pub(super) trusted_root: Option<Arc<Verifier>>,
 }
@@ -85,6 +87,10 @@ impl Signers {
         digest: &Sha256Hash,
     ) -> Result<(Option<Vec<u8>>, &'a SignatureBytes), String> {
         match content {
+            SignatureContent::MessageSignature(_) if self.predicate_type.is_some() => {
+                Err("expected a statement of the policy's predicateType, found a signature on the digest"
+                    .to_owned())
+            }
             SignatureContent::MessageSignature(message) => {
                 let found = message.message_digest.as_ref();
                 let is_other = found.is_some_and(|found| {
@@ -111,8 +117,9 @@ impl Signers {
                         "expected a statement about the image's digest, found other subjects".to_owned()
                     );
                 }
-                if statement.predicate_type != self.predicate_type {
-                    let (expected, found) = (&self.predicate_type, &statement.predicate_type);
+                let expected = self.predicate_type.as_deref().unwrap_or(COSIGN);
+                if statement.predicate_type != expected {
+                    let found = &statement.predicate_type;
                     return Err(format!("expected a statement of type {expected}, found {found}"));
                 }
                 Ok((Some(envelope.pae()), &envelope.signature.sig))

@@ -43,12 +43,12 @@ use super::reloading_files::{FileError, FileSnafu, ReloadingFiles};
 ///     identities:                  # signers of keyless signatures; `*` at the end of a subject matches any rest
 ///       - issuer: https://token.actions.githubusercontent.com
 ///         subject: https://github.com/acme/auditors/.github/workflows/release.yml@refs/tags/v*
-///     predicateType: https://sigstore.dev/cosign/sign/v1   # the default, of statements
+///     predicateType: https://example.com/review/v1   # of statements; by default that of `cosign sign`
 /// ```
 ///
 /// One bundle by one of the signers suffices. Keyless signatures need a certificate of the trusted root with its SCT, an
-/// entry in the transparency log, and a trusted time; those by a key need neither. A digest without a bundle is unknown;
-/// one whose bundles do not verify is not notarized.
+/// entry in the transparency log, and a trusted time; those by a key need neither. A digest without a bundle that
+/// verifies is not notarized.
 #[derive(Clone, Debug)]
 pub struct Signatures {
     policies: Arc<ReloadingFiles<Policies, BTreeMap<String, Vec<u8>>>>,

@@ -61,13 +61,7 @@ struct Entry {
     keys: Vec<String>,
     #[serde(default)]
     identities: Vec<Identity>,
-    #[serde(default = "cosign")]
-    predicate_type: String,
-}
-
-/// Type of the statements that `cosign sign` signs.
-fn cosign() -> String {
-    "https://sigstore.dev/cosign/sign/v1".to_owned()
+    predicate_type: Option<String>,
 }
 
 type Bundles = HashMap<Digest, Vec<(String, Vec<u8>)>>;
@@ -87,7 +81,11 @@ impl Policies {
                     .map(|read| document = Some(read))
                     .map_err(BoxError::from),
                 TRUSTED_ROOT => trusted_root(content).map(|read| root = Some(Arc::new(read))),
-                _ => add_bundle(&mut bundles, name, content).map_err(BoxError::from),
+                _ if name.ends_with(".json") => {
+                    add_bundle(&mut bundles, name, content).map_err(BoxError::from)
+                }
+                // Such as a README.
+                _ => Ok(()),
             };
             read.map_err(|error| format!("{}: {error}", Line(name)))?;
         }
@@ -154,9 +152,8 @@ impl Policy {
 
 fn answer(signers: &Signers, bundles: &Bundles, digest: &Digest) -> Result<Answer, BoxError> {
     let Some(bundles) = bundles.get(digest) else {
-        return Err(
-            format!("no signature on {digest}: expected a bundle sha256-{}.json", digest.hex()).into()
-        );
+        let reason = format!("no signature on {digest}: expected a bundle sha256-{}.json", digest.hex());
+        return Ok(Answer::NotSigned { reason });
     };
     let mut reasons = Vec::new();
     for (name, bundle) in bundles {
