@@ -79,8 +79,8 @@ async fn evidence_of_a_namespace_is_verified_without_the_cluster() {
     assert_contains(
         &text,
         &[
-            "evidence.tar.gz: verified\n  namespace shop, pod null, collected at ",
-            ": 2 pods\n  1 verdicts, 1 proven\n",
+            "evidence.tar.gz: verified\n  namespace \"shop\", collected at ",
+            ": 2 pods\n  1 verdicts, 1 proven by a log, ",
             " decisions, sealed by lucid.computing/test/0\n",
             " anchors of the API server, 0 without a record\n",
             "This proves the integrity of the evidence, not compliance",
@@ -145,7 +145,7 @@ async fn evidence_of_one_pod_has_its_decisions_only() {
         let text = run("lucid", &arguments).printed();
         assert_contains(
             &text,
-            &[&format!("  namespace shop, pod \"{name}\", collected at "), ": 1 pods\n", decisions],
+            &[&format!("  namespace \"shop\", pod \"{name}\", collected at "), ": 1 pods\n", decisions],
         );
     }
     let ran = lucid(

@@ -104,11 +104,11 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
         Ok(unmatched) if faults.is_empty() => {
             let origins: BTreeSet<_> = records.keys().map(|(origin, _)| origin.as_str()).collect();
             let origins = origins.into_iter().collect::<Vec<_>>().join(", ");
+            let pod = subject["pod"].as_str().map(|pod| format!(", pod {pod:?}")).unwrap_or_default();
             Ok(format!(
-                "  namespace {namespace:?}, pod {}, collected at {}: {pods} pods\n  {verdicts} verdicts, {proven} proven by a \
+                "  namespace {namespace:?}{pod}, collected at {}: {pods} pods\n  {verdicts} verdicts, {proven} proven by a \
                  log, which may since have a revocation\n  {} decisions, sealed by {origins}\n  {} anchors of the API server, \
                  {unmatched} without a record\n",
-                subject["pod"],
                 subject["collected"],
                 records.len(),
                 anchors.len()
