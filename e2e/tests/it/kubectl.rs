@@ -184,6 +184,7 @@ async fn completions(cluster: &Cluster) {
                 "auditor\t",
                 "certs\t",
                 "check\t",
+                "evidence\t",
                 "explain\t",
                 "help\t",
                 "image\t",
