@@ -69,7 +69,7 @@ pub(crate) fn run(task: &Task) -> Result<(), Error> {
         Task::Build(options) => runtime.block_on(build(options)),
         Task::Up(options) => runtime.block_on(up(options)),
         Task::Path => {
-            println!("{}", folder(&runtime.block_on(binary("etcd"))?).display());
+            println!("{}", folder(&runtime.block_on(binary("kube-apiserver"))?).display());
             Ok(())
         }
     }
@@ -88,7 +88,9 @@ async fn build(options: &Build) -> Result<(), Error> {
         outcome = build_all(&names) => outcome?,
         () = shutdown_signal => return Err("interrupted before every program was built".into()),
     }
-    eprintln!("{} has every program that was asked for", folder(&binary("kubectl").await?).display());
+    for name in names {
+        println!("{}", binary(name).await?.display());
+    }
     Ok(())
 }
 
