@@ -21,7 +21,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
 //! let router = Router::new().webhook("/label", Webhook::defaulting("label.example.com", [Operation::Create], label));
-//! let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}});
+//! let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"}});
 //! let pod: Pod = ApiServer::registered(&router).create(&pod).await.expect_object();
 //! assert_eq!(pod.metadata.labels.unwrap()["seen"], "true");
 //! # }
