@@ -13,7 +13,7 @@ mod image_volumes;
 mod namespaces;
 mod overlap;
 mod permissions;
-mod pods;
+pub(crate) mod pods;
 mod programs;
 mod quotas;
 mod reachable;

@@ -13,7 +13,7 @@ use lucid_audit::correlate::{SeenAnchor, seen_anchors};
 use lucid_audit::follow::LogFollower;
 use lucid_audit::proof::Proof;
 use lucid_chain::keys;
-use lucid_keeper::{Comparison, State, StoredPod, Verdicts, state};
+use lucid_keeper::{Comparison, StoredPod, Verdicts};
 use lucid_notary::client::{Answer, HttpVerifier};
 use lucid_notary::{Digest, ImageReference};
 use serde::Deserialize;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::archive::{Files, MOST_BYTES, too_long};
 use super::{PackArgs, Records, VERSION, Verdict, page, unmatched};
+use crate::check::pods::known_state;
 use crate::check::{deployed_operator, read_configuration};
 use crate::error::{Result, ResultExt};
 
@@ -133,12 +134,7 @@ fn facts(
     verdicts: &Verdicts,
     view: &NamespaceView,
 ) -> Result<Value> {
-    let (state, reason) = match comparison.map(|comparison| state(comparison, verdicts, Timestamp::now())) {
-        // Only the operator knows the last valid configuration, which it keeps using.
-        Some(_) if !view.problems.is_empty() => (Some(State::Unknown), view.problems.join("; ")),
-        Some((state, reason)) => (Some(state), reason),
-        None => (None, String::new()),
-    };
+    let (state, reason) = comparison.map(|comparison| known_state(comparison, view, verdicts)).unzip();
     let typed: Pod =
         serde_json::from_str(pod.json()).failed_to(format_args!("read pod {}", pod.name_any()))?;
     let (spec, status) = (typed.spec.unwrap_or_default(), typed.status.unwrap_or_default());
@@ -157,7 +153,7 @@ fn facts(
         "uid": pod.uid(),
         "created": pod.created(),
         "state": state,
-        "reason": reason,
+        "reason": reason.unwrap_or_default(),
         "chain": chain.collect::<Vec<_>>(),
         "digests": comparison.map_or(&[][..], Comparison::images).iter().filter_map(ImageReference::digest).collect::<Vec<_>>(),
     }))

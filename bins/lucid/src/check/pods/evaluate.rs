@@ -20,13 +20,24 @@ pub(in super::super) fn evaluate(
     enabled: Option<Timestamp>,
 ) -> Option<(State, String)> {
     let comparison = Comparison::new(pod, namespace, view)?;
-    Some(match state(&comparison, &Verdicts::default(), Timestamp::now()) {
-        found @ (State::Ignored | State::Skipped, _) => found,
-        // Only the operator knows the last valid configuration, which it keeps using.
-        _ if !view.problems.is_empty() => (State::Unknown, view.problems.join("; ")),
+    Some(match known_state(&comparison, view, &Verdicts::default()) {
         (State::Missing, reason) if reason.is_empty() => (State::Missing, why_none(pod, webhook, enabled)),
         found => found,
     })
+}
+
+/// Returns the state with its reason, as far as it can be known from outside of the operator.
+pub(crate) fn known_state(
+    comparison: &Comparison,
+    view: &NamespaceView,
+    verdicts: &Verdicts,
+) -> (State, String) {
+    match state(comparison, verdicts, Timestamp::now()) {
+        found @ (State::Ignored | State::Skipped, _) => found,
+        // Only the operator knows the last valid configuration, which it keeps using.
+        _ if !view.problems.is_empty() => (State::Unknown, view.problems.join("; ")),
+        found => found,
+    }
 }
 
 /// Returns the most likely reason for a missing chain, certain ones first.

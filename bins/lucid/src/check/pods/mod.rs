@@ -19,6 +19,7 @@ use super::registration::RegisteredWebhook;
 use super::report::{Check, Unread};
 
 pub(super) use evaluate::evaluate;
+pub(crate) use evaluate::known_state;
 
 use groups::Groups;
 
