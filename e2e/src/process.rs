@@ -1,5 +1,8 @@
 //! Programs beside a cluster. They end with this process in every case.
 
+#[path = "../../crates/lucid-testbed/src/process/spawn.rs"]
+mod spawn;
+
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -7,12 +10,13 @@ use std::{
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{LazyLock, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process_group};
+
+use spawn::spawn;
 
 /// Timeout of a graceful end on drop.
 const GRACE: Duration = Duration::from_secs(3);
@@ -30,24 +34,6 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
         command.env_remove(variable).env_remove(variable.to_lowercase());
     }
     command
-}
-
-/// Starts a child from one thread that never ends. The kernel sends the parent-death signal when the *thread* that started the
-/// child ends, and a test's thread may end before its process.
-fn spawn(command: Command) -> io::Result<Child> {
-    type Order = (Command, mpsc::Sender<io::Result<Child>>);
-    static STARTER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
-        let (orders, inbox) = mpsc::channel::<Order>();
-        thread::spawn(move || {
-            for (mut command, answer) in inbox {
-                let _ = answer.send(command.spawn());
-            }
-        });
-        orders
-    });
-    let (answer, child) = mpsc::channel();
-    STARTER.send((command, answer)).map_err(io::Error::other)?;
-    child.recv().map_err(io::Error::other)?
 }
 
 /// A running program with its output in a log file, and its children. Dropping it sends SIGTERM, then SIGKILL after three

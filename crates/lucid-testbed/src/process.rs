@@ -1,5 +1,7 @@
 //! Child processes that end with this process in every case.
 
+mod spawn;
+
 use std::{
     collections::VecDeque,
     ffi::OsStr,
@@ -8,7 +10,7 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{LazyLock, mpsc},
+    sync::LazyLock,
     thread,
     time::{Duration, Instant},
 };
@@ -17,6 +19,7 @@ use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 use snafu::{ResultExt as _, ensure_whatever, whatever};
 
 use crate::Error;
+use spawn::spawn;
 
 /// Timeout of a graceful end; no state needs a longer one.
 const GRACE: Duration = Duration::from_secs(3);
@@ -61,24 +64,6 @@ pub(crate) fn ending_with_us(program: impl AsRef<OsStr>) -> Command {
     // A separate process group: Ctrl-C reaches only this process, which ends its children in order.
     command.args(["--pdeathsig", "KILL", "--"]).arg(program).process_group(0);
     command
-}
-
-/// Starts a child from one thread that never ends. The kernel sends the parent-death signal when the *thread* that started the
-/// child ends, and a test's thread may end before its process.
-fn spawn(command: Command) -> io::Result<Child> {
-    type Order = (Command, mpsc::Sender<io::Result<Child>>);
-    static STARTER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
-        let (orders, inbox) = mpsc::channel::<Order>();
-        thread::spawn(move || {
-            for (mut command, answer) in inbox {
-                let _ = answer.send(command.spawn());
-            }
-        });
-        orders
-    });
-    let (answer, child) = mpsc::channel();
-    STARTER.send((command, answer)).map_err(io::Error::other)?;
-    child.recv().map_err(io::Error::other)?
 }
 
 /// A running program with its output in a log file. Dropping it sends SIGTERM, then SIGKILL after three seconds, and reaps the
