@@ -84,14 +84,16 @@ async fn build(options: &Build) -> Result<(), Error> {
     let programs = if programs.is_empty() { CONTROL_PLANE } else { &programs };
     let names = [programs, if options.node { NODE } else { &[] }].concat();
     let shutdown_signal = shutdown_signal()?;
+    let build = async {
+        for name in names {
+            println!("{}", binary(name).await?.display());
+        }
+        Ok(())
+    };
     tokio::select! {
-        outcome = build_all(&names) => outcome?,
-        () = shutdown_signal => return Err("interrupted before every program was built".into()),
+        outcome = build => outcome,
+        () = shutdown_signal => Err("interrupted before every program was built".into()),
     }
-    for name in names {
-        println!("{}", binary(name).await?.display());
-    }
-    Ok(())
 }
 
 pub(crate) async fn build_all(names: &[&str]) -> Result<(), Error> {
