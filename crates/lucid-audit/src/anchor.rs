@@ -16,9 +16,9 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// Returns `true` if the anchor is that of this line, which is record `seq`.
+    /// Returns `true` if the anchor is that of this line, the record at its position.
     #[must_use]
-    pub fn is_of(&self, seq: u64, record: &[u8]) -> bool {
-        self.seq == seq && self.leaf == leaf_hash(record)
+    pub fn is_of(&self, record: &[u8]) -> bool {
+        self.leaf == leaf_hash(record)
     }
 }

@@ -133,7 +133,7 @@ fn unmatched(anchors: &[SeenAnchor], records: &Records) -> Result<usize, String>
         let log = log.clone().unwrap_or_default();
         match records.get(&(log.clone(), anchor.seq)) {
             None => unmatched += 1,
-            Some(line) if anchor.is_of(anchor.seq, line) => {}
+            Some(line) if anchor.is_of(line) => {}
             Some(_) => {
                 return Err(format!(
                     "record {} of {log} is not the one that the API server has seen",

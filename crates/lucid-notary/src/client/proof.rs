@@ -3,7 +3,7 @@
 use lucid_audit::note::VerifierKey;
 use lucid_audit::proof::{Proof, Proven};
 use serde::Deserialize;
-use snafu::{OptionExt, ResultExt, Snafu, ensure};
+use snafu::{OptionExt, ResultExt, Snafu};
 
 use super::answer::Answer;
 use crate::digest::Digest;
@@ -36,15 +36,6 @@ pub fn check_proof(
     answer: Answer,
     proof: Option<&str>,
 ) -> Result<Option<Proven>, ProofError> {
-    Ok(check(keys, digest, answer, proof)?)
-}
-
-fn check(
-    keys: &[VerifierKey],
-    digest: &Digest,
-    answer: Answer,
-    proof: Option<&str>,
-) -> Result<Option<Proven>, Fault> {
     #[derive(Deserialize)]
     struct Record {
         event: String,
@@ -63,6 +54,8 @@ fn check(
     let record = serde_json::from_str::<Record>(&proven.record).ok();
     let is_of = record.is_some_and(|record| record.event == event && record.digest == digest.as_str());
     let (seq, origin) = (proven.seq, &proven.origin);
-    ensure!(is_of, OtherRecordSnafu { seq, origin, digest: digest.clone(), expected });
+    if !is_of {
+        return Err(OtherRecordSnafu { seq, origin, digest: digest.clone(), expected }.build().into());
+    }
     Ok(Some(proven))
 }
