@@ -1,6 +1,6 @@
 //! The log of notarizations and revocations, whose proofs are part of responses.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,8 +51,8 @@ enum Event {
     Revoke,
 }
 
-/// Position and content of the latest record of each digest.
-type Latest = HashMap<Digest, (u64, Event)>;
+/// Position and content of the latest record of each digest, ordered so that the log follows from the registry.
+type Latest = BTreeMap<Digest, (u64, Event)>;
 
 #[derive(Debug)]
 pub(crate) struct RegistryLog {
@@ -97,7 +97,7 @@ impl RegistryLog {
 
     /// Logs how `registry` differs from the log, and waits until that is sealed.
     pub(crate) async fn update(self: &Arc<Self>, registry: &Registry) -> Result<(), UpdateError> {
-        let notarized: HashSet<_> = registry.entries().map(|(digest, _)| digest.clone()).collect();
+        let notarized: BTreeSet<_> = registry.entries().map(|(digest, _)| digest.clone()).collect();
         let log = Arc::clone(self);
         // It goes on if it is late: the log may keep what nobody waits for any more.
         let appended = tokio::spawn(async move { log.append(&notarized).await });
@@ -107,7 +107,7 @@ impl RegistryLog {
         }
     }
 
-    async fn append(&self, notarized: &HashSet<Digest>) -> Result<(), UpdateError> {
+    async fn append(&self, notarized: &BTreeSet<Digest>) -> Result<(), UpdateError> {
         let _updating = self.updating.lock().await;
         let changes: Vec<_> = {
             let latest = self.latest();
