@@ -69,6 +69,9 @@ async fn evidence_of_a_namespace_is_verified_without_the_cluster() {
     assert_contains(&ran.printed(), &["evidence.tar.gz: 2 pods, "]);
     let ran = lucid(&cluster, &[&packing[..], &options, &verifiers].concat()).await;
     assert_contains(&ran.stderr, &["failed to write", "exists"]);
+    let token = ["--verifier-token-file", "/nonexistent"];
+    let ran = lucid(&cluster, &[&packing[..], &options, &verifiers, &token].concat()).await;
+    assert_contains(&ran.stderr, &["failed to use --verifier-token-file: failed to read /nonexistent"]);
 
     operator.terminate().unwrap();
     drop(verifier);

@@ -14,7 +14,7 @@ use lucid_audit::follow::LogFollower;
 use lucid_audit::proof::Proof;
 use lucid_chain::keys;
 use lucid_keeper::{Comparison, StoredPod, Verdicts};
-use lucid_notary::client::{Answer, HttpVerifier};
+use lucid_notary::client::{Answer, ClientMetrics};
 use lucid_notary::{Digest, ImageReference};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ pub(super) async fn collect(args: &PackArgs) -> Result<Collected> {
     });
     let compared: Vec<_> = compared.collect();
     let (verdicts, mut known) = verdicts(args, &compared).await?;
-    if operator.common.validation.signatures_directory.is_some() {
+    if operator.common.validation.sources.signatures_directory.is_some() {
         // The Verifier alone does not decide.
         known.clear();
     }
@@ -106,9 +106,9 @@ async fn verdicts(
     args: &PackArgs,
     pods: &[(StoredPod, Option<Comparison>)],
 ) -> Result<(Vec<Value>, Verdicts)> {
-    let Some(url) = &args.verifier_url else { return Ok(Default::default()) };
-    let http = HttpVerifier::builder(url).with_log_keys(args.verifier_log_key.clone());
-    let verifier = http.build().failed_to("use --verifier-url").usage()?;
+    let Some(verifier) = args.verifier.http(&ClientMetrics::default()).usage()? else {
+        return Ok(Default::default());
+    };
     let comparisons = pods.iter().flat_map(|(_, comparison)| comparison);
     let mut images = BTreeMap::<Digest, Vec<ImageReference>>::new();
     for image in comparisons.flat_map(Comparison::images) {

@@ -24,12 +24,11 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use lucid_audit::correlate::SeenAnchor;
-use lucid_audit::note::{SigningKey, VerifierKey};
+use lucid_audit::note::SigningKey;
 use lucid_notary::Digest;
-use lucid_shared::options::InjectionArgs;
+use lucid_shared::options::{InjectionArgs, VerifierArgs};
 use serde::{Deserialize, Serialize};
 
-use crate::audit::parse_key;
 use crate::connection::ConnectionArgs;
 use crate::error::{Result, ResultExt, usage_error};
 
@@ -83,13 +82,9 @@ struct PackArgs {
     #[arg(long, value_name = "FILE")]
     apiserver_audit: Option<PathBuf>,
 
-    /// Verifier to ask about the digests of auditors. By default none.
-    #[arg(long, value_name = "URL")]
-    verifier_url: Option<String>,
-
-    /// Trusted vkey of the Verifier's log, or a file with one, for verdicts with proofs; repeatable. By default without.
-    #[arg(long, value_name = "VKEY", requires = "verifier_url", value_parser = parse_key)]
-    verifier_log_key: Vec<VerifierKey>,
+    /// Verifier to ask about the digests of auditors.
+    #[command(flatten)]
+    verifier: VerifierArgs,
 
     /// Namespace of the operator.
     #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]
