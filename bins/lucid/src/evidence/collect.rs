@@ -150,6 +150,7 @@ fn facts(
     });
     Ok(json!({
         "name": pod.name_any(),
+        "generateName": pod.full_metadata().generate_name,
         "uid": pod.uid(),
         "created": pod.created(),
         "state": state,

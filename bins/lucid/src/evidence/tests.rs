@@ -187,6 +187,33 @@ async fn a_collector_cannot_change_decisions() {
 }
 
 #[tokio::test]
+async fn other_pods_than_the_subject_are_refused() {
+    let fixture = Fixture::new().await;
+    let about = |files: &mut Files, name: &str| {
+        edit(files, "evidence.json", |subject| subject["pod"] = json!(name));
+    };
+    assert_eq!(fixture.signed(|files| about(files, "web-9")), "pods/web-9.json: missing\n");
+    let found = fixture.signed(|files| {
+        about(files, "web-0");
+        files.remove("decisions/0-2.tlog-proof");
+    });
+    let expected = [
+        "decisions/0-1.tlog-proof: expected pod web-0, found web-1",
+        "pods/web-1.json: expected pod web-0, found web-1",
+        "anchors.json: expected pod web-0, found web-1",
+        "anchors.json: expected pod web-0, found <script>\\u{202e}",
+    ];
+    assert_eq!(found.lines().collect::<Vec<_>>(), expected);
+    // Decisions before the API server chose the name.
+    let found = fixture.signed(|files| {
+        about(files, "web-0");
+        edit(files, "pods/web-0.json", |pod| pod["generateName"] = json!("web-1"));
+        files.remove("pods/web-1.json");
+    });
+    assert!(found.starts_with("decisions/0-2.tlog-proof: expected pod web-0 or web-1, found <"), "{found}");
+}
+
+#[tokio::test]
 async fn hostile_archives_are_refused() {
     let fixture = Fixture::new().await;
     let archive = archive::write(fixture.files.clone(), &fixture.collector).unwrap();

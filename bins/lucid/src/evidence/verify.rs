@@ -72,24 +72,22 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
     let subject: Value = parse(&files, "evidence.json").map_err(|fault| vec![fault])?;
     let anchors: Vec<SeenAnchor> = parse(&files, "anchors.json").map_err(|fault| vec![fault])?;
     let namespace = subject["namespace"].as_str().unwrap_or_default();
+    let names = names(&files, &subject).map_err(|fault| vec![fault])?;
     let (mut pods, mut verdicts, mut proven, mut records) = (0, 0, 0, Records::new());
     for path in files.keys() {
         let checked = match path.split_once('/') {
-            Some(("pods", _)) => pod(&files, path).map(|()| pods += 1),
+            Some(("pods", _)) => pod(&files, path, names.as_deref()).map(|()| pods += 1),
             Some(("verdicts", _)) => verdict(&files, path, keys.verifiers).map(|is_proven| {
                 verdicts += 1;
                 proven += usize::from(is_proven);
             }),
-            Some(("decisions", _)) => {
-                decision(&files, path, namespace, keys.logs).and_then(|(place, line)| {
-                    match records.insert(place, line.clone()) {
-                        Some(other) if other != line => {
-                            Err(Fault::new(path, "its log has another record under this number"))
-                        }
-                        _ => Ok(()),
+            Some(("decisions", _)) => decision(&files, path, namespace, names.as_deref(), keys.logs)
+                .and_then(|(place, line)| match records.insert(place, line.clone()) {
+                    Some(other) if other != line => {
+                        Err(Fault::new(path, "its log has another record under this number"))
                     }
-                })
-            }
+                    _ => Ok(()),
+                }),
             _ if ["index.html", "evidence.json", "anchors.json"].contains(&path.as_str()) => Ok(()),
             _ => Err(Fault::new(path, "not a file of evidence")),
         };
@@ -99,6 +97,17 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
         let reason = format!("expected version {VERSION}, found {}", subject["version"]);
         faults.push(Fault::new("evidence.json", reason));
     }
+    // The event of a decision on one of its siblings may have the name of the sibling.
+    let is_other = |anchor: &&SeenAnchor| {
+        let place = (anchor.log.clone().unwrap_or_default(), anchor.anchor.seq);
+        names.as_ref().is_some_and(|names| !names.contains(&anchor.name)) && !records.contains_key(&place)
+    };
+    faults.extend(
+        anchors
+            .iter()
+            .filter(is_other)
+            .map(|anchor| other_pod("anchors.json", names.as_deref(), &anchor.name)),
+    );
     let unmatched = unmatched(&anchors, &records).map_err(|reason| Fault::new("anchors.json", reason));
     match unmatched {
         Ok(unmatched) if faults.is_empty() => {
@@ -123,8 +132,24 @@ fn parse<T: DeserializeOwned>(files: &Files, path: &str) -> Result<T, Fault> {
     serde_json::from_slice(content).map_err(|error| Fault::new(path, error))
 }
 
-fn pod(files: &Files, path: &str) -> Result<(), Fault> {
-    is_at(path, "pods", parse::<Value>(files, path)?["name"].as_str().unwrap_or_default())
+/// Returns the names that decisions on the pod of the subject have, or `None` if the subject is the namespace.
+fn names(files: &Files, subject: &Value) -> Result<Option<Vec<String>>, Fault> {
+    let Some(name) = subject["pod"].as_str() else { return Ok(None) };
+    let pod: Value = parse(files, &super::path("pods", name))?;
+    Ok(Some([Some(name), pod["generateName"].as_str()].into_iter().flatten().map(str::to_owned).collect()))
+}
+
+fn other_pod(path: &str, names: Option<&[String]>, found: &str) -> Fault {
+    Fault::new(path, format!("expected pod {}, found {found}", names.unwrap_or_default().join(" or ")))
+}
+
+fn pod(files: &Files, path: &str, names: Option<&[String]>) -> Result<(), Fault> {
+    let pod: Value = parse(files, path)?;
+    let found = pod["name"].as_str().unwrap_or_default();
+    match names.and_then(|names| names.first()) {
+        Some(name) if found != name => Err(other_pod(path, names, found)),
+        _ => is_at(path, "pods", found),
+    }
 }
 
 fn is_at(path: &str, folder: &str, name: &str) -> Result<(), Fault> {
@@ -152,6 +177,7 @@ fn decision(
     files: &Files,
     path: &str,
     namespace: &str,
+    names: Option<&[String]>,
     keys: &[VerifierKey],
 ) -> Result<((String, u64), Vec<u8>), Fault> {
     let text = String::from_utf8_lossy(files.get(path).map_or(&[][..], Vec::as_slice));
@@ -160,6 +186,9 @@ fn decision(
     let found: Decision = serde_json::from_str(&proven.record).map_err(|error| Fault::new(path, error))?;
     if found.namespace != namespace {
         return Err(Fault::new(path, format!("expected namespace {namespace}, found {}", found.namespace)));
+    }
+    if names.is_some_and(|names| !names.contains(&found.name)) {
+        return Err(other_pod(path, names, &found.name));
     }
     Ok(((proven.origin, proven.seq), proven.record.into_bytes()))
 }
