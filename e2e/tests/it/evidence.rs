@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use kube::ResourceExt as _;
 use lucid_e2e::{ClusterExt as _, Verifier};
 use serde_json::{Value, json};
 
@@ -151,6 +152,20 @@ async fn evidence_of_one_pod_has_its_decisions_only() {
             &[&format!("  namespace \"shop\", pod \"{name}\", collected at "), ": 1 pods\n", decisions],
         );
     }
+    let mut generated = secured("");
+    generated["metadata"].as_object_mut().unwrap().remove("name");
+    generated["metadata"]["generateName"] = json!("job-");
+    create(&cluster, "shop", &generated).await.stored().unwrap();
+    let stored = create(&cluster, "shop", &generated).await.stored().unwrap();
+    let (name, archive, folder) = (stored.name_any(), path("job.tar.gz"), path("job"));
+    let what = ["evidence", &name, "-n", "shop", "--out", &archive, "--signing-key", &signing, "--log", &log];
+    lucid(&cluster, &what).await.printed();
+    let arguments = ["evidence", "verify", &archive, "--signer", &collector, "--key", &vkey];
+    let ambiguous = "4 of the decisions precede the pod's name and have its generateName";
+    assert_contains(&run("lucid", &arguments).printed(), &["4 decisions, sealed by", ambiguous]);
+    fs::create_dir(&folder).unwrap();
+    tar(&["-xzf", &archive, "-C", &folder]);
+    assert_contains(&fs::read_to_string(Path::new(&folder).join("index.html")).unwrap(), &[ambiguous]);
     let ran = lucid(
         &cluster,
         &["evidence", "none", "-n", "shop", "--out", &path("none"), "--signing-key", &signing],

@@ -118,6 +118,17 @@ fn path(folder: &str, name: &str) -> String {
     format!("{folder}/{}.json", name.replace(':', "-"))
 }
 
+/// Note on `decisions` without the name of the subject's pod. Pods of one `generateName` have decisions of their own, but neither
+/// decisions nor pods say which belong together.
+fn ambiguous(decisions: usize) -> Option<String> {
+    (decisions > 0).then(|| {
+        format!(
+            "{decisions} of the decisions precede the pod's name and have its generateName: they may be about other pods of \
+             the same generateName"
+        )
+    })
+}
+
 /// Lines of sealed decisions by log and number.
 type Records = HashMap<(String, u64), Vec<u8>>;
 

@@ -3,8 +3,8 @@
 use lucid_admission::AUDIT_STYLE;
 use serde_json::Value;
 
-use super::CLAIM;
 use super::collect::Collected;
+use super::{CLAIM, ambiguous};
 
 const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" \
     content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>Evidence</title>\n";
@@ -22,6 +22,8 @@ pub(super) fn page(collected: &Collected) -> String {
             decision
         })
         .collect();
+    let is_ambiguous = |decision: &&Value| subject["pod"].is_string() && decision["name"] != subject["pod"];
+    let ambiguous = ambiguous(decisions.iter().filter(is_ambiguous).count()).unwrap_or_default();
     let counted = format!("{} anchors of the API server, {unmatched} without a record", anchors.len());
     let subject = table("", &["namespace", "pod", "since", "collected"], std::slice::from_ref(subject));
     let pods = table("Pods", &["created", "name", "state", "chain", "reason"], pods);
@@ -41,7 +43,7 @@ pub(super) fn page(collected: &Collected) -> String {
     let decisions = table("Sealed decisions", &columns, &decisions);
     format!(
         "{HEAD}<style>\n{AUDIT_STYLE}</style>\n<header><h1>Evidence</h1></header>\n<main>\n<p>{CLAIM}</p>\n<p>{VERIFY}</p>\n\
-         {subject}{pods}{verdicts}{decisions}<p>{counted}</p>\n</main>\n</html>\n"
+         {subject}{pods}{verdicts}{decisions}<p>{ambiguous}</p>\n<p>{counted}</p>\n</main>\n</html>\n"
     )
 }
 

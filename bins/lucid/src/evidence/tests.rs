@@ -44,7 +44,7 @@ impl Fixture {
         let digest = format!("sha256:{:064}", 7).parse().unwrap();
         let verdict = Verdict { digest, notarized: Some(true), reason: None, proof: None };
         let files = Collected {
-            subject: json!({"version": VERSION, "namespace": "shop", "collected": "2026-01-01T00:00:00Z"}),
+            subject: json!({"version": VERSION, "namespace": "shop", "pod": null, "collected": "2026-01-01T00:00:00Z"}),
             pods: vec![json!({"name": "web-0", "uid": "0"}), json!({"name": "web-1", "uid": "1"})],
             verdicts: vec![json!(verdict)],
             decisions: decisions.collect(),
@@ -205,12 +205,15 @@ async fn other_pods_than_the_subject_are_refused() {
     ];
     assert_eq!(found.lines().collect::<Vec<_>>(), expected);
     // Decisions before the API server chose the name.
-    let found = fixture.signed(|files| {
-        about(files, "web-0");
-        edit(files, "pods/web-0.json", |pod| pod["generateName"] = json!("web-1"));
-        files.remove("pods/web-1.json");
-    });
-    assert!(found.starts_with("decisions/0-2.tlog-proof: expected pod web-0 or web-1, found <"), "{found}");
+    let mut files = fixture.files.clone();
+    about(&mut files, "web-0");
+    edit(&mut files, "pods/web-0.json", |pod| pod["generateName"] = json!("web-1"));
+    edit(&mut files, "anchors.json", |anchors| drop(anchors.as_array_mut().unwrap().pop()));
+    for path in ["pods/web-1.json", "decisions/0-2.tlog-proof"] {
+        files.remove(path);
+    }
+    let verified = fixture.evaluate(&archive::write(files, &fixture.collector).unwrap()).unwrap();
+    assert!(verified.contains("\n  1 of the decisions precede the pod's name"), "{verified}");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::archive::{self, Fault, Files, MOST_BYTES};
-use super::{CLAIM, Records, VERSION, Verdict, unmatched};
+use super::{CLAIM, Records, VERSION, Verdict, ambiguous, unmatched};
 use crate::audit::parse_key;
 use crate::error::{Result, ResultExt};
 
@@ -73,7 +73,7 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
     let anchors: Vec<SeenAnchor> = parse(&files, "anchors.json").map_err(|fault| vec![fault])?;
     let namespace = subject["namespace"].as_str().unwrap_or_default();
     let names = names(&files, &subject).map_err(|fault| vec![fault])?;
-    let (mut pods, mut verdicts, mut proven, mut records) = (0, 0, 0, Records::new());
+    let (mut pods, mut verdicts, mut proven, mut generated, mut records) = (0, 0, 0, 0, Records::new());
     for path in files.keys() {
         let checked = match path.split_once('/') {
             Some(("pods", _)) => pod(&files, path, names.as_deref()).map(|()| pods += 1),
@@ -82,11 +82,14 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
                 proven += usize::from(is_proven);
             }),
             Some(("decisions", _)) => decision(&files, path, namespace, names.as_deref(), keys.logs)
-                .and_then(|(place, line)| match records.insert(place, line.clone()) {
-                    Some(other) if other != line => {
-                        Err(Fault::new(path, "its log has another record under this number"))
+                .and_then(|(name, place, line)| {
+                    generated += usize::from(subject["pod"].as_str().is_some_and(|pod| pod != name));
+                    match records.insert(place, line.clone()) {
+                        Some(other) if other != line => {
+                            Err(Fault::new(path, "its log has another record under this number"))
+                        }
+                        _ => Ok(()),
                     }
-                    _ => Ok(()),
                 }),
             _ if ["index.html", "evidence.json", "anchors.json"].contains(&path.as_str()) => Ok(()),
             _ => Err(Fault::new(path, "not a file of evidence")),
@@ -114,10 +117,11 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
             let origins: BTreeSet<_> = records.keys().map(|(origin, _)| origin.as_str()).collect();
             let origins = origins.into_iter().collect::<Vec<_>>().join(", ");
             let pod = subject["pod"].as_str().map(|pod| format!(", pod {pod:?}")).unwrap_or_default();
+            let ambiguous = ambiguous(generated).map(|text| format!("  {text}\n")).unwrap_or_default();
             Ok(format!(
                 "  namespace {namespace:?}{pod}, collected at {}: {pods} pods\n  {verdicts} verdicts, {proven} proven by a \
-                 log, which may since have a revocation\n  {} decisions, sealed by {origins}\n  {} anchors of the API server, \
-                 {unmatched} without a record\n",
+                 log, which may since have a revocation\n  {} decisions, sealed by {origins}\n{ambiguous}  {} anchors of the \
+                 API server, {unmatched} without a record\n",
                 subject["collected"],
                 records.len(),
                 anchors.len()
@@ -172,14 +176,14 @@ fn verdict(files: &Files, path: &str, keys: &[VerifierKey]) -> Result<bool, Faul
     proven.map(|_| true).map_err(|error| Fault::new(path, error))
 }
 
-/// Returns the line of the decision and its place.
+/// Returns the name in the decision, its place and its line.
 fn decision(
     files: &Files,
     path: &str,
     namespace: &str,
     names: Option<&[String]>,
     keys: &[VerifierKey],
-) -> Result<((String, u64), Vec<u8>), Fault> {
+) -> Result<(String, (String, u64), Vec<u8>), Fault> {
     let text = String::from_utf8_lossy(files.get(path).map_or(&[][..], Vec::as_slice));
     let proven = text.parse::<Proof>().and_then(|proof| proof.check(keys, None));
     let proven = proven.map_err(|error| Fault::new(path, error))?;
@@ -190,5 +194,5 @@ fn decision(
     if names.is_some_and(|names| !names.contains(&found.name)) {
         return Err(other_pod(path, names, &found.name));
     }
-    Ok(((proven.origin, proven.seq), proven.record.into_bytes()))
+    Ok((found.name, (proven.origin, proven.seq), proven.record.into_bytes()))
 }
