@@ -1,8 +1,8 @@
 //! A small notarization registry that serves the digests listed in a file.
 //!
 //! It implements the Verifier's protocol (`GET /registry/check?digest=sha256:…`) for development and for air-gapped
-//! clusters without their own registry. It has no users and no history: write access to the file decides which
-//! images are notarized.
+//! clusters without their own registry. It has no users: write access to the file decides which images are notarized. A
+//! log can keep its history.
 //!
 //! [`registry`] is the file format, [`edit`] edits its text, and [`file`](mod@file) reads and replaces the file.
 //! [`conformance`] reads reports of tests. [`reload`] reloads the registry when its file changes, [`tls`] the serving certificate. [`http`] has the endpoints, and
@@ -44,8 +44,8 @@ const POLL: Duration = Duration::from_secs(2);
 
 /// A small notarization registry, which serves the image digests listed in a file.
 ///
-/// It is meant for development and for air-gapped clusters: one file, no users, no history. Write access to the file
-/// determines which images may run.
+/// It is meant for development and for air-gapped clusters: one file, no users. Write access to the file determines which
+/// images may run. With `serve --log`, a sealed log keeps its history.
 #[derive(Debug, Parser)]
 #[command(name = "lucid-verifier", version)]
 struct Args {

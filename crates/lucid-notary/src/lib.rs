@@ -43,6 +43,7 @@
 //! | feature | default | enables |
 //! |---|---|---|
 //! | `client` | yes | the client of the Verifier |
+//! | `signatures` | no | signatures on digests (`client::Signatures`), alone or with the Verifier (`client::Notary`); enables `client` |
 //!
 //! # Stability
 //!

@@ -118,7 +118,7 @@ impl Verifier {
         deadline: Instant,
         check: impl Fn(Digest) -> F,
     ) -> BTreeMap<Digest, CheckedVerdict> {
-        let late = NotaryVerdict::unknown("the Verifier did not respond before the deadline");
+        let late = NotaryVerdict::unknown("the check did not end before the deadline");
         let late = CheckedVerdict::new(late, Provenance::Verifier);
         let mut all: BTreeMap<_, _> = digests.into_iter().map(|digest| (digest, late.clone())).collect();
         let distinct: Vec<Digest> = all.keys().cloned().collect();
@@ -157,8 +157,7 @@ impl Verifier {
         };
         // The task fails if the service panics or the runtime shuts down.
         let verdict = tokio::spawn(request.in_current_span()).await;
-        let failed =
-            |_| NotaryVerdict::unknown("failed to query the Verifier: the request ended without a response");
+        let failed = |_| NotaryVerdict::unknown("the check ended without a response");
         CheckedVerdict::new(verdict.unwrap_or_else(failed), Provenance::Verifier)
     }
 
@@ -179,7 +178,7 @@ impl Verifier {
 }
 
 #[derive(Debug, Snafu)]
-#[snafu(display("the Verifier did not respond within {limit:?}"))]
+#[snafu(display("the check did not end within {limit:?}"))]
 struct DeadlineExceeded {
     limit: Duration,
 }

@@ -16,7 +16,7 @@ async fn a_hanging_request_ends_at_its_deadline() {
     let begun = Instant::now();
     let checked = verifier.check(digest('a')).await;
     assert!((limit..PATIENCE).contains(&begun.elapsed()));
-    assert_eq!(checked.to_string(), "unknown: the Verifier did not respond within 30ms");
+    assert_eq!(checked.to_string(), "unknown: the check did not end within 30ms");
     assert_eq!(scrape.value("verifier_deadlines_exceeded_total"), 1.0);
 }
 

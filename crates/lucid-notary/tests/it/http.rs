@@ -253,8 +253,7 @@ async fn only_digests_that_miss_the_deadline_are_unknown() {
     assert_eq!(server.requests().len(), 6, "the ones that hang hold up nobody");
     assert_eq!(verdicts.remove(&digest('f')), Some(NotaryVerdict::Notarized));
     for (digest, verdict) in verdicts {
-        let late =
-            NotaryVerdict::Unknown { reason: "the Verifier did not respond before the deadline".to_owned() };
+        let late = NotaryVerdict::Unknown { reason: "the check did not end before the deadline".to_owned() };
         assert_eq!(verdict, late, "{digest}");
     }
 }

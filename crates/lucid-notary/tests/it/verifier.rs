@@ -85,7 +85,7 @@ async fn a_late_response_is_cached() {
     let verifier = Verifier::builder(script.service.clone()).with_deadline(PATIENCE).build();
     let soon = Instant::now() + Duration::from_millis(30);
     let late = &verifier.check_all([digest('a')], soon).await[&digest('a')];
-    assert_eq!(told(late).0, "unknown: the Verifier did not respond before the deadline");
+    assert_eq!(told(late).0, "unknown: the check did not end before the deadline");
     hold.add_permits(1);
     until(async || told(&one(&verifier, digest('a')).await) == ("notarized".to_owned(), "cached")).await;
     assert_eq!(script.calls(), 1);
