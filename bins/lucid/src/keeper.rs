@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
 use lucid_keeper::{Keeper, Planned, When};
-use lucid_notary::client::{HttpVerifier, Verifier};
-use lucid_shared::options::InjectionArgs;
+use lucid_notary::client::ClientMetrics;
+use lucid_shared::options::{InjectionArgs, NotaryArgs};
 
 use crate::check::{deployed_operator, read_configuration};
 use crate::connection::ClusterArgs;
@@ -20,23 +20,23 @@ pub(crate) struct KeeperArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
-    /// Show on which pods the operator would act next, and why not on others. Changes nothing.
+    /// Show on which pods the operator would act next, and why not on others. Changes nothing. Without a Verifier, an
+    /// allowlist or signatures, no pod is Revoked.
     Plan(Box<PlanArgs>),
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct PlanArgs {
-    /// Verifier to ask about the auditors of running pods, such as http://localhost:8081 for a forwarded port. Without
-    /// it, no pod is Revoked.
-    #[arg(long, value_name = "URL")]
-    verifier_url: Option<String>,
-
     /// Output format.
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Output,
 
     #[command(flatten)]
     cluster: ClusterArgs,
+
+    /// Sources of verdicts on the auditors of running pods.
+    #[command(flatten)]
+    sources: NotaryArgs,
 
     /// Operator options to assume if its Deployment does not set them.
     #[command(flatten)]
@@ -56,9 +56,8 @@ pub(crate) async fn keeper(args: &KeeperArgs, out: &mut impl Write) -> Result<()
     let operator = deployed_operator(&client, namespace, &args.injection).await?;
     let cluster = read_configuration(&client, namespace, &operator).await?;
     let mut keeper = Keeper::new(client, cluster, namespace, None).with_actions(&operator.keeper_actions);
-    if let Some(url) = &args.verifier_url {
-        let http = HttpVerifier::builder(url).build().failed_to("use --verifier-url").usage()?;
-        keeper = keeper.with_notary(Verifier::builder(http).build().into());
+    if let Some(notary) = args.sources.notary(&ClientMetrics::default()).usage()? {
+        keeper = keeper.with_notary(notary);
     }
     let planned = keeper.plan().await.failed_to("list pods")?;
     match args.output {

@@ -21,6 +21,17 @@ const CATALOGUE: &str = "chain:
   - {name: injection, image: 'registry.example/injection@DIGEST'}
 ";
 
+/// Policy of signatures that no image has.
+const UNSIGNED: &str = "policies:
+  - images: [registry.example/injection]
+    require: signatures
+    keys:
+      - |
+        -----BEGIN PUBLIC KEY-----
+        MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+        -----END PUBLIC KEY-----
+";
+
 fn digest(digit: char) -> String {
     format!("sha256:{}", digit.to_string().repeat(64))
 }
@@ -115,6 +126,18 @@ async fn states_of_running_pods_are_reported() {
 
     create(&cluster, "shop", &secured("next")).await.result.unwrap();
     until_state(&operator, "Audited", 1).await;
+    // `plan` asks the sources of the operator.
+    let signatures = cluster.folder().join("signatures");
+    std::fs::create_dir(&signatures).unwrap();
+    std::fs::write(signatures.join("signatures.yaml"), UNSIGNED).unwrap();
+    let signatures = signatures.display().to_string();
+    let planning = ["keeper", "plan", "-o", "json", "--verifier-url", verifier.url()];
+    for (options, state) in [(&[][..], None), (&["--signatures-directory", &signatures], Some("Revoked"))] {
+        let ran = lucid(&cluster, &[&planning, options].concat()).await;
+        let planned: Value = serde_json::from_str(&ran.printed()).unwrap();
+        let next = planned.as_array().unwrap().iter().find(|planned| planned["pod"] == "next");
+        assert_eq!(next.and_then(|next| next["state"].as_str()), state, "{planned:#}");
+    }
     verifier.notarize(&digests[..1]).unwrap();
     until_state(&operator, "Revoked", 1).await;
     eventually("a record of each state", async || {
