@@ -85,12 +85,14 @@ impl Notary {
             let checked = match (signed, verified) {
                 (Some((Require::Any, signed)), Some(verified)) => either(signed, verified),
                 (_, Some(verified)) => verified,
-                (Some((_, signed)), None) => CheckedVerdict::new(signed, Provenance::Signatures),
+                (Some((_, signed)), None) => {
+                    let checked = CheckedVerdict::new(signed, Provenance::Signatures);
+                    // The Verifier counts the digests that it decides on.
+                    self.signatures.iter().for_each(|signatures| signatures.metrics.checked(&checked));
+                    checked
+                }
                 (None, None) => continue,
             };
-            if let (Some(signatures), Provenance::Signatures) = (&self.signatures, checked.provenance) {
-                signatures.metrics.checked(&checked);
-            }
             all.insert(image, checked);
         }
         all

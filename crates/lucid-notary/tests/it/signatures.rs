@@ -441,6 +441,37 @@ async fn reasons_of_both_sources_are_told() {
 }
 
 #[tokio::test]
+async fn a_digest_is_counted_once_whatever_decides() {
+    let (key, digest) = (Key::ecdsa(), sha256(b"{}"));
+    let unsigned = sha256(b"[]");
+    for (require, provenances) in [
+        ("any", ["signatures", "verifier"]),
+        ("all", ["verifier", "signatures"]),
+        ("signatures", ["signatures"; 2]),
+        ("verifier", ["verifier"; 2]),
+    ] {
+        let folder = folder(&signed_with(&[&key], require, &digest, &key.statement(&digest, COSIGN)));
+        for (digest, provenance) in [&digest, &unsigned].into_iter().zip(provenances) {
+            let scrape = Scrape::new();
+            let script = Script::new(|_| Ok(Answer::NotNotarized));
+            let verifier = script.client().with_metrics(scrape.metrics.clone()).build();
+            let signatures = Signatures::open(folder.path(), scrape.metrics.clone()).unwrap();
+            let notary = Notary::from(verifier).with_signatures(signatures);
+            notary.check_all([image(digest)], in_time()).await;
+            let mut counts = Vec::new();
+            for verdict in ["notarized", "not_notarized", "unknown"] {
+                for by in ["verifier", "signatures"] {
+                    let labels = format!(r#"{{verdict="{verdict}",provenance="{by}"}}"#);
+                    counts.push((by, scrape.value(&format!("verifier_checks_total{labels}"))));
+                }
+            }
+            counts.retain(|(_, count)| *count > 0.0);
+            assert_eq!(counts, [(provenance, 1.0)], "{require}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_changed_file_invalidates_cached_verdicts_and_an_invalid_one_is_ignored() {
     let (key, digest) = (Key::ecdsa(), sha256(b"{}"));
     let files = signed_with(&[&key], "signatures", &digest, &key.statement(&digest, COSIGN));
