@@ -14,6 +14,7 @@ mod check;
 mod cli;
 mod common;
 mod conformance;
+mod control_planes;
 mod correlation;
 mod dashboard;
 mod docs;

@@ -56,7 +56,12 @@ pub(super) async fn check(
     };
     let differences = expected.and_then(|it| it.differences(&policy).ok()).unwrap_or_default();
     Some(if differences.is_empty() {
-        Check::ok(CHECK, format!("{NAME} denies pods without their chain while webhooks are unavailable"))
+        // The API does not tell which admission plugins run.
+        let found = format!(
+            "{NAME} denies pods without their chain while webhooks are unavailable, if the API server runs the admission \
+             plugin ValidatingAdmissionPolicy (the default)"
+        );
+        Check::ok(CHECK, found)
     } else {
         let found = format!(
             "{NAME} was generated for another configuration: {}; it may deny injected pods",

@@ -91,7 +91,7 @@ fn ignoring(cluster: &Cluster) -> OperatorBuilder {
     operator.env("LUCID_VALIDATION_FAILURE_POLICY", "Ignore").flag("--webhook-timeout-seconds", "5")
 }
 
-async fn checked(cluster: &Cluster, status: &str, part: &str) {
+pub(crate) async fn checked(cluster: &Cluster, status: &str, part: &str) {
     let ran = lucid(cluster, &["check", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     let checks = report["checks"].as_array().unwrap();
