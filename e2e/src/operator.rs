@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Instant;
@@ -151,8 +151,8 @@ impl Operator {
         };
         command.arg("run").args(flags.iter().map(|(flag, value)| format!("{flag}={value}")));
         command.env("KUBECONFIG", &self.builder.kubeconfig);
-        command.env("LUCID_LISTEN", format!("{address}:{}", self.port));
-        command.env("LUCID_ADMIN_LISTEN", format!("{address}:{}", self.admin_port));
+        command.env("LUCID_LISTEN", SocketAddr::new(*address, self.port).to_string());
+        command.env("LUCID_ADMIN_LISTEN", SocketAddr::new(*address, self.admin_port).to_string());
         if !by_service {
             command.env("LUCID_WEBHOOK_URL", self.url());
         }
@@ -173,7 +173,7 @@ impl Operator {
     /// Base URL of the webhooks.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("https://{}:{}", self.builder.address, self.port)
+        format!("https://{}", SocketAddr::new(self.builder.address, self.port))
     }
 
     /// Port of the webhooks.
@@ -191,7 +191,7 @@ impl Operator {
     /// URL of a path on the admin port, which serves `/healthz`, `/readyz` and `/metrics`.
     #[must_use]
     pub fn admin_url(&self, path: &str) -> String {
-        format!("http://{}:{}{path}", self.builder.address, self.admin_port)
+        format!("http://{}{path}", SocketAddr::new(self.builder.address, self.admin_port))
     }
 
     /// Path of the log file.

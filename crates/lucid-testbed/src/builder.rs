@@ -1,6 +1,6 @@
 //! Configuration and start of a cluster.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -94,6 +94,9 @@ impl Builder {
     }
 
     /// Adds command line arguments of the API server, such as `--audit-log-maxsize=1`. They override those of the test bed.
+    ///
+    /// Clients connect to the address in `--bind-address`, which is an address of this machine, such as `::1` for IPv6. Without
+    /// it and without [`Builder::webhooks_by_service`], the API server binds to 127.0.0.1.
     pub fn api_server_args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.api_server_args.extend(args.into_iter().map(Into::into));
         self
@@ -173,6 +176,13 @@ impl Builder {
         }
     }
 
+    /// Address of the API server in the network of this machine.
+    fn bind_address(&self) -> IpAddr {
+        let mut args = self.api_server_args.iter().rev();
+        let given = args.find_map(|arg| arg.strip_prefix("--bind-address=")?.parse().ok());
+        given.unwrap_or_else(|| Ipv4Addr::LOCALHOST.into())
+    }
+
     async fn binaries(&self) -> Result<Binaries, Error> {
         let binaries = self.selected()?;
         let mut needed = vec![Component::Etcd, Component::ApiServer];
@@ -193,9 +203,9 @@ impl Builder {
         let folder = Folder::create().whatever_context(FILES)?;
         let network =
             self.webhooks_by_service.then(|| Network::create(folder.log("namespace"))).transpose()?;
-        let address: IpAddr = network.as_ref().map_or(Ipv4Addr::LOCALHOST, Network::inside_address).into();
+        let address = network.as_ref().map_or_else(|| self.bind_address(), |it| it.inside_address().into());
         let port = ReservedPort::new().whatever_context(PORT)?;
-        let server = format!("https://{address}:{}", port.number);
+        let server = format!("https://{}", SocketAddr::new(address, port.number));
 
         let authority = Authority::new().whatever_context(KEYS)?;
         let kubeconfig =

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fmt, io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -92,10 +92,10 @@ impl Cluster {
         self.folder.path()
     }
 
-    /// Address at which the API server reaches servers on this machine: 127.0.0.1, or a dedicated one with
-    /// [`Builder::webhooks_by_service`]. Webhook servers of tests listen here.
+    /// Address at which the API server reaches servers on this machine: 127.0.0.1, the API server's `--bind-address`, or a
+    /// dedicated one with [`Builder::webhooks_by_service`]. Webhook servers of tests listen here.
     pub fn host_address(&self) -> IpAddr {
-        self.network.as_ref().map_or(Ipv4Addr::LOCALHOST, Network::host_address).into()
+        self.network.as_ref().map_or(self.address, |network| network.host_address().into())
     }
 
     /// Returns a command that runs on the first node if there is one, else in the API server's network. On a node its working

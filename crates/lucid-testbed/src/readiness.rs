@@ -1,6 +1,9 @@
 //! Readiness of components, with an early end if one exits.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use kube::{Client, config::AuthInfo};
 use snafu::whatever;
@@ -29,7 +32,7 @@ pub(crate) async fn service_account(cluster: &mut Cluster) -> Result<(), Error> 
 }
 
 pub(crate) async fn healthy(cluster: &mut Cluster, component: Component, port: u16) -> Result<(), Error> {
-    let server = format!("https://{}:{port}", cluster.address);
+    let server = format!("https://{}", SocketAddr::new(cluster.address, port));
     let client = client::with_user(&server, &cluster.authority, AuthInfo::default())?;
     answers(cluster, component, &client, "/healthz").await
 }
