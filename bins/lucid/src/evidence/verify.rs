@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use lucid_audit::Decision;
 use lucid_audit::correlate::SeenAnchor;
 use lucid_audit::note::VerifierKey;
-use lucid_audit::proof::Proof;
+use lucid_audit::proof::{Proof, Proven};
 use lucid_notary::client::{Answer, check_proof};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -82,9 +82,10 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
                 proven += usize::from(is_proven);
             }),
             Some(("decisions", _)) => decision(&files, path, namespace, names.as_deref(), keys.logs)
-                .and_then(|(name, place, line)| {
+                .and_then(|(name, proven)| {
                     generated += usize::from(subject["pod"].as_str().is_some_and(|pod| pod != name));
-                    match records.insert(place, line.clone()) {
+                    let line = proven.record.into_bytes();
+                    match records.insert((proven.origin, proven.seq), line.clone()) {
                         Some(other) if other != line => {
                             Err(Fault::new(path, "its log has another record under this number"))
                         }
@@ -176,14 +177,14 @@ fn verdict(files: &Files, path: &str, keys: &[VerifierKey]) -> Result<bool, Faul
     proven.map(|_| true).map_err(|error| Fault::new(path, error))
 }
 
-/// Returns the name in the decision, its place and its line.
+/// Returns the name in the decision, and its record.
 fn decision(
     files: &Files,
     path: &str,
     namespace: &str,
     names: Option<&[String]>,
     keys: &[VerifierKey],
-) -> Result<(String, (String, u64), Vec<u8>), Fault> {
+) -> Result<(String, Proven), Fault> {
     let text = String::from_utf8_lossy(files.get(path).map_or(&[][..], Vec::as_slice));
     let proven = text.parse::<Proof>().and_then(|proof| proof.check(keys, None));
     let proven = proven.map_err(|error| Fault::new(path, error))?;
@@ -194,5 +195,5 @@ fn decision(
     if names.is_some_and(|names| !names.contains(&found.name)) {
         return Err(other_pod(path, names, &found.name));
     }
-    Ok((found.name, (proven.origin, proven.seq), proven.record.into_bytes()))
+    Ok((found.name, proven))
 }
