@@ -131,7 +131,7 @@ async fn states_of_running_pods_are_reported() {
     std::fs::create_dir(&signatures).unwrap();
     std::fs::write(signatures.join("signatures.yaml"), UNSIGNED).unwrap();
     let signatures = signatures.display().to_string();
-    let planning = ["keeper", "plan", "-o", "json", "--verifier-url", verifier.url()];
+    let planning = ["keeper", "plan", "-o", "json", "--chain", "injection", "--verifier-url", verifier.url()];
     for (options, state) in [(&[][..], None), (&["--signatures-directory", &signatures], Some("Revoked"))] {
         let ran = lucid(&cluster, &[&planning, options].concat()).await;
         let planned: Value = serde_json::from_str(&ran.printed()).unwrap();
