@@ -222,7 +222,7 @@ fn parse_base_url(text: &str) -> Result<Url, BuildError> {
 }
 
 /// Returns `true` if requests to the URL stay on this machine, independent of name resolution.
-fn is_loopback(url: &Url) -> bool {
+pub(super) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())

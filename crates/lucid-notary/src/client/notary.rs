@@ -70,7 +70,8 @@ impl Notary {
             let policy = policy.filter(|policy| policy.require != Require::Verifier);
             Some(async move {
                 let Some(policy) = policy else { return (image, digest, None) };
-                let mut signed = policy.signatures.check_all([digest.clone()], deadline).await;
+                let signatures = policy.signatures(&image).await;
+                let mut signed = signatures.check_all([digest.clone()], deadline).await;
                 let signed = signed.remove(&digest).unwrap_or_else(unchecked).verdict;
                 (image, digest, Some((policy.require, signed)))
             })

@@ -1,5 +1,7 @@
 //! Signatures on digests are verified offline, and combined with the Verifier as the image's policy requires.
 
+mod referrers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

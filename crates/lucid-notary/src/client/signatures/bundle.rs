@@ -14,7 +14,7 @@ use sigstore_verify::{VerificationPolicy, Verifier};
 use crate::digest::Digest;
 
 /// Maximum length of a bundle in bytes. Bundles with the provenance of a build have about 15,000.
-const MAX_BUNDLE: usize = 128 * 1024;
+pub(super) const MAX_BUNDLE: usize = 128 * 1024;
 
 const IN_TOTO: &str = "application/vnd.in-toto+json";
 /// Type of the statements that `cosign sign` signs.

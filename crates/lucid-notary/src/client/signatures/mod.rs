@@ -1,4 +1,4 @@
-//! Verdicts by signatures: Sigstore bundles from files, verified offline.
+//! Verdicts by signatures: Sigstore bundles from files or registries, verified offline.
 //!
 //! Keyless bundles are verified by `sigstore-verify`: its only cryptography is aws-lc-rs and it has no network code
 //! without its default features, while `sigstore` needs the RustCrypto signature crates and an HTTP client. Bundles by a
@@ -7,6 +7,7 @@
 
 mod bundle;
 mod policy;
+mod referrers;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -44,11 +45,15 @@ use super::reloading_files::{FileError, FileSnafu, ReloadingFiles};
 ///       - issuer: https://token.actions.githubusercontent.com
 ///         subject: https://github.com/acme/auditors/.github/workflows/release.yml@refs/tags/v*
 ///     predicateType: https://example.com/review/v1   # of statements; by default that of `cosign sign`
+///     referrers: true              # fetches bundles from the image's registry as well; by default false
 /// ```
 ///
 /// One bundle by one of the signers suffices. Keyless signatures need a certificate of the trusted root with its SCT, an
 /// entry in the transparency log, and a trusted time; those by a key need neither. A digest without a bundle that
 /// verifies is not notarized.
+///
+/// Only `referrers` needs a network: up to 8 bundles of 128 KiB are fetched anonymously, by the OCI referrers API or its
+/// fallback tag, unless a file suffices. If that fails, the digest is unknown.
 #[derive(Clone, Debug)]
 pub struct Signatures {
     policies: Arc<ReloadingFiles<Policies, BTreeMap<String, Vec<u8>>>>,

@@ -4,13 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use lucid_text::Line;
+use moka::future::Cache;
+use reqwest::Client;
 use serde::Deserialize;
 use sigstore_verify::crypto::VerificationKey;
 use sigstore_verify::trust_root::TrustedRoot;
 use sigstore_verify::types::DerPublicKey;
+use tokio::task::JoinError;
 use tower::BoxError;
 
 use super::bundle::{Identity, Signers};
+use super::referrers::{self, Repository};
 use crate::client::{Answer, Verifier};
 use crate::digest::{Algorithm, Digest};
 use crate::pattern::ImagePattern;
@@ -20,7 +24,10 @@ const POLICIES: &str = "signatures.yaml";
 const TRUSTED_ROOT: &str = "trusted_root.json";
 
 /// Maximum number of bundles about one digest.
-const MAX_BUNDLES: usize = 8;
+pub(super) const MAX_BUNDLES: usize = 8;
+
+/// Maximum number of repositories with cached verdicts. The author of a pod may choose any that the policy matches.
+const MAX_REPOSITORIES: u64 = 256;
 
 /// Requirement for an image to be notarized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -34,16 +41,18 @@ pub(in crate::client) enum Require {
     Signatures,
 }
 
-/// The policies, each with its cache.
-#[derive(Debug)]
+/// The policies, each with its caches.
 pub(in crate::client) struct Policies(Vec<Policy>);
 
-#[derive(Debug)]
 pub(in crate::client) struct Policy {
     images: Vec<ImagePattern>,
     pub(in crate::client) require: Require,
-    /// Verdicts by signatures.
-    pub(in crate::client) signatures: Verifier,
+    signers: Arc<Signers>,
+    files: Arc<Bundles>,
+    /// Set if bundles are fetched from registries.
+    client: Option<Client>,
+    /// Verdicts by signatures, by repository.
+    verifiers: Cache<String, Verifier>,
 }
 
 #[derive(Deserialize)]
@@ -62,9 +71,13 @@ struct Entry {
     #[serde(default)]
     identities: Vec<Identity>,
     predicate_type: Option<String>,
+    #[serde(default)]
+    referrers: bool,
 }
 
-type Bundles = HashMap<Digest, Vec<(String, Vec<u8>)>>;
+/// Bundles by name.
+type Named = Vec<(String, Vec<u8>)>;
+type Bundles = HashMap<Digest, Named>;
 
 impl Policies {
     /// Returns the first policy for `image`.
@@ -123,7 +136,7 @@ impl Policy {
         root: Option<&Arc<sigstore_verify::Verifier>>,
         bundles: &Arc<Bundles>,
     ) -> Result<Self, String> {
-        let Entry { images, require, keys, identities, predicate_type } = entry;
+        let Entry { images, require, keys, identities, predicate_type, referrers } = entry;
         if require != Require::Verifier && keys.is_empty() && identities.is_empty() {
             return Err(": expected keys or identities".to_owned());
         }
@@ -140,27 +153,64 @@ impl Policy {
         };
         let keys = keys.iter().enumerate().map(key).collect::<Result<_, String>>()?;
         let signers = Arc::new(Signers { keys, identities, predicate_type, trusted_root: root.cloned() });
-        let bundles = Arc::clone(bundles);
-        let verify = move |digest: Digest| {
-            let (signers, bundles) = (Arc::clone(&signers), Arc::clone(&bundles));
-            let verified = tokio::task::spawn_blocking(move || answer(&signers, &bundles, &digest));
-            async move { verified.await? }
+        let client = referrers.then(referrers::client).transpose();
+        let client = client.map_err(|error| format!(".referrers: {error}"))?;
+        let (files, verifiers) = (Arc::clone(bundles), Cache::new(MAX_REPOSITORIES));
+        Ok(Self { images, require, signers, files, client, verifiers })
+    }
+
+    /// Returns the verdicts by signatures on images in the repository of `image`.
+    pub(in crate::client) async fn signatures(&self, image: &ImageReference) -> Verifier {
+        let verifier = async {
+            let (signers, files) = (Arc::clone(&self.signers), Arc::clone(&self.files));
+            let repository = self.client.clone().map(|client| Repository::new(client, image));
+            let answer = move |digest| answer(signers.clone(), files.clone(), repository.clone(), digest);
+            Verifier::builder(tower::service_fn(answer)).build()
         };
-        Ok(Self { images, require, signatures: Verifier::builder(tower::service_fn(verify)).build() })
+        self.verifiers.get_with(image.normalized_name(), verifier).await
     }
 }
 
-fn answer(signers: &Signers, bundles: &Bundles, digest: &Digest) -> Result<Answer, BoxError> {
-    let Some(bundles) = bundles.get(digest) else {
-        let reason = format!("no signature on {digest}: expected a bundle sha256-{}.json", digest.hex());
-        return Ok(Answer::NotSigned { reason });
-    };
-    let mut reasons = Vec::new();
-    for (name, bundle) in bundles {
-        match signers.verify(bundle, digest) {
-            Ok(()) => return Ok(Answer::Notarized),
-            Err(reason) => reasons.push(format!("{}: {}", Line(name), Line(&reason))),
+async fn answer(
+    signers: Arc<Signers>,
+    files: Arc<Bundles>,
+    repository: Option<Repository>,
+    digest: Digest,
+) -> Result<Answer, BoxError> {
+    let mut expected = format!("expected a bundle sha256-{}.json", digest.hex());
+    let bundles = files.get(&digest).cloned().unwrap_or_default();
+    let Err(mut reasons) = verify(&signers, bundles, &digest).await? else { return Ok(Answer::Notarized) };
+    if let Some(repository) = repository {
+        let (bundles, error) = repository.bundles(&digest).await;
+        let Err(more) = verify(&signers, bundles, &digest).await? else { return Ok(Answer::Notarized) };
+        if let Some(error) = error {
+            return Err(error.into());
         }
+        reasons.extend(more);
+        expected.push_str(" or one in its registry");
+    }
+    if reasons.is_empty() {
+        reasons.push(format!("no signature on {digest}: {expected}"));
     }
     Ok(Answer::NotSigned { reason: reasons.join("; ") })
+}
+
+/// Returns the reasons why no bundle verifies.
+async fn verify(
+    signers: &Arc<Signers>,
+    bundles: Named,
+    digest: &Digest,
+) -> Result<Result<(), Vec<String>>, JoinError> {
+    let (signers, digest) = (Arc::clone(signers), digest.clone());
+    let verified = tokio::task::spawn_blocking(move || {
+        let mut reasons = Vec::new();
+        for (name, bundle) in bundles {
+            match signers.verify(&bundle, &digest) {
+                Ok(()) => return Ok(()),
+                Err(reason) => reasons.push(format!("{}: {}", Line(&name), Line(&reason))),
+            }
+        }
+        Err(reasons)
+    });
+    verified.await
 }

@@ -1,0 +1,200 @@
+//! Bundles are fetched from the registry of an image if its policy says so.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::server::{Reply, Server};
+
+const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+const EMPTY: &str = "application/vnd.oci.empty.v1+json";
+
+/// Replies by path.
+type Layout = BTreeMap<String, Reply>;
+
+fn image_digest() -> Digest {
+    sha256(b"{}")
+}
+
+fn api() -> String {
+    let filter = "application/vnd.dev.sigstore.bundle.v0.3%2Bjson";
+    format!("/v2/a/b/referrers/{}?artifactType={filter}", image_digest())
+}
+
+fn tag() -> String {
+    format!("/v2/a/b/manifests/sha256-{}", image_digest().hex())
+}
+
+fn manifest(number: usize) -> String {
+    format!("/v2/a/b/manifests/{}", sha256(number.to_string().as_bytes()))
+}
+
+fn blob(number: usize) -> String {
+    manifest(number).replace("manifests", "blobs")
+}
+
+fn status(status: u16) -> Reply {
+    Reply::Response { status, header: None, body: String::new() }
+}
+
+fn header(status: u16, name: &'static str, value: &str) -> Reply {
+    Reply::Response { status, header: Some((name, value.to_owned())), body: String::new() }
+}
+
+fn index(artifact_types: &[&str]) -> Reply {
+    let descriptor = |(number, kind): (usize, _)| {
+        json!({ "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "digest": sha256(number.to_string().as_bytes()), "size": 9, "artifactType": kind })
+    };
+    let manifests: Vec<_> = artifact_types.iter().enumerate().map(descriptor).collect();
+    let header = Some(("content-type", "application/vnd.oci.image.index.v1+json".to_owned()));
+    Reply::Response { status: 200, header, body: json!({ "manifests": manifests }).to_string() }
+}
+
+/// A registry with the referrers API, or else with the fallback tag, and these bundles.
+fn layout(has_api: bool, bundles: &[Value]) -> Layout {
+    let list = index(&vec![if has_api { BUNDLE } else { EMPTY }; bundles.len()]);
+    let mut layout = Layout::from([(if has_api { api() } else { tag() }, list)]);
+    for (number, bundle) in bundles.iter().enumerate() {
+        let layer =
+            json!({ "mediaType": BUNDLE, "digest": sha256(number.to_string().as_bytes()), "size": 9 });
+        layout.insert(manifest(number), Reply::ok(json!({ "layers": [layer] }).to_string()));
+        layout.insert(blob(number), Reply::ok(bundle.to_string()));
+    }
+    layout
+}
+
+async fn start(layout: Layout) -> Server {
+    Server::start(move |path| layout.get(path).cloned().unwrap_or_else(|| status(404))).await
+}
+
+/// Returns the verdict on `a/b` in a registry at `address`, by signatures of `key` alone.
+async fn fetched(address: impl std::fmt::Display, key: &Key, referrers: bool) -> NotaryVerdict {
+    let policy = json!({ "images": [format!("{address}/a")], "require": "signatures", "keys": [key.pem()],
+        "referrers": referrers });
+    let policies = json!({ "policies": [policy] }).to_string().into_bytes();
+    let signatures = open(&[("signatures.yaml".to_owned(), policies)].into()).unwrap();
+    let script = Script::new(|_| panic!("the Verifier was asked"));
+    let notary = Notary::from(script.client().build()).with_signatures(signatures);
+    let image: ImageReference = format!("{address}/a/b@{}", image_digest()).parse().unwrap();
+    notary.check_all([image.clone()], in_time()).await.remove(&image).unwrap().verdict
+}
+
+#[tokio::test]
+async fn bundles_are_fetched_by_the_api_or_the_fallback_tag_if_switched_on() {
+    let (key, other) = (Key::ecdsa(), Key::ecdsa());
+    let bundles = [other.statement(&image_digest(), COSIGN), key.statement(&image_digest(), COSIGN)];
+    for has_api in [true, false] {
+        let mut layout = layout(has_api, &bundles);
+        let content = layout.insert(blob(1), header(307, "location", "/storage")).unwrap();
+        layout.insert("/storage".to_owned(), content);
+        let server = start(layout).await;
+        assert!(!fetched(server.address, &key, false).await.is_notarized());
+        assert_eq!(server.requests(), Vec::<String>::new());
+        assert_eq!(fetched(server.address, &key, true).await, NotaryVerdict::Notarized, "{has_api}");
+    }
+}
+
+#[tokio::test]
+async fn an_anonymous_token_is_requested_if_the_registry_asks_for_one() {
+    let key = Key::ecdsa();
+    let path = "/token?scope=repository%3Aa%2Fb%3Apull&service=r.test".to_owned();
+    let tokens = start([(path, Reply::ok(r#"{"token":"t0k"}"#))].into()).await;
+    let challenge =
+        format!(r#"Bearer realm="{}/token",service="r.test",scope="repository:a/b:pull,push""#, tokens.url());
+    let (layout, is_challenged) =
+        (layout(true, &[key.statement(&image_digest(), COSIGN)]), AtomicBool::new(false));
+    let server = Server::start(move |path| match layout.get(path) {
+        Some(_) if !is_challenged.swap(true, Ordering::SeqCst) => header(401, "www-authenticate", &challenge),
+        found => found.cloned().unwrap_or_else(|| status(404)),
+    })
+    .await;
+    assert_eq!(fetched(server.address, &key, true).await, NotaryVerdict::Notarized);
+    let sent = server.authorizations.lock().unwrap().clone();
+    let token = Some("Bearer t0k".to_owned());
+    assert_eq!(sent, [None, token.clone(), token.clone(), token]);
+}
+
+#[tokio::test]
+async fn registries_without_an_accepted_bundle_have_no_signature() {
+    let (key, other) = (Key::ecdsa(), Key::ecdsa());
+    let mut others = layout(false, &[key.statement(&image_digest(), COSIGN)]);
+    others.insert(manifest(0), Reply::ok(r#"{"layers":[]}"#));
+    let digest = image_digest();
+    let none = format!(
+        "no signature on {digest}: expected a bundle sha256-{}.json or one in its registry",
+        digest.hex()
+    );
+    for (layout, expected) in [
+        (Layout::new(), none.as_str()),
+        (layout(true, &[]), &none),
+        ([(api(), index(&["application/spdx+json"]))].into(), &none),
+        (others, &none),
+        (layout(true, &[other.statement(&digest, COSIGN)]), ": expected a signature by a key of the policy"),
+        (
+            layout(true, &[key.statement(&sha256(b"[]"), COSIGN)]),
+            ": expected a statement about the image's digest",
+        ),
+    ] {
+        let server = start(layout).await;
+        let found = fetched(server.address, &key, true).await;
+        assert!(reason(&found).contains(expected), "{expected}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn registries_that_cannot_be_read_leave_the_digest_unknown() {
+    let (key, other) = (Key::ecdsa(), Key::ecdsa());
+    let wrong = other.statement(&image_digest(), COSIGN);
+    let with = |path: String, reply: Reply| {
+        let mut layout = layout(true, std::slice::from_ref(&wrong));
+        layout.insert(path, reply);
+        layout
+    };
+    let plain = |realm: &str| header(401, "www-authenticate", &format!(r#"Bearer realm="{realm}""#));
+    let challenge = "expected a repository for all, or a challenge for a bearer token over https";
+    for (layout, expected) in [
+        (with(api(), status(503)), "expected status 200 OK, found 503"),
+        (with(api(), status(403)), "expected status 200 OK, found 403"),
+        (with(api(), plain("http://r.test/token")), challenge),
+        (with(api(), header(401, "www-authenticate", "Basic")), challenge),
+        (with(api(), header(307, "location", "http://r.test/")), "expected a redirect to https"),
+        (with(api(), header(307, "location", &api())), "expected at most 3 redirects"),
+        ([(tag(), Reply::ok("[]"))].into(), "invalid length 0, expected struct Index"),
+        (with(manifest(0), status(404)), "expected status 200 OK, found 404"),
+        (with(manifest(0), Reply::ok(" ".repeat(64 * 1024 + 1))), "longer than the limit of 65536 bytes"),
+        (with(blob(0), status(500)), "expected status 200 OK, found 500"),
+        (with(blob(0), Reply::ok(" ".repeat(128 * 1024 + 1))), "longer than the limit of 131072 bytes"),
+        (layout(true, &vec![wrong.clone(); 9]), "expected at most 8 bundles for a digest"),
+        (with(api(), Reply::Hang), "no response within 4s"),
+    ] {
+        let server = start(layout).await;
+        let found = fetched(server.address, &key, true).await.to_string();
+        let begin = format!("unknown: failed to fetch signatures from {}/a/b: ", server.address);
+        assert!(found.starts_with(&begin) && found.contains(expected), "{expected}: {found}");
+        assert!(!server.requests().contains(&blob(8)), "{expected}");
+    }
+    let closed = start(Layout::new()).await.address;
+    let found = fetched(closed, &key, true).await.to_string();
+    assert!(found.starts_with("unknown: failed to fetch signatures from "), "{found}");
+    // Other registries are asked over https alone.
+    let found = fetched("r.invalid", &key, true).await.to_string();
+    assert!(found.starts_with("unknown: failed to fetch signatures from r.invalid/a/b: "), "{found}");
+}
+
+#[tokio::test]
+async fn verdicts_of_one_repository_do_not_count_for_another() {
+    let key = Key::ecdsa();
+    let server = start(layout(true, &[key.statement(&image_digest(), COSIGN)])).await;
+    let policy = json!({ "images": [format!("{}/*", server.address)], "require": "signatures",
+        "keys": [key.pem()], "referrers": true });
+    let policies = json!({ "policies": [policy] }).to_string().into_bytes();
+    let signatures = open(&[("signatures.yaml".to_owned(), policies)].into()).unwrap();
+    let notary = Notary::from(Script::new(|_| panic!("the Verifier was asked")).client().build());
+    let notary = notary.with_signatures(signatures);
+    for (repository, expected) in [("a/c", false), ("a/b", true), ("a/c", false)] {
+        let image: ImageReference =
+            format!("{}/{repository}@{}", server.address, image_digest()).parse().unwrap();
+        let checked = notary.check_all([image.clone()], in_time()).await;
+        assert_eq!(checked[&image].verdict.is_notarized(), expected, "{repository}: {}", checked[&image]);
+    }
+}
