@@ -1,14 +1,21 @@
 //! Control planes with settings other than the defaults.
 
+use std::fs;
 use std::net::Ipv6Addr;
 
-use lucid_e2e::{Answer, ClusterExt as _, can_use_namespaces, skip};
+use lucid_e2e::{Answer, ClusterExt as _, can_use_namespaces, eventually, skip};
 use lucid_testbed::{Builder, Cluster};
+use serde_json::json;
 
 use crate::backstop::{checked, printed};
-use crate::cli::{apply, apply_manifest, kubeconfig_of};
-use crate::common::{GUARDRAILS, dry_run, operator, prepare, secured, until, until_injected};
+use crate::certificates::Authority;
+use crate::cli::{apply, apply_manifest, kubeconfig_of, lucid};
+use crate::common::{
+    GUARDRAILS, ca_bundle, create, dry_run, get, has_chain, metric, operator, prepare, secured, secured_with,
+    served, until, until_injected,
+};
 use crate::installation::is_never_forbidden;
+use crate::traffic::Traffic;
 
 /// Denied by the validating webhook, because `LUCID_ADMISSION_MODE=enforce` requires a tier by default.
 fn is_denied(response: &Answer) -> bool {
@@ -40,6 +47,89 @@ async fn webhooks_inject_and_deny_without_validating_admission_policies() {
     drop(operator);
     let _operator = crate::common::operator(&cluster, |it| it.env("LUCID_ADMISSION_MODE", "enforce")).await;
     until(&cluster, "shop", |name| secured(&format!("denied-{name}")), is_denied).await;
+}
+
+/// The API server shows webhooks a client certificate, enforces Pod Security outside of one namespace, and rejects events: by
+/// a policy, because the admission plugin EventRateLimit ignores those of events.k8s.io.
+#[tokio::test]
+async fn rejected_events_stop_neither_injection_nor_rotation() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let authority = Authority::new("webhook-clients");
+    let client = authority.issue("kube-apiserver", Vec::new());
+    for (name, content) in client.files(Some(&authority.certificate)) {
+        fs::write(path(&name), content).unwrap();
+    }
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": {
+        "client-certificate": path("tls.crt"), "client-key": path("tls.key"),
+    }}]});
+    fs::write(path("webhooks.kubeconfig"), kubeconfig.to_string()).unwrap();
+    let webhooks = |plugin: &str| {
+        json!({"name": plugin, "configuration": {
+            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
+            "kubeConfigFile": path("webhooks.kubeconfig"),
+        }})
+    };
+    let configuration = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [
+            webhooks("MutatingAdmissionWebhook"), webhooks("ValidatingAdmissionWebhook"),
+            {"name": "PodSecurity", "configuration": {
+                "apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+                "defaults": {"enforce": "restricted"}, "exemptions": {"namespaces": ["shop"]},
+            }},
+        ],
+    });
+    fs::write(path("admission.yaml"), configuration.to_string()).unwrap();
+    let argument = format!("--admission-control-config-file={}", path("admission.yaml").display());
+    let builder = Cluster::builder().api_server_args([argument]);
+    let cluster = prepare(builder.start().await.unwrap()).await;
+    let ca = path("ca.crt").display().to_string();
+    let operator = operator(&cluster, |operator| {
+        operator
+            .env("LUCID_CLIENT_CA", ca)
+            .flag("--client-names", "kube-apiserver")
+            .flag("--trust-settle", "2s")
+    })
+    .await;
+    let other = dry_run(&cluster, "other", &secured("web")).await;
+    assert!(other.refusal().contains("violates PodSecurity \"restricted"), "{other:?}");
+
+    let rule = json!({
+        "apiGroups": ["events.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["events"],
+    });
+    let api = "admissionregistration.k8s.io/v1";
+    apply(
+        &cluster,
+        &[
+            json!({"apiVersion": api, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-events"}, "spec": {
+                "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}],
+            }}),
+            json!({"apiVersion": api, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "no-events"},
+                "spec": {"policyName": "no-events", "validationActions": ["Deny"]},
+            }),
+        ],
+    );
+    // Each pod has an event of its own.
+    let loud = |name: &str| secured_with(name, json!({"lucid.computing/audit-mode": "loud"}));
+    let mut number = 0;
+    eventually("events are rejected", async || {
+        number += 1;
+        let response = create(&cluster, "shop", &loud(&format!("loud-{number}"))).await;
+        assert!(has_chain(&response, GUARDRAILS), "{response:?}");
+        metric(&operator, "lucid_injection_events_total{outcome=\"failed\"}").await > 0
+    })
+    .await;
+
+    let leaf = served(&operator, &ca_bundle(&cluster).await).await;
+    let traffic = Traffic::start(&cluster, loud, |_| Ok(()));
+    lucid(&cluster, &["certs", "rotate"]).await.printed();
+    eventually("the leaf is replaced", async || {
+        let new = served(&operator, &ca_bundle(&cluster).await).await;
+        new.is_some() && new != leaf
+    })
+    .await;
+    traffic.end().await;
+    assert_eq!(get(&operator, "/readyz").await.0, 200);
 }
 
 #[tokio::test]

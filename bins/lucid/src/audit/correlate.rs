@@ -11,7 +11,6 @@ use lucid_audit::note::VerifierKey;
 use serde_json::json;
 
 use super::alert::AlertArgs;
-use super::keys::parse_key;
 use super::{Format, metrics, shutdown_signal};
 use crate::error::{Result, ResultExt};
 
@@ -33,7 +32,7 @@ pub(super) struct CorrelateArgs {
 
     /// Trusted sealing key, as a vkey or a file with one; repeatable. By default the file vkey in each log's directory,
     /// trusted on first use.
-    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    #[arg(long, value_name = "VKEY", value_parser = lucid_shared::options::parse_key)]
     key: Vec<VerifierKey>,
 
     /// Seconds to wait for the counterpart of a record or an event.

@@ -11,7 +11,6 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, StatusCode, Url};
 use serde_json::json;
 
-use super::keys::parse_key;
 use super::remote::{AccessArgs, RejectedError, Remote, builder, send};
 use super::{Format, shutdown_signal};
 use crate::documents::read;
@@ -25,11 +24,11 @@ pub(super) struct CosignArgs {
     log: PathBuf,
 
     /// Key that seals the log, as a vkey or a file with one. By default the file vkey in the log's directory.
-    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    #[arg(long, value_name = "VKEY", value_parser = lucid_shared::options::parse_key)]
     key: Option<VerifierKey>,
 
     /// Comma-separated keys of the witnesses, as vkeys or files with them. Signatures of other keys are ignored.
-    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    #[arg(long, value_name = "VKEY", value_parser = lucid_shared::options::parse_key)]
     #[arg(value_delimiter = ',', required = true)]
     witness: Vec<VerifierKey>,
 

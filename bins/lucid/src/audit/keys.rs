@@ -1,6 +1,6 @@
 //! `lucid audit key` and `lucid audit seal`.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -68,13 +68,4 @@ fn adopt(args: &SealArgs) -> Result<VerifierKey> {
     let vkey = key.verifier().clone();
     Log::open(directory, Options::new().with_key(key).with_adoption(true))?.close();
     Ok(vkey)
-}
-
-/// Parses a verifier key, either given as text or read from the file of that name.
-pub(crate) fn parse_key(text: &str) -> Result<VerifierKey, String> {
-    match (text.parse(), fs::read_to_string(text)) {
-        (Ok(key), _) => Ok(key),
-        (Err(_), Ok(file)) => file.trim().parse().map_err(|error| format!("{text}: {error}")),
-        (Err(error), Err(_)) => Err(format!("{text}: {error}; nor is it a file with one")),
-    }
 }

@@ -12,8 +12,6 @@ mod verify;
 
 use std::io::Write;
 
-pub(crate) use keys::parse_key;
-
 use crate::error::{Result, ResultExt};
 
 /// Options of `lucid audit`.

@@ -8,7 +8,6 @@ use lucid_audit::proof::{Proof, Proven};
 use serde_json::json;
 
 use super::Format;
-use super::keys::parse_key;
 use crate::documents::read;
 use crate::error::{Result, ResultExt};
 
@@ -32,7 +31,7 @@ pub(super) struct ProofArgs {
     check: Option<PathBuf>,
 
     /// Trusted sealing key, as a vkey or a file with one; repeatable.
-    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    #[arg(long, value_name = "VKEY", value_parser = lucid_shared::options::parse_key)]
     key: Vec<VerifierKey>,
 
     /// Record to prove, as its line in the log. By default the record included in the proof.

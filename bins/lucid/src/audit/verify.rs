@@ -10,7 +10,6 @@ use lucid_audit::verify::{Expectations, Report, Since};
 use serde::Serialize;
 
 use super::Format;
-use super::keys::parse_key;
 use crate::error::{Result, ResultExt};
 
 /// Options of `lucid audit verify`.
@@ -26,7 +25,7 @@ pub(super) struct VerifyArgs {
 
     /// Trusted sealing key, as a vkey or a file with one; repeatable. By default the file vkey in the log's directory,
     /// which does not detect a replacement of both.
-    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    #[arg(long, value_name = "VKEY", value_parser = lucid_shared::options::parse_key)]
     key: Vec<VerifierKey>,
 
     /// Expected name of the log, such as lucid.computing/prod/lucid-operator-0. By default the name of the key.
@@ -44,7 +43,7 @@ pub(super) struct VerifyArgs {
 
     /// Key of a witness that must have cosigned a checkpoint of the log, as a vkey or a file with one; repeatable. The
     /// records are compared with that checkpoint.
-    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    #[arg(long, value_name = "VKEY", value_parser = lucid_shared::options::parse_key)]
     witness: Vec<VerifierKey>,
 
     /// Number of witnesses that must have cosigned. By default all of them.

@@ -23,7 +23,8 @@ pub(super) fn page(collected: &Collected) -> String {
         })
         .collect();
     let is_ambiguous = |decision: &&Value| subject["pod"].is_string() && decision["name"] != subject["pod"];
-    let ambiguous = ambiguous(decisions.iter().filter(is_ambiguous).count()).unwrap_or_default();
+    let ambiguous = ambiguous(decisions.iter().filter(is_ambiguous).count());
+    let ambiguous = ambiguous.map(|text| format!("<p>{text}</p>\n")).unwrap_or_default();
     let counted = format!("{} anchors of the API server, {unmatched} without a record", anchors.len());
     let subject = table("", &["namespace", "pod", "since", "collected"], std::slice::from_ref(subject));
     let pods = table("Pods", &["created", "name", "state", "chain", "reason"], pods);
@@ -43,7 +44,7 @@ pub(super) fn page(collected: &Collected) -> String {
     let decisions = table("Sealed decisions", &columns, &decisions);
     format!(
         "{HEAD}<style>\n{AUDIT_STYLE}</style>\n<header><h1>Evidence</h1></header>\n<main>\n<p>{CLAIM}</p>\n<p>{VERIFY}</p>\n\
-         {subject}{pods}{verdicts}{decisions}<p>{ambiguous}</p>\n<p>{counted}</p>\n</main>\n</html>\n"
+         {subject}{pods}{verdicts}{decisions}{ambiguous}<p>{counted}</p>\n</main>\n</html>\n"
     )
 }
 

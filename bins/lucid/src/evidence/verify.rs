@@ -15,7 +15,6 @@ use serde_json::Value;
 
 use super::archive::{self, Fault, Files, MOST_BYTES};
 use super::{CLAIM, Records, VERSION, Verdict, ambiguous, unmatched};
-use crate::audit::parse_key;
 use crate::error::{Result, ResultExt};
 
 /// Options of `lucid evidence verify`.
@@ -26,15 +25,15 @@ pub(super) struct VerifyArgs {
     archive: PathBuf,
 
     /// Trusted vkey of a collector, or a file with one; repeatable.
-    #[arg(long, value_name = "VKEY", required = true, value_parser = parse_key)]
+    #[arg(long, value_name = "VKEY", required = true, value_parser = lucid_shared::options::parse_key)]
     signer: Vec<VerifierKey>,
 
     /// Trusted vkey of a decision log, or a file with one; repeatable.
-    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    #[arg(long, value_name = "VKEY", value_parser = lucid_shared::options::parse_key)]
     key: Vec<VerifierKey>,
 
     /// Trusted vkey of a Verifier's log, or a file with one; repeatable.
-    #[arg(long, value_name = "VKEY", value_parser = parse_key)]
+    #[arg(long, value_name = "VKEY", value_parser = lucid_shared::options::parse_key)]
     verifier_log_key: Vec<VerifierKey>,
 }
 

@@ -17,7 +17,7 @@ use crate::serving::{OPERATOR, ServingArgs, VALIDATOR};
 pub(crate) use decisions::serve_and_close;
 pub use decisions::{DecisionArgs, Opening, default_origin, parse_origin, read_key};
 pub use injection::InjectionArgs;
-pub use notary::{NotaryArgs, VerifierArgs};
+pub use notary::{NotaryArgs, VerifierArgs, parse_key};
 pub use policy::{BreakGlassArgs, PolicyArgs};
 pub use validation::ValidationArgs;
 

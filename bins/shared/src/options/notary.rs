@@ -1,5 +1,6 @@
 //! Options of the sources of verdicts.
 
+use std::fs;
 use std::future::ready;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,9 +41,9 @@ pub struct VerifierArgs {
     #[arg(long, value_name = "DIRECTORY")]
     pub verifier_client_directory: Option<PathBuf>,
 
-    /// Trusted verifier keys of the Verifier's log, comma-separated. Digests then need a proof that they are notarized. By
-    /// default none.
-    #[arg(long, value_name = "KEYS", value_delimiter = ',', requires = "verifier_url")]
+    /// Trusted vkeys of the Verifier's log, or files with one, comma-separated. Digests then need a proof that they are
+    /// notarized. By default none.
+    #[arg(long, value_name = "VKEYS", value_delimiter = ',', requires = "verifier_url", value_parser = parse_key)]
     pub verifier_log_key: Vec<VerifierKey>,
 }
 
@@ -148,6 +149,19 @@ impl VerifierArgs {
             };
             Error::with_context(format_args!("failed to use {option}"))(source)
         })
+    }
+}
+
+/// Parses a verifier key, either given as text or read from the file of that name.
+///
+/// # Errors
+///
+/// Returns an error if neither the text nor the file is a verifier key.
+pub fn parse_key(text: &str) -> Result<VerifierKey, String> {
+    match (text.parse(), fs::read_to_string(text)) {
+        (Ok(key), _) => Ok(key),
+        (Err(_), Ok(file)) => file.trim().parse().map_err(|error| format!("{text}: {error}")),
+        (Err(error), Err(_)) => Err(format!("{text}: {error}; nor is it a file with one")),
     }
 }
 

@@ -61,7 +61,7 @@ impl Authority {
         Self { certificate: read("ca.crt"), issuer: Issuer::new(params, key) }
     }
 
-    fn issue(&self, common_name: &str, names: Vec<String>) -> Pair {
+    pub(crate) fn issue(&self, common_name: &str, names: Vec<String>) -> Pair {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(names).unwrap();
         params.distinguished_name.push(DnType::CommonName, common_name);
