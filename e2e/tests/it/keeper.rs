@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, ResourceExt};
-use lucid_e2e::{Operator, Verifier, eventually, send};
+use lucid_e2e::{Answer, Operator, Verifier, eventually, send};
 use lucid_testbed::Cluster;
 use serde_json::{Value, json};
 
@@ -53,8 +53,11 @@ async fn until_state(operator: &Operator, state: &str, pods: u64) {
 
 /// Reports all containers of a pod as a kubelet does.
 async fn run(cluster: &Cluster, name: &str, is_ready: bool) {
-    let pod = stored(cluster, "shop", name).await;
-    let spec = pod.spec.unwrap();
+    report(cluster, &stored(cluster, "shop", name).await, is_ready).await.result.unwrap();
+}
+
+async fn report(cluster: &Cluster, pod: &Pod, is_ready: bool) -> Answer {
+    let spec = pod.spec.as_ref().unwrap();
     let statuses: Vec<_> = spec
         .containers
         .iter()
@@ -68,8 +71,8 @@ async fn run(cluster: &Cluster, name: &str, is_ready: bool) {
     let conditions = ["Ready", "ContainersReady"].map(|kind| json!({"type": kind, "status": ready}));
     let status =
         json!({"status": {"phase": "Running", "conditions": conditions, "containerStatuses": statuses}});
-    let path = format!("/api/v1/namespaces/shop/pods/{name}/status");
-    send(&cluster.client(), Method::PATCH, &path, STRATEGIC_MERGE, &status).await.unwrap().result.unwrap();
+    let path = format!("/api/v1/namespaces/shop/pods/{}/status", pod.name_any());
+    send(&cluster.client(), Method::PATCH, &path, STRATEGIC_MERGE, &status).await.unwrap()
 }
 
 fn auditor_image(pod: &Pod) -> String {
@@ -192,7 +195,9 @@ async fn pods(cluster: &Cluster) -> Vec<Pod> {
 
 async fn run_all(cluster: &Cluster) {
     for pod in pods(cluster).await {
-        run(cluster, &pod.name_any(), true).await;
+        let answer = report(cluster, &pod, true).await;
+        // Its controller may have deleted the pod meanwhile.
+        assert!(answer.result.is_ok() || answer.status == 404, "{answer:?}");
     }
 }
 

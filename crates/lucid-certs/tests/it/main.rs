@@ -18,6 +18,7 @@ mod injector;
 mod logs;
 mod names;
 mod openssl;
+mod pod_certificate;
 mod secret_source;
 mod self_managed;
 mod swaps;

@@ -32,6 +32,7 @@ const POD: Known = &[
         "says where and when the pod runs",
         &[
             "affinity",
+            "evictionResponders",
             "nodeName",
             "nodeSelector",
             "tolerations",

@@ -154,7 +154,8 @@ impl FileSource {
     /// ```
     /// use lucid_certs::source::FileSource;
     ///
-    /// // ca.crt is the path of a clusterTrustBundle in the same volume.
+    /// // ca.crt is the path of a clusterTrustBundle in the same volume, selected by its signer:
+    /// // kubelet serves one selected by name from a cache for up to five minutes.
     /// let source = FileSource::pod_certificate("/tls/bundle.pem").with_ca("/tls/ca.crt");
     /// ```
     #[must_use]
