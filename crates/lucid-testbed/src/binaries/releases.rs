@@ -23,7 +23,7 @@ macro_rules! release {
 /// One release of each minor version, oldest first.
 pub(super) static RELEASES: [&Module; 8] = [
     &release!("1.30.14", "h1:MrlKXh9uhLIJpyxOeXhcndzRVSvwiV9iJ8NgH8nqPsg="),
-    &release!("1.31.0", "h1:sYAB12TTWexXKp4RxqJMm/7EC+P0mNOgn4Xdj5eu7HM="),
+    &release!("1.31.4", "h1:VQDX52gTQnq8C/jCo48AQuDsWbWMh9XXxhQRDYjgakw="),
     &release!("1.32.2", "h1:mShetlA102UpjRVSGzB+5vjJwy8oPy8FMWrkTH5f37o="),
     &release!("1.33.13", "h1:bmH31xUdSzeA5vk0wZAK9MZp11mdLuzUSeKk0qN3hPQ="),
     &release!("1.34.4", "h1:Yy6R4QB8C9kJPp25GFqEvX5XQwY5qzKeqD0Xx6oAcmk="),
