@@ -44,10 +44,9 @@ pub(crate) fn libraries(metadata: &Value) -> Result<Vec<Library>, Error> {
     Ok(packages.iter().filter(is_library).filter_map(describe).collect())
 }
 
-/// Runs Cargo without the Kubernetes version of .cargo/config.toml: the program that depends on a library chooses it.
 pub(crate) fn run_cargo(arguments: &[&str]) -> Result<(), Error> {
     eprintln!("xtask: cargo {}", arguments.join(" "));
-    succeed(cargo().args(arguments).env_remove("K8S_OPENAPI_ENABLED_VERSION"))
+    succeed(cargo().args(arguments))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(crate) struct Build {
 
 #[derive(Args)]
 pub(crate) struct Up {
-    /// Minor version of the API server and its controllers, such as 1.31.
+    /// Minor version of Kubernetes, such as 1.31.
     #[arg(long, value_name = "MINOR")]
     kubernetes: Option<String>,
     /// Also run cert-manager: its controller and its cainjector.

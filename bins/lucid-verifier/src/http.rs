@@ -5,7 +5,7 @@
 //! | `GET /registry/check?digest=sha256:…` | 200 `{"digest":"sha256:…","notarized":true}` |
 //! | the same and `&proof=true` | the same with `"proof"`, the C2SP tlog-proof of its record in the log, if there is one |
 //! | the same, notarized but not in the log | 409 `{"error":"…"}` |
-//! | the same with `digest` missing, repeated or malformed | 400 `{"error":"…"}` |
+//! | the same with `digest` missing, repeated or malformed, or with `proof=true` but no log | 400 `{"error":"…"}` |
 //! | the same without the required token | 401 `{"error":"…"}` |
 //! | `GET /healthz` | 200 `ok` |
 //! | another method | 405 `{"error":"…"}` |

@@ -33,8 +33,8 @@
 //! Programs come from the folder in `KUBEBUILDER_ASSETS`, if set. Otherwise they are built with Go, which may download through
 //! a proxy of the environment, some five minutes for etcd and the API server on two cores. They stay in `LUCID_TESTBED_CACHE`,
 //! by default `lucid/testbed` in the user's cache folder, below a hash of the versions and sources that they are built from.
-//! Several users and jobs can share the folder: one process builds, and the others wait. [`binary`] returns the path of a
-//! program, such as that of kubectl.
+//! Jobs of one user can share the folder: one process builds, and the others wait. Other users can use what is built.
+//! [`binary`] returns the path of a program, such as that of kubectl.
 //!
 //! # Webhooks
 //!

@@ -108,9 +108,7 @@ pub(super) fn read(archive: &[u8]) -> Result<Files, Fault> {
             return Err(Fault::new(path, "expected a regular file"));
         }
         let mut content = Vec::new();
-        // The size of a sparse file is not bounded by that of the archive.
-        let read = (&mut entry).take(MOST_BYTES as u64).read_to_end(&mut content);
-        read.map_err(|error| Fault::new(&path, error))?;
+        entry.read_to_end(&mut content).map_err(|error| Fault::new(&path, error))?;
         if files.insert(path.clone(), content).is_some() {
             return Err(Fault::new(path, "found twice in the archive"));
         }

@@ -18,8 +18,8 @@ mod tests;
 mod verify;
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -173,6 +173,10 @@ async fn pack(args: &PackArgs, output: &mut impl Write) -> Result<()> {
         file.write_all(&archive)?;
         file.sync_all()
     });
+    if written.as_ref().is_err_and(|error| error.kind() != ErrorKind::AlreadyExists) {
+        // Else it would be in the way of the next attempt.
+        let _ = fs::remove_file(out);
+    }
     written.failed_to(format_args!("write {}", out.display()))?;
     if unmatched > 0 {
         tracing::warn!(

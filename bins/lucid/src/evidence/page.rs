@@ -8,8 +8,8 @@ use super::{CLAIM, ambiguous};
 
 const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" \
     content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>Evidence</title>\n";
-const VERIFY: &str =
-    "Verify the archive before you trust this page: lucid evidence verify ARCHIVE --signer VKEY --key VKEY";
+const VERIFY: &str = "Verify the archive before you trust this page: lucid evidence verify ARCHIVE --signer VKEY --key VKEY, \
+    with --verifier-log-key VKEY if verdicts have proofs";
 
 pub(super) fn page(collected: &Collected) -> String {
     let Collected { subject, pods, verdicts, decisions, anchors, unmatched } = collected;
@@ -76,7 +76,7 @@ fn escape(text: &str) -> String {
     let escaped = text.chars().map(|character| match character {
         '<' | '>' | '&' | '"' | '\'' => format!("&#{};", u32::from(character)),
         // Bidirectional controls could reorder the text around a name.
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
             character.escape_unicode().to_string()
         }
         character if character.is_control() => character.escape_unicode().to_string(),

@@ -21,8 +21,8 @@ use crate::client::error::root_cause;
 use crate::digest::Digest;
 use crate::reference::ImageReference;
 
-/// Timeout of all requests about one digest. Below the deadline of a check, so that its error names the registry.
-const TIMEOUT: Duration = Duration::from_secs(4);
+/// Timeout of all requests about one digest. A webhook has 5 s, of which one request to the Verifier may need the rest.
+const TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// Maximum length of a list, which may have other referrers, of a manifest, and of a token in bytes.
 const MAX_LIST: usize = 1024 * 1024;
@@ -72,10 +72,11 @@ struct Descriptor {
     artifact_type: Option<String>,
 }
 
+/// Registries send one member or both.
 #[derive(Deserialize)]
 struct Token {
-    #[serde(alias = "access_token")]
-    token: String,
+    token: Option<String>,
+    access_token: Option<String>,
 }
 
 /// Builds the client that all repositories share.
@@ -122,14 +123,10 @@ impl Repository {
         let mut token = None;
         let filter = BUNDLE.replace('+', "%2B");
         let api = format!("referrers/{digest}?artifactType={filter}");
-        let mut response = self.get(&api, INDEX, token.as_ref()).await?;
-        if response.status() == StatusCode::UNAUTHORIZED {
-            token = Some(self.token(&response).await?);
-            response = self.get(&api, INDEX, token.as_ref()).await?;
-        }
+        let mut response = self.get_index(&api, &mut token).await?;
         if !is_index(&response) {
             let tag = format!("manifests/{}-{}", digest.algorithm(), digest.hex());
-            response = self.get(&tag, INDEX, token.as_ref()).await?;
+            response = self.get_index(&tag, &mut token).await?;
             if response.status() == StatusCode::NOT_FOUND {
                 return Ok((Vec::new(), None));
             }
@@ -169,6 +166,16 @@ impl Repository {
         Ok(Some(read(response, MAX_BUNDLE).await?))
     }
 
+    /// Requests a list, and a token if the registry wants one.
+    async fn get_index(&self, path: &str, token: &mut Option<HeaderValue>) -> Result<Response, String> {
+        let response = self.get(path, INDEX, token.as_ref()).await?;
+        if response.status() != StatusCode::UNAUTHORIZED || token.is_some() {
+            return Ok(response);
+        }
+        *token = Some(self.token(&response).await?);
+        self.get(path, INDEX, token.as_ref()).await
+    }
+
     async fn get(&self, path: &str, accept: &str, token: Option<&HeaderValue>) -> Result<Response, String> {
         let mut request = self.client.get(format!("{}/{path}", self.url)).header(ACCEPT, accept);
         if let Some(token) = token {
@@ -195,7 +202,8 @@ impl Repository {
         url.query_pairs_mut().append_pair("scope", &format!("repository:{}:pull", self.path));
         url.query_pairs_mut().extend_pairs(service.map(|service| ("service", service)));
         let response = self.client.get(url).send().await.map_err(|error| root_cause(&error))?;
-        let Token { token } = parse(&read(response, MAX_MANIFEST).await?)?;
+        let Token { token, access_token } = parse(&read(response, MAX_MANIFEST).await?)?;
+        let token = token.or(access_token).ok_or("expected a token in the response to its request")?;
         credentials::authorization(token.as_bytes()).map_err(|error| error.to_string())
     }
 }
