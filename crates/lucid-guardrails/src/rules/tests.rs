@@ -204,6 +204,9 @@ proptest! {
         let folded: Vec<_> = found.iter().map(|found| crate::normalize::Normalized::new(found).text).collect();
         prop_assert!(folded.iter().any(|found| found.contains("a secret")), "{text:?} {found:?}");
         for phrase in folded {
+            // Words of a phrase may have any punctuation between them.
+            let words = phrase.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
+            let phrase = words.collect::<Vec<_>>().join(" ");
             prop_assert!(["a secret", "b", "ab c", "e e", "e e e"].iter().any(|p| phrase.contains(p)), "{phrase:?}");
         }
     }
