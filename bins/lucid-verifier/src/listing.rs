@@ -1,5 +1,7 @@
 //! Tables of registries.
 
+use lucid_shared::is_bidirectional;
+
 use crate::conformance::Conformance;
 use crate::registry::Registry;
 
@@ -29,9 +31,4 @@ fn shown(character: char) -> Vec<char> {
     } else {
         vec![character]
     }
-}
-
-/// Returns `true` for characters that change the display order of text (UAX #9, section 2).
-fn is_bidirectional(character: char) -> bool {
-    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

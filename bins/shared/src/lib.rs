@@ -4,6 +4,7 @@
 //! command line uses them as well, to read the options of a deployed program.
 
 mod arguments;
+mod bidirectional;
 mod changes;
 mod error;
 mod exit;
@@ -16,6 +17,7 @@ pub mod serving;
 mod telemetry;
 
 pub use arguments::{parse, parse_address, try_parse_from, within};
+pub use bidirectional::is_bidirectional;
 pub use changes::{follow, parent};
 pub use error::Error;
 pub use exit::{Output, complain, end, output};

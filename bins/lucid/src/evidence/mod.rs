@@ -19,7 +19,7 @@ mod verify;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -170,13 +170,11 @@ async fn pack(args: &PackArgs, output: &mut impl Write) -> Result<()> {
     let (pods, decisions, unmatched) = (collected.pods.len(), collected.decisions.len(), collected.unmatched);
     let archive = archive::write(collected.into_files(), &key)?;
     let written = File::create_new(out).and_then(|mut file| {
-        file.write_all(&archive)?;
-        file.sync_all()
+        file.write_all(&archive).and_then(|()| file.sync_all()).inspect_err(|_| {
+            // Else it would be in the way of the next attempt.
+            let _ = fs::remove_file(out);
+        })
     });
-    if written.as_ref().is_err_and(|error| error.kind() != ErrorKind::AlreadyExists) {
-        // Else it would be in the way of the next attempt.
-        let _ = fs::remove_file(out);
-    }
     written.failed_to(format_args!("write {}", out.display()))?;
     if unmatched > 0 {
         tracing::warn!(

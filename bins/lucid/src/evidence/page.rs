@@ -1,6 +1,7 @@
 //! The page for people. It has no scripts, and all values are escaped.
 
 use lucid_admission::AUDIT_STYLE;
+use lucid_shared::is_bidirectional;
 use serde_json::Value;
 
 use super::collect::Collected;
@@ -76,10 +77,9 @@ fn escape(text: &str) -> String {
     let escaped = text.chars().map(|character| match character {
         '<' | '>' | '&' | '"' | '\'' => format!("&#{};", u32::from(character)),
         // Bidirectional controls could reorder the text around a name.
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+        character if character.is_control() || is_bidirectional(character) => {
             character.escape_unicode().to_string()
         }
-        character if character.is_control() => character.escape_unicode().to_string(),
         character => character.to_string(),
     });
     escaped.collect()
