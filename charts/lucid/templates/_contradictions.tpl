@@ -133,6 +133,9 @@ Contradictions between values, with a message for each. values.schema.json check
   {{- if and $strict (not $url) (not .allowlist) (not .signatures.configMap) -}}
     {{- $said = append $said (printf "%s denies images that no Verifier knows, but no Verifier is set: set notary.url, verifier.enabled, notary.allowlist or notary.signatures." $strictBy) -}}
   {{- end -}}
+  {{- if and .signatures.pullSecret (not .signatures.configMap) -}}
+    {{- $said = append $said "notary.signatures.pullSecret is for policies in a ConfigMap, but notary.signatures.configMap is not set." -}}
+  {{- end -}}
   {{- if and .url $values.verifier.enabled -}}
     {{- $said = append $said "verifier.enabled=true installs a Verifier that is not used, because notary.url names another one: leave one of them out." -}}
   {{- end -}}

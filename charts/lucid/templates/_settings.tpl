@@ -217,12 +217,23 @@ args:{{ if eq (len $args) (len (index . 0)) }} [{{ join ", " $args }}]{{ else }}
       name: lucid-policy
   path: /etc/lucid/policy
 {{- end }}
-{{- with $values.notary.signatures.configMap }}
+{{- with $values.notary.signatures }}
+{{- if .configMap }}
 - volume:
     name: signatures
-    configMap:
-      name: {{ toYaml . }}
+    projected:
+      sources:
+        - configMap:
+            name: {{ toYaml .configMap }}
+        {{- with .pullSecret }}
+        - secret:
+            name: {{ toYaml . }}
+            items:
+              - key: .dockerconfigjson
+                path: config.json
+        {{- end }}
   path: /etc/lucid/signatures
+{{- end }}
 {{- end }}
 {{- with $values.decisions.token.secret }}
 - volume:

@@ -61,8 +61,8 @@ pub struct NotaryArgs {
     pub verifier_allowlist_file: Option<PathBuf>,
 
     /// Directory of Sigstore bundles on digests of auditors (sha256-HEX.json), of the policies that accept them, by image
-    /// and instead of or in addition to the Verifier (signatures.yaml), and of the trusted root (trusted_root.json).
-    /// Reloaded when a file changes. By default none.
+    /// and instead of or in addition to the Verifier (signatures.yaml), of the trusted root (trusted_root.json), and of
+    /// credentials of private registries (config.json). Reloaded when a file changes. By default none.
     #[arg(long, env = "LUCID_SIGNATURES_DIRECTORY", value_name = "DIRECTORY")]
     pub signatures_directory: Option<PathBuf>,
 }

@@ -524,11 +524,11 @@ fn faults_of_the_directory_are_named() {
         ([("trusted_root.json".to_owned(), b"{}".to_vec())].into(), "trusted_root.json: missing field"),
         (
             [("notes.json".to_owned(), Vec::new())].into(),
-            "expected signatures.yaml, trusted_root.json or a bundle",
+            "expected signatures.yaml, trusted_root.json, config.json or a bundle",
         ),
         (
             [("sha512-00.json".to_owned(), Vec::new())].into(),
-            "expected signatures.yaml, trusted_root.json or a bundle",
+            "expected signatures.yaml, trusted_root.json, config.json or a bundle",
         ),
         (files.into_iter().chain(many).collect(), "expected at most 8 bundles for a digest"),
         ([("a".to_owned(), vec![0; 17 << 20])].into(), "its files are longer than 16 MiB"),

@@ -8,6 +8,7 @@
 mod bundle;
 mod policy;
 mod referrers;
+mod registry_credentials;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,6 +30,7 @@ use super::reloading_files::{FileError, FileSnafu, ReloadingFiles};
 /// |---|---|
 /// | `signatures.yaml` | the policies |
 /// | `trusted_root.json` | Sigstore trusted root, for identities |
+/// | `config.json` | credentials of registries, as in a Secret of type `kubernetes.io/dockerconfigjson` |
 /// | `sha256-HEX.json`, `sha256-HEX.NAME.json` | bundle about the image with that digest; up to 8 of 128 KiB |
 ///
 /// The first policy that matches an image applies to it. Images without a policy need the Verifier.
@@ -52,8 +54,8 @@ use super::reloading_files::{FileError, FileSnafu, ReloadingFiles};
 /// entry in the transparency log, and a trusted time; those by a key need neither. A digest without a bundle that
 /// verifies is not notarized.
 ///
-/// Only `referrers` needs a network: up to 8 bundles of 128 KiB are fetched anonymously, by the OCI referrers API or its
-/// fallback tag, unless a file suffices. If that fails, the digest is unknown.
+/// Only `referrers` needs a network: up to 8 bundles of 128 KiB are fetched by the OCI referrers API or its fallback tag,
+/// unless a file suffices. If that fails, the digest is unknown.
 #[derive(Clone, Debug)]
 pub struct Signatures {
     policies: Arc<ReloadingFiles<Policies, BTreeMap<String, Vec<u8>>>>,

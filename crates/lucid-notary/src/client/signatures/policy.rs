@@ -15,6 +15,7 @@ use tower::BoxError;
 
 use super::bundle::{Identity, Signers};
 use super::referrers::{self, Repository};
+use super::registry_credentials::RegistryCredentials;
 use crate::client::{Answer, Verifier};
 use crate::digest::{Algorithm, Digest};
 use crate::pattern::ImagePattern;
@@ -22,6 +23,7 @@ use crate::reference::ImageReference;
 
 const POLICIES: &str = "signatures.yaml";
 const TRUSTED_ROOT: &str = "trusted_root.json";
+const CREDENTIALS: &str = "config.json";
 
 /// Maximum number of bundles about one digest.
 pub(super) const MAX_BUNDLES: usize = 8;
@@ -51,6 +53,7 @@ pub(in crate::client) struct Policy {
     files: Arc<Bundles>,
     /// Set if bundles are fetched from registries.
     client: Option<Client>,
+    credentials: Arc<RegistryCredentials>,
     /// Verdicts by signatures, by repository.
     verifiers: Cache<String, Verifier>,
 }
@@ -88,12 +91,14 @@ impl Policies {
     /// Reads `files` by name.
     pub(super) fn parse(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, BoxError> {
         let (mut document, mut root, mut bundles) = (None, None, Bundles::new());
+        let mut credentials = RegistryCredentials::default();
         for (name, content) in files {
             let read = match name.as_str() {
                 POLICIES => serde_yaml::from_slice::<Document>(content)
                     .map(|read| document = Some(read))
                     .map_err(BoxError::from),
                 TRUSTED_ROOT => trusted_root(content).map(|read| root = Some(Arc::new(read))),
+                CREDENTIALS => RegistryCredentials::parse(content).map(|read| credentials = read),
                 _ if name.ends_with(".json") => {
                     add_bundle(&mut bundles, name, content).map_err(BoxError::from)
                 }
@@ -103,9 +108,9 @@ impl Policies {
             read.map_err(|error| format!("{}: {error}", Line(name)))?;
         }
         let Document { policies } = document.ok_or(format!("expected a file {POLICIES}"))?;
-        let bundles = Arc::new(bundles);
+        let (bundles, credentials) = (Arc::new(bundles), Arc::new(credentials));
         let policy = |(index, entry): (usize, Entry)| {
-            let policy = Policy::new(entry, root.as_ref(), &bundles);
+            let policy = Policy::new(entry, root.as_ref(), &bundles, &credentials);
             policy.map_err(|error| format!("{POLICIES}: policies[{index}]{error}").into())
         };
         policies.into_iter().enumerate().map(policy).collect::<Result<_, BoxError>>().map(Self)
@@ -120,7 +125,9 @@ fn add_bundle(bundles: &mut Bundles, name: &str, content: &[u8]) -> Result<(), S
     let parts = name.strip_suffix(".json").and_then(|stem| stem.split('.').next()?.split_once('-'));
     let digest = parts.and_then(|(algorithm, hex)| format!("{algorithm}:{hex}").parse::<Digest>().ok());
     let digest = digest.filter(|digest| digest.algorithm() == Algorithm::Sha256).ok_or_else(|| {
-        format!("expected {POLICIES}, {TRUSTED_ROOT} or a bundle as sha256-HEX.json or sha256-HEX.NAME.json")
+        format!(
+            "expected {POLICIES}, {TRUSTED_ROOT}, {CREDENTIALS} or a bundle as sha256-HEX.json or sha256-HEX.NAME.json"
+        )
     })?;
     let bundles = bundles.entry(digest).or_default();
     if bundles.len() == MAX_BUNDLES {
@@ -135,6 +142,7 @@ impl Policy {
         entry: Entry,
         root: Option<&Arc<sigstore_verify::Verifier>>,
         bundles: &Arc<Bundles>,
+        credentials: &Arc<RegistryCredentials>,
     ) -> Result<Self, String> {
         let Entry { images, require, keys, identities, predicate_type, referrers } = entry;
         if require != Require::Verifier && keys.is_empty() && identities.is_empty() {
@@ -155,15 +163,17 @@ impl Policy {
         let signers = Arc::new(Signers { keys, identities, predicate_type, trusted_root: root.cloned() });
         let client = referrers.then(referrers::client).transpose();
         let client = client.map_err(|error| format!(".referrers: {error}"))?;
-        let (files, verifiers) = (Arc::clone(bundles), Cache::new(MAX_REPOSITORIES));
-        Ok(Self { images, require, signers, files, client, verifiers })
+        let (files, credentials) = (Arc::clone(bundles), Arc::clone(credentials));
+        let verifiers = Cache::new(MAX_REPOSITORIES);
+        Ok(Self { images, require, signers, files, client, credentials, verifiers })
     }
 
     /// Returns the verdicts by signatures on images in the repository of `image`.
     pub(in crate::client) async fn signatures(&self, image: &ImageReference) -> Verifier {
         let verifier = async {
             let (signers, files) = (Arc::clone(&self.signers), Arc::clone(&self.files));
-            let repository = self.client.clone().map(|client| Repository::new(client, image));
+            let credentials = self.credentials.of(image).cloned();
+            let repository = self.client.clone().map(|client| Repository::new(client, image, credentials));
             let answer = move |digest| answer(signers.clone(), files.clone(), repository.clone(), digest);
             Verifier::builder(tower::service_fn(answer)).build()
         };

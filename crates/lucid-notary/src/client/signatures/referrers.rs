@@ -36,10 +36,11 @@ const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 /// Type that cosign gives to a bundle in the list at the fallback tag.
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 
-/// A repository, read anonymously: over https, or over http if the registry is at a loopback address.
+/// A repository, read over https, or over http if the registry is at a loopback address.
 #[derive(Clone)]
 pub(super) struct Repository {
     client: Client,
+    credentials: Option<HeaderValue>,
     name: String,
     path: String,
     url: String,
@@ -101,13 +102,14 @@ fn is_private(url: &Url, is_plain: bool) -> bool {
 }
 
 impl Repository {
-    pub(super) fn new(client: Client, image: &ImageReference) -> Self {
+    pub(super) fn new(client: Client, image: &ImageReference, credentials: Option<HeaderValue>) -> Self {
         // The registry of Docker Hub has another name than its images.
         let host = if image.registry() == "docker.io" { "registry-1.docker.io" } else { image.registry() };
         let is_plain = Url::parse(&format!("http://{host}")).is_ok_and(|url| is_loopback(&url));
         let scheme = if is_plain { "http" } else { "https" };
         let path = image.repository().to_owned();
-        Self { client, name: image.name(), url: format!("{scheme}://{host}/v2/{path}"), path, is_plain }
+        let url = format!("{scheme}://{host}/v2/{path}");
+        Self { client, credentials, name: image.name(), url, path, is_plain }
     }
 
     /// Returns the bundles about `digest` by name, and an error if there may be more.
@@ -120,13 +122,13 @@ impl Repository {
     }
 
     async fn fetch(&self, digest: &Digest) -> Result<(Vec<(String, Vec<u8>)>, Option<String>), String> {
-        let mut token = None;
+        let mut authorization = None;
         let filter = BUNDLE.replace('+', "%2B");
         let api = format!("referrers/{digest}?artifactType={filter}");
-        let mut response = self.get_index(&api, &mut token).await?;
+        let mut response = self.get_index(&api, &mut authorization).await?;
         if !is_index(&response) {
             let tag = format!("manifests/{}-{}", digest.algorithm(), digest.hex());
-            response = self.get_index(&tag, &mut token).await?;
+            response = self.get_index(&tag, &mut authorization).await?;
             if response.status() == StatusCode::NOT_FOUND {
                 return Ok((Vec::new(), None));
             }
@@ -139,7 +141,7 @@ impl Repository {
         let mut fault = is_part.then(|| format!("expected at most {MAX_BUNDLES} bundles for a digest"));
         manifests.truncate(MAX_BUNDLES);
         let mut bundles = Vec::new();
-        let fetched = manifests.iter().map(|manifest| self.bundle(&manifest.digest, token.as_ref()));
+        let fetched = manifests.iter().map(|manifest| self.bundle(&manifest.digest, authorization.as_ref()));
         for (manifest, bundle) in manifests.iter().zip(join_all(fetched).await) {
             match bundle {
                 Ok(Some(bundle)) => bundles.push((format!("{}@{}", self.name, manifest.digest), bundle)),
@@ -154,41 +156,61 @@ impl Repository {
     async fn bundle(
         &self,
         manifest: &Digest,
-        token: Option<&HeaderValue>,
+        authorization: Option<&HeaderValue>,
     ) -> Result<Option<Vec<u8>>, String> {
-        let response = self.get(&format!("manifests/{manifest}"), MANIFEST, token).await?;
+        let response =
+            self.get(&format!("{}/manifests/{manifest}", self.url), MANIFEST, authorization).await?;
         let Manifest { layers } = parse(&read(response, MAX_MANIFEST).await?)?;
         let [Descriptor { media_type, digest, .. }] = &layers[..] else { return Ok(None) };
         if media_type != BUNDLE {
             return Ok(None);
         }
-        let response = self.get(&format!("blobs/{digest}"), "*/*", token).await?;
+        let response = self.get(&format!("{}/blobs/{digest}", self.url), "*/*", authorization).await?;
         Ok(Some(read(response, MAX_BUNDLE).await?))
     }
 
-    /// Requests a list, and a token if the registry wants one.
-    async fn get_index(&self, path: &str, token: &mut Option<HeaderValue>) -> Result<Response, String> {
-        let response = self.get(path, INDEX, token.as_ref()).await?;
-        if response.status() != StatusCode::UNAUTHORIZED || token.is_some() {
+    /// Requests a list, and authorization if the registry wants one.
+    async fn get_index(
+        &self,
+        path: &str,
+        authorization: &mut Option<HeaderValue>,
+    ) -> Result<Response, String> {
+        let url = format!("{}/{path}", self.url);
+        let response = self.get(&url, INDEX, authorization.as_ref()).await?;
+        if response.status() != StatusCode::UNAUTHORIZED || authorization.is_some() {
             return Ok(response);
         }
-        *token = Some(self.token(&response).await?);
-        self.get(path, INDEX, token.as_ref()).await
+        *authorization = Some(self.authorization(&response).await?);
+        self.get(&url, INDEX, authorization.as_ref()).await
     }
 
-    async fn get(&self, path: &str, accept: &str, token: Option<&HeaderValue>) -> Result<Response, String> {
-        let mut request = self.client.get(format!("{}/{path}", self.url)).header(ACCEPT, accept);
-        if let Some(token) = token {
-            request = request.header(AUTHORIZATION, token);
+    async fn get(
+        &self,
+        url: &str,
+        accept: &str,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<Response, String> {
+        let mut request = self.client.get(url).header(ACCEPT, accept);
+        if let Some(authorization) = authorization {
+            request = request.header(AUTHORIZATION, authorization);
         }
         request.send().await.map_err(|error| root_cause(&error))
     }
 
-    /// Requests an anonymous token from the server that `response` names.
-    async fn token(&self, response: &Response) -> Result<HeaderValue, String> {
-        let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
-        let challenge = challenge.and_then(|challenge| challenge.strip_prefix("Bearer "));
-        let mut parts = challenge.unwrap_or_default().split('"');
+    /// Returns the credentials, or a token for them, or for nobody, from the server that `response` names.
+    async fn authorization(&self, response: &Response) -> Result<HeaderValue, String> {
+        const EXPECTED: &str =
+            "expected a repository for all, credentials, or a challenge for a bearer token over https";
+        // Not that of a server that the registry redirects to.
+        let is_own = Url::parse(&self.url).is_ok_and(|url| url.origin() == response.url().origin());
+        let challenges = response.headers().get_all(WWW_AUTHENTICATE).iter().filter(|_| is_own);
+        let challenges: Vec<_> =
+            challenges.filter_map(|value| value.to_str().ok()?.split_once(' ')).collect();
+        let find = |scheme: &str| challenges.iter().find(|(found, _)| found.eq_ignore_ascii_case(scheme));
+        let Some((_, parameters)) = find("Bearer") else {
+            return find("Basic").and(self.credentials.clone()).ok_or_else(|| EXPECTED.to_owned());
+        };
+        let mut parts = parameters.split('"');
         let (mut realm, mut service) = (None, None);
         while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
             match key.trim_matches([',', ' ', '=']) {
@@ -197,11 +219,10 @@ impl Repository {
                 _ => {}
             }
         }
-        let mut url =
-            realm.ok_or("expected a repository for all, or a challenge for a bearer token over https")?;
+        let mut url = realm.ok_or(EXPECTED)?;
         url.query_pairs_mut().append_pair("scope", &format!("repository:{}:pull", self.path));
         url.query_pairs_mut().extend_pairs(service.map(|service| ("service", service)));
-        let response = self.client.get(url).send().await.map_err(|error| root_cause(&error))?;
+        let response = self.get(url.as_str(), "*/*", self.credentials.as_ref()).await?;
         let Token { token, access_token } = parse(&read(response, MAX_MANIFEST).await?)?;
         let token = token.or(access_token).ok_or("expected a token in the response to its request")?;
         credentials::authorization(token.as_bytes()).map_err(|error| error.to_string())

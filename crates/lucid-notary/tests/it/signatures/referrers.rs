@@ -67,16 +67,37 @@ async fn start(layout: Layout) -> Server {
     Server::start(move |path| layout.get(path).cloned().unwrap_or_else(|| status(404))).await
 }
 
-/// Returns the verdict on `a/b` in a registry at `address`, by signatures of `key` alone.
-async fn fetched(address: impl std::fmt::Display, key: &Key, referrers: bool) -> NotaryVerdict {
-    let policy = json!({ "images": [format!("{address}/a")], "require": "signatures", "keys": [key.pem()],
+/// Returns a notary that accepts signatures of `key` alone on images at `address`.
+fn notary(address: impl std::fmt::Display, key: &Key, referrers: bool) -> Notary {
+    notary_with(address, key, referrers, None)
+}
+
+fn notary_with(
+    address: impl std::fmt::Display,
+    key: &Key,
+    referrers: bool,
+    credentials: Option<Value>,
+) -> Notary {
+    let policy = json!({ "images": [format!("{address}/*")], "require": "signatures", "keys": [key.pem()],
         "referrers": referrers });
-    let policies = json!({ "policies": [policy] }).to_string().into_bytes();
-    let signatures = open(&[("signatures.yaml".to_owned(), policies)].into()).unwrap();
+    let mut files = Files::from([file("signatures.yaml", json!({ "policies": [policy] }))]);
+    files.extend(credentials.map(|credentials| file("config.json", credentials)));
     let script = Script::new(|_| panic!("the Verifier was asked"));
-    let notary = Notary::from(script.client().build()).with_signatures(signatures);
-    let image: ImageReference = format!("{address}/a/b@{}", image_digest()).parse().unwrap();
+    Notary::from(script.client().build()).with_signatures(open(&files).unwrap())
+}
+
+fn file(name: &str, content: Value) -> (String, Vec<u8>) {
+    (name.to_owned(), content.to_string().into_bytes())
+}
+
+async fn check(notary: &Notary, image: String) -> NotaryVerdict {
+    let image: ImageReference = image.parse().unwrap();
     notary.check_all([image.clone()], in_time()).await.remove(&image).unwrap().verdict
+}
+
+/// Returns the verdict on `a/b` in a registry at `address`.
+async fn fetched(address: impl std::fmt::Display, key: &Key, referrers: bool) -> NotaryVerdict {
+    check(&notary(&address, key, referrers), format!("{address}/a/b@{}", image_digest())).await
 }
 
 #[tokio::test]
@@ -124,6 +145,83 @@ async fn an_anonymous_token_is_requested_if_the_registry_asks_for_one() {
 }
 
 #[tokio::test]
+async fn private_registries_are_read_with_the_credentials_of_a_docker_config() {
+    let key = Key::ecdsa();
+    let tokens = Server::start(|_| Reply::ok(r#"{"token":"t0k"}"#)).await;
+    let bearer = format!(r#"Bearer realm="{}/token",service="r.test""#, tokens.url());
+    for challenge in ["Basic realm=\"r.test\"", &bearer] {
+        let layout = layout(true, &[key.statement(&image_digest(), COSIGN)]);
+        let (is_challenged, value) = (AtomicBool::new(false), challenge.to_owned());
+        let server = Server::start(move |path| match layout.get(path) {
+            Some(_) if !is_challenged.swap(true, Ordering::SeqCst) => header(401, "www-authenticate", &value),
+            found => found.cloned().unwrap_or_else(|| status(404)),
+        })
+        .await;
+        let registry = server.address;
+        // The longest name counts, as a whole segment.
+        let auths = json!({ "auths": { format!("http://{registry}/v2/"): { "auth": "b3RoZXI6cHc=" },
+            format!("{registry}/a"): { "auth": "dXNlcjpwdw==" }, format!("{registry}/a/bc"): { "auth": "YQ==" },
+            "https://index.docker.io/v1/": { "auth": "YTpi" } } });
+        let notary = notary_with(registry, &key, true, Some(auths));
+        let found = check(&notary, format!("{registry}/a/b@{}", image_digest())).await;
+        assert_eq!(found, NotaryVerdict::Notarized, "{challenge}");
+        let basic = Some("Basic dXNlcjpwdw==".to_owned());
+        let sent = server.authorizations.lock().unwrap().clone();
+        if challenge == bearer {
+            assert_eq!(*tokens.authorizations.lock().unwrap(), [basic]);
+            assert_eq!(sent[1..], vec![Some("Bearer t0k".to_owned()); 3]);
+        } else {
+            assert_eq!(sent[1..], vec![basic; 3]);
+        }
+        // Nothing is sent before the registry asks.
+        assert_eq!(sent[0], None);
+    }
+}
+
+#[test]
+fn credentials_that_cannot_be_read_are_not_quoted() {
+    for credentials in
+        [json!({ "auths": "s3cret" }), json!({ "auths": { "r.test": { "auth": ["s3cret"] } } })]
+    {
+        let files = [file("signatures.yaml", json!({ "policies": [] })), file("config.json", credentials)];
+        let error = open(&files.into()).unwrap_err().to_string();
+        let expected = r#"config.json: expected {"auths":{"REGISTRY":{"auth":"BASE64"}}}"#;
+        assert!(error.contains(expected) && !error.contains("s3cret"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn credentials_are_those_of_the_image_and_sent_to_its_registry_only() {
+    let key = Key::ecdsa();
+    let tokens = Server::start(|_| status(404)).await;
+    let challenge = format!(r#"BEARER realm="{}/token""#, tokens.url());
+    let server = Server::start(move |_| header(401, "www-authenticate", &challenge)).await;
+    let registry = server.address;
+    let redirecting =
+        Server::start(move |path| header(307, "location", &format!("http://{registry}{path}"))).await;
+    let user = json!({ "username": "user", "password": "pw" });
+    for (asked, name, entry, expected) in [
+        (registry, format!("{registry}"), user.clone(), true),
+        (registry, format!("{registry}/v2/"), user.clone(), true),
+        (registry, format!("{registry}/a/v2"), user.clone(), false),
+        (registry, format!("{registry}/a/b"), user.clone(), true),
+        (registry, format!("{registry}/a/bc"), user.clone(), false),
+        (registry, "other.test".to_owned(), user.clone(), false),
+        (registry, format!("{registry}"), json!({}), false),
+        (registry, format!("{registry}"), json!({ "auth": "", "username": "user" }), false),
+        (redirecting.address, redirecting.address.to_string(), user, false),
+    ] {
+        let auths = json!({ "auths": { &name: entry } });
+        let notary = notary_with(asked, &key, true, Some(auths));
+        tokens.authorizations.lock().unwrap().clear();
+        check(&notary, format!("{asked}/a/b@{}", image_digest())).await;
+        let sent = tokens.authorizations.lock().unwrap().clone();
+        let basic = Some("Basic dXNlcjpwdw==".to_owned());
+        assert_eq!(sent.contains(&basic), expected, "{name}: {sent:?}");
+    }
+}
+
+#[tokio::test]
 async fn registries_without_an_accepted_bundle_have_no_signature() {
     let (key, other) = (Key::ecdsa(), Key::ecdsa());
     let mut others = layout(false, &[key.statement(&image_digest(), COSIGN)]);
@@ -160,7 +258,8 @@ async fn registries_that_cannot_be_read_leave_the_digest_unknown() {
         layout
     };
     let plain = |realm: &str| header(401, "www-authenticate", &format!(r#"Bearer realm="{realm}""#));
-    let challenge = "expected a repository for all, or a challenge for a bearer token over https";
+    let challenge =
+        "expected a repository for all, credentials, or a challenge for a bearer token over https";
     for (layout, expected) in [
         (with(api(), status(503)), "expected status 200 OK, found 503"),
         (with(api(), status(403)), "expected status 200 OK, found 403"),
@@ -194,16 +293,10 @@ async fn registries_that_cannot_be_read_leave_the_digest_unknown() {
 async fn verdicts_of_one_repository_do_not_count_for_another() {
     let key = Key::ecdsa();
     let server = start(layout(true, &[key.statement(&image_digest(), COSIGN)])).await;
-    let policy = json!({ "images": [format!("{}/*", server.address)], "require": "signatures",
-        "keys": [key.pem()], "referrers": true });
-    let policies = json!({ "policies": [policy] }).to_string().into_bytes();
-    let signatures = open(&[("signatures.yaml".to_owned(), policies)].into()).unwrap();
-    let notary = Notary::from(Script::new(|_| panic!("the Verifier was asked")).client().build());
-    let notary = notary.with_signatures(signatures);
+    let notary = notary(server.address, &key, true);
     for (repository, expected) in [("a/c", false), ("a/b", true), ("a/c", false)] {
-        let image: ImageReference =
-            format!("{}/{repository}@{}", server.address, image_digest()).parse().unwrap();
-        let checked = notary.check_all([image.clone()], in_time()).await;
-        assert_eq!(checked[&image].verdict.is_notarized(), expected, "{repository}: {}", checked[&image]);
+        let image = format!("{}/{repository}@{}", server.address, image_digest());
+        let found = check(&notary, image).await;
+        assert_eq!(found.is_notarized(), expected, "{repository}: {found}");
     }
 }
