@@ -18,6 +18,7 @@ mkdir -p "$context"
 install -m 644 "$containerfile" "$context"
 install -m 755 "$program" "$context"
 
+# The kubelet reads only the user from the image. containerd looks up its group in /etc/passwd, and falls back to root's.
 if copies passwd; then
     echo 'lucid:x:65532:65532::/:/sbin/nologin' >"$context/passwd"
 fi

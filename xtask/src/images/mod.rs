@@ -16,7 +16,7 @@ use rustix::process::umask;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::command::{ROOT, succeed};
+use crate::command::{ROOT, metadata, succeed};
 use crate::report::{self, Output, bytes, table};
 pub(crate) use program::{Profile, target};
 
@@ -32,6 +32,9 @@ const IMAGES: &[(&str, &str)] = &[
     ("example-auditor", "examples/auditor"),
     ("example-model", "examples/model"),
 ];
+
+/// Licences of Debian's nft and iptables with their libraries, in the image of lucid-init.
+const NETWORK_TOOLS_LICENSES: &str = " AND GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later";
 
 /// Other names of lucid-guardrails-auditor, which selects its judges by the name of its container. The digest is the same.
 const GUARDRAILS: [&str; 3] = ["lucid-injection-auditor", "lucid-toxicity-auditor", "lucid-pii-auditor"];
@@ -140,20 +143,41 @@ fn make_all(
 ) -> Result<Vec<Made>, Error> {
     let names: Vec<_> = images.iter().map(|(name, _)| *name).collect();
     let programs = program::build(&names, options.profile, sources, folder)?;
+    let metadata = metadata()?;
     let mut made = Vec::new();
     for (name, source) in images {
         let context = folder.join("context").join(name);
         let containerfile = sources.join(source).join("Containerfile");
         fill(&context, &containerfile, &programs.join(name))?;
+        let labels = labels(name, revision, &metadata)?;
         let others: &[&str] = if *name == "lucid-guardrails-auditor" { &GUARDRAILS } else { &[] };
         for name in [name].into_iter().chain(others) {
             eprintln!("xtask: image {name}");
             let reference = format!("ghcr.io/lucid/{name}:{}", env!("CARGO_PKG_VERSION"));
             let archive = folder.join(format!("{name}.oci.tar"));
-            made.push(package(reference, context.clone(), revision, options.profile, archive)?);
+            made.push(package(reference, context.clone(), &labels, options.profile, archive)?);
         }
     }
     Ok(made)
+}
+
+/// Returns the labels of an image, from the Cargo.toml of its program.
+fn labels(name: &str, revision: &str, metadata: &Value) -> Result<Vec<String>, Error> {
+    let mut packages = metadata["packages"].as_array().into_iter().flatten();
+    let package = packages.find(|package| package["name"] == name);
+    let package = package.ok_or_else(|| format!("{name} is not a package of the workspace"))?;
+    let field = |key: &str| package[key].as_str().ok_or_else(|| format!("the package {name} has no {key}"));
+    let packaged = if name == "lucid-init" { NETWORK_TOOLS_LICENSES } else { "" };
+    let licenses = format!("{}{packaged}", field("license")?);
+    let labels = [
+        ("title", name),
+        ("description", field("description")?),
+        ("version", field("version")?),
+        ("revision", revision),
+        ("source", field("repository")?),
+        ("licenses", &licenses),
+    ];
+    Ok(labels.map(|(key, value)| format!("org.opencontainers.image.{key}={value}")).into())
 }
 
 fn fill(context: &Path, containerfile: &Path, program: &Path) -> Result<(), Error> {
@@ -164,7 +188,7 @@ fn fill(context: &Path, containerfile: &Path, program: &Path) -> Result<(), Erro
 fn package(
     reference: String,
     context: PathBuf,
-    revision: &str,
+    labels: &[String],
     profile: Profile,
     archive: PathBuf,
 ) -> Result<Made, Error> {
@@ -177,8 +201,7 @@ fn package(
     // Neither times, nor the version of buildah, nor its default PATH.
     buildah.args(["--timestamp", "0", "--identity-label=false", "--unsetenv", "PATH"]);
     buildah.arg(format!("--disable-compression={}", profile == Profile::Dev));
-    buildah.args(["--build-arg", concat!("VERSION=", env!("CARGO_PKG_VERSION"))]);
-    buildah.args(["--build-arg", &format!("REVISION={revision}")]);
+    buildah.args(labels.iter().flat_map(|label| ["--label", label]));
     buildah.args(["--tag", &format!("oci:layout:{reference}")]).arg(&context);
     succeed(&mut buildah)?;
 
