@@ -4,12 +4,16 @@ mod build;
 mod releases;
 mod settings;
 
-use std::{env, path::PathBuf};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use sha2::{Digest as _, Sha256};
-use snafu::{OptionExt as _, ensure_whatever};
+use snafu::{OptionExt as _, ResultExt as _, ensure_whatever};
 
-use crate::Error;
+use crate::{Error, process};
 use releases::RELEASES;
 use settings::ASSETS;
 
@@ -321,7 +325,32 @@ impl Binaries {
     /// Returns an error if a folder given by `KUBEBUILDER_ASSETS` lacks a program, if Go is missing or too old, or if the build
     /// fails.
     pub(crate) async fn ensure_async(&self, components: &[Component]) -> Result<(), Error> {
-        let Place::Assets(folder) = &self.place else { return build::missing(self, components).await };
+        match &self.place {
+            Place::Assets(folder) => self.find(components, folder),
+            Place::Cache(_) => build::missing(self, components).await,
+        }
+    }
+
+    /// Checks that the programs are in the folder given by `KUBEBUILDER_ASSETS`, or can be built.
+    pub(crate) fn check(&self, components: &[Component]) -> Result<(), Error> {
+        if let Place::Assets(folder) = &self.place {
+            return self.find(components, folder);
+        }
+        let missing: Vec<_> =
+            components.iter().copied().filter(|component| !self.path(*component).exists()).collect();
+        if let Some(first) = missing.first() {
+            build::go(self.module_of(*first))?;
+        }
+        if missing.contains(&Component::Runc) {
+            let tools = ["-c", "cc --version && pkg-config --exists libseccomp"];
+            process::output(Command::new("sh").args(tools)).whatever_context(
+                "failed to run a node: to build runc, a C compiler, pkg-config and libseccomp-dev are needed",
+            )?;
+        }
+        Ok(())
+    }
+
+    fn find(&self, components: &[Component], folder: &Path) -> Result<(), Error> {
         for component in components {
             ensure_whatever!(
                 self.path(*component).is_file(),

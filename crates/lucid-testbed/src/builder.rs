@@ -106,13 +106,16 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Returns the first missing requirement, such as root, or an unknown version of Kubernetes.
+    /// Returns the first missing requirement, such as root, or Go if a program has to be built, or an unknown version of
+    /// Kubernetes.
     pub fn check(&self) -> Result<(), Error> {
-        self.selected()?;
+        let binaries = self.selected()?;
         if self.nodes > 0 {
-            return node::check();
+            node::check()?;
+        } else if self.webhooks_by_service {
+            network::check()?;
         }
-        if self.webhooks_by_service { network::check() } else { Ok(()) }
+        binaries.check(&self.components())
     }
 
     /// Runs this minor version of Kubernetes, from `1.30` to `1.37`. Without it, `LUCID_TESTBED_KUBERNETES` may name one.
@@ -134,7 +137,8 @@ impl Builder {
     pub async fn start(self) -> Result<Cluster, Error> {
         // Reported before minutes are spent on building.
         self.check()?;
-        let binaries = self.binaries().await?;
+        let binaries = self.selected()?;
+        binaries.ensure_async(&self.components()).await?;
         let mut cluster = self.clone().prepare()?;
 
         let etcd_port = cluster.reserve_port()?;
@@ -183,8 +187,7 @@ impl Builder {
         given.unwrap_or_else(|| Ipv4Addr::LOCALHOST.into())
     }
 
-    async fn binaries(&self) -> Result<Binaries, Error> {
-        let binaries = self.selected()?;
+    fn components(&self) -> Vec<Component> {
         let mut needed = vec![Component::Etcd, Component::ApiServer];
         needed.extend(self.controller_manager.then_some(Component::ControllerManager));
         if self.nodes > 0 {
@@ -194,8 +197,7 @@ impl Builder {
         if self.cert_manager || self.cainjector {
             needed.extend(Component::CERT_MANAGER);
         }
-        binaries.ensure_async(&needed).await?;
-        Ok(binaries)
+        needed
     }
 
     /// Creates a cluster with its folder, network, keys and client, without processes.

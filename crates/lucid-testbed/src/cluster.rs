@@ -100,6 +100,9 @@ impl Cluster {
 
     /// Returns a command that runs on the first node if there is one, else in the API server's network. On a node its working
     /// folder is `/`, and `/run`, `/var/lib` and `/var/log` are the node's own.
+    ///
+    /// The kernel kills the program when the thread that spawned it ends: spawn it from one that outlives it, such as that of
+    /// the test. It leads a process group, and does not inherit proxy variables.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         match (self.nodes.first(), &self.network) {
             (Some(node), _) => node.command(program),

@@ -43,7 +43,7 @@
 //! A webhook registered by Service needs root: with [`Builder::webhooks_by_service`] the API server runs in a separate network
 //! namespace, because an endpoint of a Service must not be a loopback address. The endpoint is [`Cluster::host_address`], or a
 //! program started by [`Cluster::command`] beside the API server. The addresses are four from 10.77.0.0/16 that no route of this
-//! machine except the default route covers.
+//! machine covers, except wider ones.
 //!
 //! # Nodes
 //!
@@ -59,6 +59,11 @@
 //!
 //! Linux only. Minor releases may move to another Kubernetes, and so build its programs anew. The files in
 //! [`Cluster::folder`] that its documentation names are part of the API.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "lucid-testbed needs Linux: name it in [target.'cfg(target_os = \"linux\")'.dev-dependencies]"
+);
 
 mod binaries;
 mod builder;

@@ -127,8 +127,8 @@ fn claim_link(namespace: u32) -> Result<(String, u16), Error> {
             .args(["peer", "name", "eth0", "netns", &namespace]));
         match added {
             Ok(_) => return Ok((link, subnet)),
-            // Queries the kernel instead of /sys, which shows the links of the namespace it was mounted in.
-            Err(_) if run(Command::new("ip").args(["link", "show", "dev", &link])).is_ok() => {}
+            // Of another cluster.
+            Err(error) if format!("{error:?}").contains("File exists") => {}
             Err(error) => return Err(error),
         }
     }
@@ -139,7 +139,7 @@ fn claim_link(namespace: u32) -> Result<(String, u16), Error> {
     )
 }
 
-/// A destination in this machine's routing tables, other than the default.
+/// A destination in this machine's routing tables, inside of [`RANGE`].
 #[derive(Debug, PartialEq, Eq)]
 struct Route {
     network: Ipv4Addr,
@@ -156,7 +156,7 @@ impl Route {
         Ok(routes.iter().filter_map(Self::parse).collect())
     }
 
-    /// Skips the default route, and the two halves of it with which a VPN overrides it.
+    /// Skips wider routes: the default route, and those of a VPN.
     fn parse(route: &Value) -> Option<Self> {
         let destination = route["dst"].as_str()?;
         let (network, length) = destination.split_once('/').unwrap_or((destination, "32"));
@@ -165,7 +165,7 @@ impl Route {
             length: length.parse().ok()?,
             device: route["dev"].as_str().unwrap_or("no device").to_owned(),
         };
-        (route.length > 1).then_some(route)
+        (route.length >= RANGE_LENGTH).then_some(route)
     }
 
     fn overlaps(&self, network: Ipv4Addr, length: u8) -> bool {
@@ -210,7 +210,8 @@ mod tests {
             ("default", false),
             ("0.0.0.0/0", false),
             ("0.0.0.0/1", false),
-            ("10.0.0.0/8", true),
+            ("10.0.0.0/8", false),
+            ("10.77.0.0/16", true),
             ("10.77.0.0/29", true),
             ("10.77.0.4/30", true),
             ("10.77.0.6", true),

@@ -79,7 +79,8 @@ pub(super) async fn missing(binaries: &Binaries, components: &[Component]) -> Re
 /// Takes the lock. It is held until the file is closed, and so ends with the process.
 async fn lock(path: &Path) -> Result<File, Error> {
     let failed = |_: &mut std::io::Error| failed_to("lock", path);
-    let file = File::create(path).with_whatever_context(failed)?;
+    // That of another user can be opened for reading only.
+    let file = File::open(path).or_else(|_| File::create(path)).with_whatever_context(failed)?;
     let is_locked = || match file.try_lock() {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -120,6 +121,18 @@ fn write_module<'a>(
     written.with_whatever_context(|_| failed_to("write the Go module", &folder))
 }
 
+/// Finds `go` on `PATH`.
+pub(super) fn go(module: &Module) -> Result<PathBuf, Error> {
+    let needed = module.version("go")?;
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut candidates = env::split_paths(&path).map(|folder| folder.join("go"));
+    candidates.find(|file| file.is_file()).with_whatever_context(|| {
+        format!(
+            "failed to find `go` on PATH: the test bed builds Kubernetes with Go {needed} or newer; {ALTERNATIVE}"
+        )
+    })
+}
+
 /// The Go toolchain, restricted to building one of our modules for this machine.
 struct Go<'a> {
     program: PathBuf,
@@ -136,14 +149,7 @@ impl<'a> Go<'a> {
     /// older Go that downloads the right one is accepted.
     async fn find(module: &'static Module, scratch: &'a Path) -> Result<Self, Error> {
         write_module(scratch, module.files())?;
-        let needed = module.version("go")?;
-        let path = env::var_os("PATH").unwrap_or_default();
-        let mut candidates = env::split_paths(&path).map(|folder| folder.join("go"));
-        let program = candidates.find(|file| file.is_file()).with_whatever_context(|| {
-            format!(
-                "failed to find `go` on PATH: the test bed builds Kubernetes with Go {needed} or newer; {ALTERNATIVE}"
-            )
-        })?;
+        let (needed, program) = (module.version("go")?, go(module)?);
         let mut go = Self { program, module, platform: None, scratch };
 
         let mut command = go.command();

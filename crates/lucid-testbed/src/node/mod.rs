@@ -169,8 +169,7 @@ impl Drop for Node {
 }
 
 /// Checks if [`Builder::nodes`](crate::Builder::nodes) works here: it needs root with permission to create namespaces, mounts and
-/// cgroups, and the programs `unshare`, `nsenter`, `mount` (util-linux), `ip` (iproute2) and `nft` (nftables); until runc is built,
-/// also `pkg-config` and libseccomp with its headers.
+/// cgroups, and the programs `unshare`, `nsenter`, `mount` (util-linux), `ip` (iproute2) and `nft` (nftables).
 pub(crate) fn check() -> Result<(), Error> {
     ensure_whatever!(rustix::process::geteuid().is_root(), "failed to run a node: that needs root");
     // In namespaces that end with the probe.
@@ -184,11 +183,5 @@ pub(crate) fn check() -> Result<(), Error> {
     let number = PROBES.fetch_add(1, Ordering::Relaxed);
     let probe = Cgroup::create(&format!("lucid-testbed-probe-{}-{number}", std::process::id()));
     probe.whatever_context(CGROUP_FAILED).map(drop)?;
-    if !Binaries::from_env()?.path(Component::Runc).exists() {
-        let mut library = Command::new("pkg-config");
-        process::output(library.args(["--exists", "libseccomp"])).whatever_context(
-            "failed to run a node: to build runc, pkg-config and libseccomp-dev are needed",
-        )?;
-    }
     Ok(())
 }
