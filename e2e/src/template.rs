@@ -11,7 +11,8 @@ use crate::page::root;
 /// Substitutes the placeholders like cargo-generate, which takes minutes to build.
 #[must_use]
 pub fn render(text: &str) -> String {
-    text.replace("{{project-name}}", "tidy").replace("{{group}}", "tidy.example.com")
+    let text = text.replace("{{project-name}}", "tidy").replace("{{project-name | kebab_case}}", "tidy");
+    text.replace("{{group}}", "tidy.example.com")
 }
 
 /// Generates the operator `tidy` once, runs its tests against the crates of the checkout, and returns its program.

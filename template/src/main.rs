@@ -23,7 +23,7 @@ fn router() -> Result<Router, BoxError> {
 async fn main() -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let client = kube::Client::try_default().await?;
-    Operator::new("{{project-name}}", "{{project-name}}-system", router()?)
+    Operator::new("{{project-name | kebab_case}}", "{{project-name | kebab_case}}-system", router()?)
         .run(client, shutdown_signal()?)
         .await
 }

@@ -1,5 +1,6 @@
 //! The operator on a real API server, which calls it by its Service. Needs root.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::File;
@@ -32,24 +33,24 @@ async fn start_operator(cluster: &Cluster) -> Child {
     let server = kubeconfig.clusters[0].cluster.as_ref().unwrap().server.clone().unwrap();
     let address = server.parse::<http::Uri>().unwrap().host().unwrap().to_owned();
     let slice = object::<EndpointSlice>(json!({
-        "metadata": {"name": "{{project-name}}", "labels": {"kubernetes.io/service-name": "{{project-name}}"}}, "addressType": "IPv4",
+        "metadata": {"name": "{{project-name | kebab_case}}", "labels": {"kubernetes.io/service-name": "{{project-name | kebab_case}}"}}, "addressType": "IPv4",
         "ports": [{"port": 8443}], "endpoints": [{"addresses": [&address], "conditions": {"ready": true}}],
     }));
-    let slices = Api::namespaced(cluster.client(), "{{project-name}}-system");
+    let slices = Api::namespaced(cluster.client(), "{{project-name | kebab_case}}-system");
     slices.create(&PostParams::default(), &slice).await.unwrap();
     // API servers before 1.34 read no slices.
     let endpoints = object::<Endpoints>(json!({
-        "metadata": {"name": "{{project-name}}", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "metadata": {"name": "{{project-name | kebab_case}}", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
         "subsets": [{"addresses": [{"ip": address}], "ports": [{"port": 8443}]}],
     }));
-    let all = Api::namespaced(cluster.client(), "{{project-name}}-system");
+    let all = Api::namespaced(cluster.client(), "{{project-name | kebab_case}}-system");
     all.create(&PostParams::default(), &endpoints).await.unwrap();
 
-    let path = cluster.folder().join("{{project-name}}.kubeconfig");
-    let user = "system:serviceaccount:{{project-name}}-system:{{project-name}}";
+    let path = cluster.folder().join("{{project-name | kebab_case}}.kubeconfig");
+    let user = "system:serviceaccount:{{project-name | kebab_case}}-system:{{project-name | kebab_case}}";
     std::fs::write(&path, cluster.kubeconfig_for(user, None).unwrap()).unwrap();
     let mut operator = cluster.command(env!("CARGO_BIN_EXE_{{project-name}}"));
-    let log = File::create(cluster.folder().join("logs/{{project-name}}.log")).unwrap();
+    let log = File::create(cluster.folder().join("logs/{{project-name | kebab_case}}.log")).unwrap();
     operator.env("KUBECONFIG", path).stderr(log).spawn().unwrap()
 }
 
