@@ -108,8 +108,7 @@ fn check_versions(metadata: &Value, root: &Path) -> Result<(), Error> {
         let lines = lines.filter(|line| !line.contains("path =") || line.contains("version ="));
         wrong.extend(lines.filter(|line| !has_version(line, version)).map(|line| format!("{file}: {line}")));
     }
-    // Set by the workflow.
-    if std::env::var("GITHUB_REF_TYPE").as_deref() == Ok("tag") {
+    if is_tagged() {
         let tag = std::env::var("GITHUB_REF_NAME").unwrap_or_default();
         wrong.extend((tag != format!("v{VERSION}")).then(|| format!("the tag {tag}")));
     }
@@ -118,6 +117,11 @@ fn check_versions(metadata: &Value, root: &Path) -> Result<(), Error> {
     } else {
         Err(format!("expected version {VERSION} in {}", wrong.join("; ")).into())
     }
+}
+
+/// Returns `true` in a workflow for a tag.
+fn is_tagged() -> bool {
+    std::env::var("GITHUB_REF_TYPE").as_deref() == Ok("tag")
 }
 
 fn has_version(line: &str, version: &str) -> bool {
@@ -130,7 +134,11 @@ fn notes(changelog: &str) -> Result<String, Error> {
     let (_, section) = changelog.split_once(&format!("\n## [{VERSION}] - ")).ok_or_else(missing)?;
     let (date, notes) = section.split_once('\n').ok_or_else(missing)?;
     if date == "unreleased" {
-        eprintln!("xtask: CHANGELOG.md gives no date for {VERSION} yet");
+        let message = format!("CHANGELOG.md gives no date for {VERSION} yet");
+        if is_tagged() {
+            return Err(message.into());
+        }
+        eprintln!("xtask: {message}");
     }
     let notes = notes.split("\n## [").next().unwrap_or_default().trim();
     if notes.is_empty() { Err(missing().into()) } else { Ok(format!("{notes}\n")) }
