@@ -38,6 +38,12 @@ async fn start() {
     Cluster::builder().start().await.unwrap();
 }
 
+#[test]
+#[ignore = "run by the other tests, in a process"]
+fn check() {
+    eprintln!("{:?}", Cluster::builder().check());
+}
+
 fn text(output: Output) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
@@ -128,13 +134,15 @@ impl Toolchain {
 #[test]
 fn a_missing_an_old_and_a_failing_go_are_named() {
     let toolchain = Toolchain::new("go1.19.8", BUILDS);
-    let mut command = toolchain.command("binaries::ensure");
-    command.env("PATH", toolchain.cache.path());
-    let error = text(command.output().unwrap());
     let go_mod = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/components/go.mod")).unwrap();
     let version = go_mod.lines().find_map(|line| line.strip_prefix("go ")).unwrap();
-    assert!(error.contains(&format!("Go {version} or newer")), "{error}");
-    assert!(error.contains("KUBEBUILDER_ASSETS"), "{error}");
+    for test in ["binaries::check", "binaries::ensure"] {
+        let mut command = toolchain.command(test);
+        command.env("PATH", toolchain.cache.path());
+        let error = text(command.output().unwrap());
+        assert!(error.contains(&format!("Go {version} or newer")), "{error}");
+        assert!(error.contains("KUBEBUILDER_ASSETS"), "{error}");
+    }
 
     let error = toolchain.output("binaries::ensure");
     assert!(error.contains("its version is go1.19.8"), "{error}");
