@@ -57,7 +57,7 @@ pub struct Route {
     pub next: Authority,
 }
 
-/// How to treat content that cannot be judged: bodies that are not UTF-8, token ids, images and files in messages,
+/// Action for content that cannot be judged: bodies that are not UTF-8, token ids, images and files in messages,
 /// unknown content codings, gRPC, WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unjudged {

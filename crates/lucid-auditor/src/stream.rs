@@ -37,7 +37,7 @@ const MALFORMED: &str = "an event that is not well-formed";
 pub(crate) struct Stream {
     panel: Panel,
     framing: Framing,
-    /// How to treat events that are not text.
+    /// Action for events that are not text.
     unjudged: Unjudged,
     /// Maximum length of an event, and of the events that are held.
     max_bytes: usize,

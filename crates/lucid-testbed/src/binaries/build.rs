@@ -79,7 +79,7 @@ pub(super) async fn missing(binaries: &Binaries, components: &[Component]) -> Re
 /// Takes the lock. It is held until the file is closed, and so ends with the process.
 async fn lock(path: &Path) -> Result<File, Error> {
     let failed = |_: &mut std::io::Error| failed_to("lock", path);
-    // That of another user can be opened for reading only.
+    // One of another user can be opened for reading only.
     let file = File::open(path).or_else(|_| File::create(path)).with_whatever_context(failed)?;
     let is_locked = || match file.try_lock() {
         Ok(()) => Ok(true),
