@@ -46,6 +46,7 @@ const POD: Known = &[
             "readinessGates",
             "activeDeadlineSeconds",
             "terminationGracePeriodSeconds",
+            "workloadRef",
         ],
     ),
     ("reaches only containers that name the claim, and a planned one names none", &["resourceClaims"]),
