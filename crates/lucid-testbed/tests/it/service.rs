@@ -69,7 +69,8 @@ fn subnets_with_a_route_are_not_taken() {
         ("", "--bind-address=10.77.0.2 "),
         ("default 0.0.0.0/1", "--bind-address=10.77.0.2 "),
         ("10.77.0.0/29 10.77.0.9", "--bind-address=10.77.0.14 "),
-        ("10.0.0.0/8", "this machine has routes into every one of 10.77.0.0/16: 10.0.0.0/8 (lo)"),
+        ("10.0.0.0/8", "--bind-address=10.77.0.2 "),
+        ("10.77.0.0/16", "this machine has routes into every one of 10.77.0.0/16: 10.77.0.0/16 (lo)"),
     ] {
         let test = test_in_a_process("service::start_by_service");
         let mut command = Command::new("unshare");
