@@ -67,6 +67,16 @@ async fn start(layout: Layout) -> Server {
     Server::start(move |path| layout.get(path).cloned().unwrap_or_else(|| status(404))).await
 }
 
+/// A registry that responds to the first request for something it has with `challenge`.
+async fn challenging(layout: Layout, challenge: String) -> Server {
+    let is_challenged = AtomicBool::new(false);
+    Server::start(move |path| match layout.get(path) {
+        Some(_) if !is_challenged.swap(true, Ordering::SeqCst) => header(401, "www-authenticate", &challenge),
+        found => found.cloned().unwrap_or_else(|| status(404)),
+    })
+    .await
+}
+
 /// Returns a notary that accepts signatures of `key` alone on images at `address`.
 fn notary(address: impl std::fmt::Display, key: &Key, referrers: bool) -> Notary {
     notary_with(address, key, referrers, None)
@@ -128,14 +138,7 @@ async fn an_anonymous_token_is_requested_if_the_registry_asks_for_one() {
         let challenge =
             format!(r#"Bearer realm="{realm}/token",service="r.test",scope="repository:a/b:pull,push""#);
         let layout = layout(has_api, &[key.statement(&image_digest(), COSIGN)]);
-        let is_challenged = AtomicBool::new(false);
-        let server = Server::start(move |path| match layout.get(path) {
-            Some(_) if !is_challenged.swap(true, Ordering::SeqCst) => {
-                header(401, "www-authenticate", &challenge)
-            }
-            found => found.cloned().unwrap_or_else(|| status(404)),
-        })
-        .await;
+        let server = challenging(layout, challenge).await;
         assert_eq!(fetched(server.address, &key, true).await, NotaryVerdict::Notarized, "{has_api}");
         let sent = server.authorizations.lock().unwrap().clone();
         let first = sent.iter().take_while(|sent| sent.is_none()).count();
@@ -151,12 +154,7 @@ async fn private_registries_are_read_with_the_credentials_of_a_docker_config() {
     let bearer = format!(r#"Bearer realm="{}/token",service="r.test""#, tokens.url());
     for challenge in ["Basic realm=\"r.test\"", &bearer] {
         let layout = layout(true, &[key.statement(&image_digest(), COSIGN)]);
-        let (is_challenged, value) = (AtomicBool::new(false), challenge.to_owned());
-        let server = Server::start(move |path| match layout.get(path) {
-            Some(_) if !is_challenged.swap(true, Ordering::SeqCst) => header(401, "www-authenticate", &value),
-            found => found.cloned().unwrap_or_else(|| status(404)),
-        })
-        .await;
+        let server = challenging(layout, challenge.to_owned()).await;
         let registry = server.address;
         // The longest name counts, as a whole segment.
         let auths = json!({ "auths": { format!("http://{registry}/v2/"): { "auth": "b3RoZXI6cHc=" },
