@@ -93,7 +93,9 @@ pub(crate) fn build(options: &Images) -> Result<Vec<Made>, Error> {
     // Read once, so that a commit in the meantime does not affect the second build.
     let revision = report::output("git", &["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]);
     let revision = if revision.is_empty() { "unknown" } else { &revision };
-    let made = make_all(&images, options, revision, &sources, &folder)?;
+    let metadata = metadata()?;
+    let labels = |name: &str| labels(name, revision, &metadata);
+    let made = make_all(&images, options, labels, &sources, &folder)?;
     if options.twice {
         let second_folder = tempfile::Builder::new().prefix("lucid, built elsewhere ").tempdir()?;
         // Resolved, as compilers record it.
@@ -102,7 +104,7 @@ pub(crate) fn build(options: &Images) -> Result<Vec<Made>, Error> {
         umask(Mode::RWXG | Mode::RWXO);
         let sources = second_folder.join("sources");
         copy_checkout(&sources)?;
-        let second = make_all(&images, options, revision, &sources, &second_folder)?;
+        let second = make_all(&images, options, labels, &sources, &second_folder)?;
         for (first, second) in made.iter().zip(second) {
             let name = &first.reference;
             if second.digest != first.digest {
@@ -137,19 +139,18 @@ fn copy_checkout(to: &Path) -> Result<(), Error> {
 fn make_all(
     images: &[(&str, &str)],
     options: &Images,
-    revision: &str,
+    labels: impl Fn(&str) -> Result<Vec<String>, Error>,
     sources: &Path,
     folder: &Path,
 ) -> Result<Vec<Made>, Error> {
     let names: Vec<_> = images.iter().map(|(name, _)| *name).collect();
     let programs = program::build(&names, options.profile, sources, folder)?;
-    let metadata = metadata()?;
     let mut made = Vec::new();
     for (name, source) in images {
         let context = folder.join("context").join(name);
         let containerfile = sources.join(source).join("Containerfile");
         fill(&context, &containerfile, &programs.join(name))?;
-        let labels = labels(name, revision, &metadata)?;
+        let labels = labels(name)?;
         let others: &[&str] = if *name == "lucid-guardrails-auditor" { &GUARDRAILS } else { &[] };
         for name in [name].into_iter().chain(others) {
             eprintln!("xtask: image {name}");

@@ -32,8 +32,17 @@ fn every_image_has_one_program_a_user_and_labels() {
             assert!(lines.contains(&line), "{name}: {line}");
         }
         let labels = labels(name, "abc", &metadata).unwrap();
-        assert_eq!(labels[0], format!("org.opencontainers.image.title={name}"));
-        assert_eq!(labels[5].contains("GPL"), *name == "lucid-init", "{labels:?}");
+        let label = |key: &str| {
+            let key = format!("org.opencontainers.image.{key}=");
+            labels.iter().find_map(|label| label.strip_prefix(&key)).unwrap()
+        };
+        for (key, value) in [("title", *name), ("version", env!("CARGO_PKG_VERSION")), ("revision", "abc")] {
+            assert_eq!(label(key), value, "{name} {key}");
+        }
+        for key in ["description", "licenses", "source"] {
+            assert!(!label(key).is_empty(), "{name} {key}");
+        }
+        assert_eq!(label("licenses").contains("GPL"), *name == "lucid-init", "{name}");
     }
 }
 
@@ -63,7 +72,8 @@ fn the_same_files_give_the_same_archive() {
     if !lucid_e2e::has_program("buildah") {
         return;
     }
-    const CONTAINERFILE: &str = "FROM scratch\nCOPY rootfs /\nCOPY program /opt/program\nEXPOSE 8080\nUSER 65532:65532\nENTRYPOINT [\"/opt/program\"]\n";
+    const CONTAINERFILE: &str = "FROM scratch\nCOPY rootfs /\nCOPY program /opt/program\n\
+        EXPOSE 8080\nUSER 65532:65532\nENTRYPOINT [\"/opt/program\"]\n";
     let made = [SystemTime::UNIX_EPOCH, SystemTime::now()].map(|time| {
         let folder = tempfile::Builder::new().prefix("with, comma ").tempdir().unwrap();
         let context = folder.path().join("context");
