@@ -139,7 +139,7 @@ fn claim_link(namespace: u32) -> Result<(String, u16), Error> {
     )
 }
 
-/// A destination in this machine's routing tables, inside of [`RANGE`].
+/// A destination in this machine's routing tables, at most as wide as [`RANGE`].
 #[derive(Debug, PartialEq, Eq)]
 struct Route {
     network: Ipv4Addr,
