@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Timeout until a process is ready.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const PATIENCE: std::time::Duration = std::time::Duration::from_mins(2);
 
 /// Writes one line to standard error, bypassing the capture of `cargo test`, which covers only the print macros.
 fn say(line: impl std::fmt::Display) {

@@ -1,6 +1,6 @@
 //! The running pods that request a chain, with their states.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -68,32 +68,29 @@ pub(crate) struct Change {
     pub(crate) before: Option<State>,
 }
 
+/// Namespace and name.
+type Key = (String, String);
+
 /// Pods by namespace and name.
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
-    pods: BTreeMap<(String, String), Arc<RunningPod>>,
+    pods: BTreeMap<Key, Arc<RunningPod>>,
     /// Pods of a list that is being read.
-    listed: BTreeMap<(String, String), Arc<RunningPod>>,
+    listing: Option<BTreeSet<Key>>,
     changes: Vec<Change>,
     is_listed: bool,
 }
 
 impl Fleet {
-    /// Begins a list, which replaces all pods at its end.
+    /// Begins a list. Its pods replace others of the same name one by one, so that memory holds each pod once.
     pub(crate) fn begin_list(&mut self) {
-        self.listed.clear();
+        self.listing = Some(BTreeSet::new());
     }
 
-    pub(crate) fn list(&mut self, pod: RunningPod) {
-        self.listed.insert((pod.namespace.clone(), pod.name.clone()), Arc::new(pod));
-    }
-
+    /// Ends a list: pods that are not in it are gone.
     pub(crate) fn end_list(&mut self) {
-        let listed = std::mem::take(&mut self.listed);
-        for (key, pod) in &listed {
-            self.note(key, pod);
-        }
-        self.pods = listed;
+        let listed = self.listing.take().unwrap_or_default();
+        self.pods.retain(|key, _| listed.contains(key));
         self.is_listed = true;
     }
 
@@ -102,8 +99,16 @@ impl Fleet {
         self.is_listed
     }
 
+    /// Returns `true` if all pods are as the latest list and the watch since then have shown them.
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.is_listed && self.listing.is_none()
+    }
+
     pub(crate) fn set(&mut self, pod: RunningPod) {
         let (key, pod) = ((pod.namespace.clone(), pod.name.clone()), Arc::new(pod));
+        if let Some(listed) = &mut self.listing {
+            listed.insert(key.clone());
+        }
         self.note(&key, &pod);
         self.pods.insert(key, pod);
     }
@@ -112,7 +117,7 @@ impl Fleet {
         self.pods.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    fn note(&mut self, key: &(String, String), pod: &Arc<RunningPod>) {
+    fn note(&mut self, key: &Key, pod: &Arc<RunningPod>) {
         let before = self.pods.get(key).filter(|before| before.uid == pod.uid).map(|before| before.state);
         if before != Some(pod.state) && (before.is_some() || pod.state.is_problem()) {
             self.changes.push(Change { pod: Arc::clone(pod), before });
@@ -144,7 +149,7 @@ impl Fleet {
     }
 
     /// Images of the auditors that run.
-    pub(crate) fn images(&self) -> std::collections::BTreeSet<&ImageReference> {
+    pub(crate) fn images(&self) -> BTreeSet<&ImageReference> {
         self.pods.values().flat_map(|pod| &pod.comparison.images).collect()
     }
 }

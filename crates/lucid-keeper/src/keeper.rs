@@ -284,7 +284,7 @@ impl Keeper {
                     None => events = None,
                 },
                 _ = ticks.tick() => {
-                    let changes = Some(self.cluster.changes()).filter(|_| self.cluster.keeper().is_some());
+                    let changes = self.cluster.changes();
                     let is_due = configured.is_none() || listed.elapsed() >= LIST_PACE;
                     if changes.is_some() && changes != configured && is_due && !is_listing {
                         (configured, listed, is_listing) = (changes, Instant::now(), true);
@@ -301,13 +301,8 @@ impl Keeper {
     async fn apply(&self, event: Event<StoredPod>) {
         match event {
             Event::Init => self.pods.lock().begin_list(),
-            Event::InitApply(pod) => {
-                if let Some(pod) = self.evaluate(&pod).await {
-                    self.pods.lock().list(pod);
-                }
-            }
             Event::InitDone => self.pods.lock().end_list(),
-            Event::Apply(pod) => match self.evaluate(&pod).await {
+            Event::InitApply(pod) | Event::Apply(pod) => match self.evaluate(&pod).await {
                 Some(pod) => self.pods.lock().set(pod),
                 None => self.pods.lock().remove(&pod.namespace().unwrap_or_default(), &pod.name_any()),
             },
@@ -374,7 +369,7 @@ impl Keeper {
         let mut has_failed = false;
         loop {
             sleep(REPORT_PACE).await;
-            if !self.pods.lock().is_listed() {
+            if !self.pods.lock().is_complete() {
                 continue;
             }
             let written = self.write_reports(&mut reports).await;
@@ -454,6 +449,9 @@ impl Keeper {
     async fn next(&self, may_act: impl Fn(&RunningPod, &Step) -> bool) -> Option<(RunningPod, Step)> {
         let wanted = self.wanted_actions().await;
         let fleet = self.pods.lock();
+        if !fleet.is_complete() {
+            return None;
+        }
         let steps = next_steps(fleet.pods().map(|pod| (pod, self.permitted(&wanted, pod))), may_act);
         steps.into_iter().find_map(|(pod, next)| match next {
             Next::Act(step) => Some((pod.clone(), step)),

@@ -71,13 +71,15 @@ mod tests {
     fn problems_are_first_in_a_bounded_number_of_pods() {
         let mut fleet = Fleet::default();
         assert_eq!(overview(&fleet)["watches"], false);
+        fleet.begin_list();
         for number in 0..1500 {
-            fleet.list(pod(number, State::Audited, String::new()));
+            fleet.set(pod(number, State::Audited, String::new()));
         }
-        fleet.list(pod(1500, State::Stale, String::new()));
-        fleet.list(pod(1501, State::Missing, "long ".repeat(1000)));
-        fleet.list(pod(1502, State::Skipped, String::new()));
+        fleet.set(pod(1500, State::Stale, String::new()));
+        fleet.set(pod(1501, State::Missing, "long ".repeat(1000)));
+        fleet.set(pod(1502, State::Skipped, String::new()));
         fleet.end_list();
+        assert!(fleet.is_complete());
         let overview = overview(&fleet);
         assert_eq!(overview["watches"], true);
         assert_eq!(overview["counts"], json!({"Audited": 1500, "Missing": 1, "Skipped": 1, "Stale": 1}));

@@ -185,6 +185,16 @@ pub(crate) async fn until(
 }
 
 /// Waits until a pod named after `prefix` gets these auditors.
+/// Waits until the API server calls the webhooks of the running operator, and not those of one before it.
+pub(crate) async fn until_called(cluster: &Cluster) {
+    let probe = pod("probe", json!({"lucid.computing/tier": "A"}), json!({}));
+    eventually("the webhooks respond", async || {
+        let response = dry_run(cluster, "shop", &probe).await;
+        if response.refusal().contains("failed calling webhook") { Err(response) } else { Ok(()) }
+    })
+    .await;
+}
+
 pub(crate) async fn until_injected(cluster: &Cluster, namespace: &str, prefix: &str, auditors: Auditors) {
     let manifest = |name: &str| secured(&format!("{prefix}-{name}"));
     until(cluster, namespace, manifest, |response| has_chain(response, auditors)).await;
@@ -349,5 +359,7 @@ pub(crate) async fn delete_all_pods(cluster: &Cluster, namespace: &str) {
 pub(crate) fn decisions(log: &Path) -> Vec<Value> {
     let segment = log.join("segments/00000000000000000000.jsonl");
     let text = std::fs::read_to_string(segment).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    // Text after the last line end is still being written.
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    complete.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

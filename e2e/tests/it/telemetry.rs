@@ -21,7 +21,9 @@ use prost::Message;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::common::{cluster, create, log, operator, prepare, secured};
+use crate::common::{
+    GUARDRAILS, cluster, create, log, operator, prepare, secured, until_called, until_injected,
+};
 
 #[derive(Clone, Debug)]
 struct Export {
@@ -204,7 +206,7 @@ async fn traces_need_an_endpoint_and_do_not_delay_requests() {
         [("disabled", "OTEL_SDK_DISABLED", "true"), ("none", "OTEL_TRACES_EXPORTER", "none")]
     {
         let mut operator = operator(&cluster, |it| collector.settings(it).env(variable, value)).await;
-        create(&cluster, "shop", &secured(name)).await.stored().unwrap();
+        until_injected(&cluster, "shop", name, GUARDRAILS).await;
         assert!(operator.terminate().unwrap().success());
         assert!(collector.exports.lock().unwrap().is_empty(), "{variable}");
     }
@@ -214,6 +216,7 @@ async fn traces_need_an_endpoint_and_do_not_delay_requests() {
         it.env("OTEL_BSP_SCHEDULE_DELAY", "100").env("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")
     };
     let mut operator = operator(&cluster, settings).await;
+    until_called(&cluster).await;
     for number in 0..5 {
         let begin = Instant::now();
         create(&cluster, "shop", &secured(&format!("away-{number}"))).await.stored().unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::common::{
     cluster, config_map, create, decisions, has_kubernetes, logged_in, operator, patch_pod, pod, secured,
-    until, with_chain,
+    until, until_called, with_chain,
 };
 use crate::record::{key, read, sealed};
 use lucid_e2e::{Answer, Verifier};
@@ -168,6 +168,7 @@ async fn the_shortest_timeout_is_enough(cluster: &Cluster, verifier: &Verifier) 
         operator.flag("--webhook-timeout-seconds", "2")
     })
     .await;
+    until_called(cluster).await;
     create(cluster, "shop", &with_chain("timeout", "good")).await.stored().unwrap();
 }
 

@@ -7,7 +7,7 @@ use kube::Api;
 use lucid_e2e::{Operator, eventually};
 use lucid_testbed::Cluster;
 
-use crate::common::{cluster, create, secured, validating_webhooks};
+use crate::common::{cluster, create, secured, until_called, validating_webhooks};
 
 async fn until_registered(cluster: &Cluster, configuration: &str, expected: &[&str]) {
     eventually("these webhooks are registered", async || {
@@ -30,6 +30,7 @@ async fn the_webhook_for_workloads_can_be_disabled() {
         before.terminate();
         let off = builder.flag("--validate-workloads", "false").start().await.unwrap();
         until_registered(&cluster, configuration, &[pods]).await;
+        until_called(&cluster).await;
         create(&cluster, "shop", &secured(configuration)).await.stored().unwrap();
         drop(off);
         // The previous program no longer responds there.

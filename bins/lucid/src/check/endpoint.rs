@@ -25,7 +25,7 @@ use url::Url;
 use super::report::{Check, Unread};
 
 const CHECK: &str = "endpoints";
-const TIMEOUT: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const RESPONSE_BYTES: u64 = 1024;
 
 pub(super) struct Endpoint {

@@ -33,8 +33,8 @@ use workload::Workloads;
 const PROGRAMS: [Program; 2] = [OPERATOR, VALIDATOR];
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Time for which the registrations must stay deleted after the last pod has ended.
-const SETTLE: Duration = Duration::from_secs(5);
+/// Number of readings, [`INTERVAL`] apart, in which the registrations must stay deleted after the last pod has ended.
+const SETTLED: u32 = 50;
 /// Timeout for the next pod to end: a pod takes up to 40 s, plus slack for a busy node.
 const TIMEOUT: Duration = Duration::from_mins(2);
 /// Number of times a registration may return without a running pod, from requests in flight when the last pod ended.
@@ -227,7 +227,7 @@ impl<W: Write> Uninstallation<'_, W> {
         programs: &[Program],
     ) -> Result<bool> {
         let mut progress = Instant::now();
-        let mut quiet_since = Instant::now();
+        let mut quiet = 0;
         let (mut returns, mut reported, mut ran) = (0, false, usize::MAX);
         loop {
             let running = self.workloads.running(programs).await?;
@@ -263,9 +263,8 @@ impl<W: Write> Uninstallation<'_, W> {
                 }
                 returns += usize::from(running.is_empty());
             }
-            if back.is_some() || !running.is_empty() {
-                quiet_since = Instant::now();
-            } else if quiet_since.elapsed() > SETTLE {
+            quiet = if back.is_some() || !running.is_empty() { 0 } else { quiet + 1 };
+            if quiet > SETTLED {
                 return Ok(true);
             }
             if progress.elapsed() > TIMEOUT {

@@ -79,7 +79,7 @@ const RING: usize = 1000;
 impl DecisionArgs {
     /// Creates the recorder of decisions and registers its metrics. If the log cannot be opened for a transient reason,
     /// such as a lock of another process or a full disk, a background task retries. The [`Opening`] ends with an error if
-    /// a retry finds another reason.
+    /// a retry finds another reason. A decision that is not durable within `patience` is not kept.
     ///
     /// # Errors
     ///
@@ -89,9 +89,14 @@ impl DecisionArgs {
     /// # Panics
     ///
     /// Panics outside a Tokio runtime if the log cannot be opened yet.
-    pub fn recorder(&self, registry: &mut Registry) -> Result<(Arc<Recorder>, Opening), Error> {
+    pub fn recorder(
+        &self,
+        registry: &mut Registry,
+        patience: Duration,
+    ) -> Result<(Arc<Recorder>, Opening), Error> {
         let on_failure = self.decision_log_on_failure;
-        let recorder = Arc::new(Recorder::new(RING).with_metrics(registry).with_on_failure(on_failure));
+        let recorder = Recorder::new(RING).with_metrics(registry).with_on_failure(on_failure);
+        let recorder = Arc::new(recorder.with_patience(patience));
         let opened = std::future::pending().boxed();
         let Some(directory) = &self.decision_log else { return Ok((recorder, opened)) };
         let mut options = Options::new()
@@ -257,7 +262,7 @@ mod tests {
 
     fn opening(arguments: &[&str]) -> Result<(Arc<Recorder>, Opening), Error> {
         let args = Args::try_parse_from([&["test"], arguments].concat()).unwrap();
-        args.decisions.recorder(&mut Registry::default())
+        args.decisions.recorder(&mut Registry::default(), Duration::from_secs(1))
     }
 
     #[test]

@@ -55,7 +55,9 @@ async fn run(needs: Needs<'_>, registrations: Registrations, args: &ServeArgs) -
     let Needs { program, serving, injects, keeper, .. } = needs;
     let mut registry = Registry::with_prefix("lucid");
     let notary = args.validation.notary(&VerifierMetrics::new(&mut registry))?;
-    let (recorder, opening) = args.decisions.recorder(&mut registry)?;
+    // The rest of the webhooks' timeout is for everything else.
+    let patience = Duration::from_secs(args.serving.webhook_timeout_seconds.unsigned_abs().into()) / 2;
+    let (recorder, opening) = args.decisions.recorder(&mut registry, patience)?;
     let audit = args.decisions.service(Arc::clone(&recorder))?;
     let injection_metrics = injects.then(|| InjectionMetrics::new(&mut registry));
     let validation_metrics = ValidationMetrics::new(&mut registry);

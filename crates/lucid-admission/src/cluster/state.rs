@@ -307,10 +307,10 @@ impl ClusterConfiguration {
     }
 
     /// Returns the number of changes of the catalogue, the exemptions, and the chains and labels of enabled namespaces.
-    /// Plans of pods change with it only.
+    /// Plans of pods change with it only. `None` until everything that plans need has been read.
     #[must_use]
-    pub fn changes(&self) -> u64 {
-        self.state.known.borrow().changes
+    pub fn changes(&self) -> Option<u64> {
+        self.is_synced().then(|| self.state.known.borrow().changes)
     }
 
     /// Returns the policy in force.

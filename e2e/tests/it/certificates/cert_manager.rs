@@ -152,7 +152,7 @@ async fn renewal(issuer: &str, mounted: bool, injector: &str) {
     let _ours = (injector == OURS).then(|| super::injector(&cluster));
     let folder = tempfile::tempdir().unwrap();
     let mut builder = Operator::builder(&cluster).by_service().env("LUCID_CERTIFICATES", "cert-manager");
-    builder = builder.flag("--trust-settle", SETTLE);
+    builder = builder.flag("--trust-settle", SETTLE).flag("--webhook-timeout-seconds", "30");
     if mounted {
         builder = builder.env("LUCID_TLS_DIRECTORY", folder.path().to_str().unwrap());
         tokio::spawn(mount(secrets(&cluster), AtomicWriter::new(folder.path())));

@@ -33,7 +33,10 @@ async fn status(cluster: &Cluster) -> Value {
 #[tokio::test]
 async fn rotation_of_the_authority_does_not_deny_pods() {
     let cluster = cluster().await;
-    let operator = operator(&cluster, |operator| operator.flag("--trust-settle", SETTLE)).await;
+    let operator = operator(&cluster, |operator| {
+        operator.flag("--trust-settle", SETTLE).flag("--webhook-timeout-seconds", "30")
+    })
+    .await;
     let before = status(&cluster).await;
     let old = before["signer"]["sha256"].as_str().unwrap().to_owned();
     let text = certs(&cluster, &["status"]).await.printed();
@@ -69,7 +72,10 @@ async fn rotation_of_the_authority_does_not_deny_pods() {
 #[tokio::test]
 async fn revocation_denies_no_pods_and_prints_the_end_of_trust() {
     let cluster = cluster().await;
-    let _operator = operator(&cluster, |operator| operator.flag("--trust-settle", SETTLE)).await;
+    let _operator = operator(&cluster, |operator| {
+        operator.flag("--trust-settle", SETTLE).flag("--webhook-timeout-seconds", "30")
+    })
+    .await;
     let traffic = Traffic::of_secured_pods(&cluster);
     let (_, until) = revoke(&cluster).await;
     // Twice the settle time and a check interval of a minute: little more than two minutes with a settle time of 2 s.
@@ -82,7 +88,10 @@ async fn revocation_denies_no_pods_and_prints_the_end_of_trust() {
 #[ignore = "takes two minutes"]
 async fn slow_trust_in_a_revoked_authority_ends_in_time() {
     let cluster = cluster().await;
-    let operator = operator(&cluster, |operator| operator.flag("--trust-settle", SETTLE)).await;
+    let operator = operator(&cluster, |operator| {
+        operator.flag("--trust-settle", SETTLE).flag("--webhook-timeout-seconds", "30")
+    })
+    .await;
     let before = String::from_utf8(trusted(&cluster).await).unwrap();
     let traffic = Traffic::of_secured_pods(&cluster);
     let (old, until) = revoke(&cluster).await;

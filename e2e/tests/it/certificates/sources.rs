@@ -16,11 +16,12 @@ use super::{
     write_secret,
 };
 use crate::cli::kubectl;
-use crate::common::{GUARDRAILS, assert_injected, cluster, get, served, until_ready_is};
+use crate::common::{GUARDRAILS, assert_injected, cluster, get, served, until_injected, until_ready_is};
 use crate::traffic::Traffic;
 
 fn builder(cluster: &Cluster, source: &str) -> OperatorBuilder {
-    Operator::builder(cluster).env("LUCID_CERTIFICATES", source).flag("--trust-settle", SETTLE)
+    let builder = Operator::builder(cluster).env("LUCID_CERTIFICATES", source);
+    builder.flag("--trust-settle", SETTLE).flag("--webhook-timeout-seconds", "30")
 }
 
 /// Asserts that it runs, is not ready, and reports the missing part.
@@ -127,6 +128,7 @@ async fn olm_provides_files_and_registers_webhooks() {
     operator.ready().await.unwrap();
     register_as_olm(&cluster, &operator).await;
     write_bundles_of(OLM_NAME, &cluster, &[&first]).await;
+    until_injected(&cluster, "shop", "registered", GUARDRAILS).await;
 
     let traffic = Traffic::of_secured_pods(&cluster);
     let second = Authority::new("second");
@@ -147,7 +149,7 @@ pub(crate) async fn register_as_olm(cluster: &Cluster, operator: &Operator) {
     let webhook = |name: &str, path: &str| {
         json!({
             "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
-            "clientConfig": {"url": format!("{}{path}", operator.url())},
+            "timeoutSeconds": 30, "clientConfig": {"url": format!("{}{path}", operator.url())},
             "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
             "namespaceSelector": {"matchLabels": {"lucid.computing/enabled": "true"}},
         })
@@ -208,7 +210,7 @@ async fn external_secrets_without_a_ca_are_trusted_by_their_chain() {
             ["create", "-n", "lucid-system", "secret", "tls", &name, &file("tls.crt"), &file("tls.key")];
         kubectl(&cluster, &command, "");
         let operator = builder(&cluster, "secret").env("LUCID_TLS_SECRET", &name).start().await.unwrap();
-        assert_injected(&cluster, &format!("web-{number}"), GUARDRAILS).await;
+        until_injected(&cluster, "shop", &format!("web-{number}"), GUARDRAILS).await;
         drop(operator);
     }
 }

@@ -32,7 +32,12 @@ async fn permissions_of(cluster: &Cluster, object: &str) -> Vec<Value> {
 #[tokio::test]
 async fn missing_permissions_are_named_with_their_effect() {
     let cluster = installed().await;
-    let checked = check(&cluster).await;
+    let checked = eventually("the permissions are granted", async || {
+        let checked = check(&cluster).await;
+        let is_ok = |account| checked.of("permissions", account).0 == "ok";
+        if is_ok(OPERATOR) && is_ok(VALIDATOR) { Ok(checked) } else { Err(checked.report) }
+    })
+    .await;
     for account in [OPERATOR, VALIDATOR] {
         checked.assert("permissions", account, "ok", &["all permissions that its settings need are granted"]);
     }

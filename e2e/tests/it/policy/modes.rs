@@ -7,7 +7,9 @@ use lucid_e2e::{Answer, Verifier, ask, eventually};
 use serde_json::{Value, json};
 
 use super::{JSON, MERGE, PODS, assert_passed, assert_refused, catalogue, merged, patch, post};
-use crate::common::{cluster, config_map, decisions, log, logged_in, metric, operator, pod, secured, until};
+use crate::common::{
+    cluster, config_map, decisions, log, logged_in, metric, operator, pod, secured, until, until_called,
+};
 
 #[tokio::test]
 async fn modes_deny_or_record() {
@@ -19,6 +21,7 @@ async fn modes_deny_or_record() {
             operator.env("LUCID_ADMISSION_MODE", mode).env("LUCID_DECISION_LOG", folder)
         })
         .await;
+        until_called(&cluster).await;
         for (tier, message) in [(None, "is missing"), (Some("C"), r#"expected "A" or "B", found "C""#)] {
             let labels = tier.map_or_else(|| json!({}), |tier| json!({"lucid.computing/tier": tier}));
             let reply =

@@ -116,7 +116,9 @@ async fn uninstalling_a_validator_keeps_logs_and_does_not_deny_pods() {
         {"name": NAME, "args": ["run", "--ca-secret=authority"]}]}}}});
     let sets: Api<StatefulSet> = Api::namespaced(cluster.client(), "lucid-system");
     sets.patch(NAME, &PatchParams::default(), &Patch::Strategic(tell)).await.unwrap();
-    let with_lame_duck = |it: lucid_e2e::OperatorBuilder| it.flag("--lame-duck-seconds", "3");
+    let with_lame_duck = |it: lucid_e2e::OperatorBuilder| {
+        it.flag("--lame-duck-seconds", "3").flag("--webhook-timeout-seconds", "30")
+    };
     let validator = with_lame_duck(Operator::validator(&cluster));
     let validator = validator.flag("--ca-secret", "authority").start().await.unwrap();
     let running = operator(&cluster, |it| with_lame_duck(it).env("LUCID_VALIDATE", "false")).await;
@@ -193,12 +195,18 @@ async fn interrupted_runs_are_completed_by_another() {
     let mut validator = Operator::validator(&cluster).start().await.unwrap();
     let mut running = operator(&cluster, |it| it.env("LUCID_VALIDATE", "false")).await;
     make_pod(&cluster, "operator-0", "lucid-operator").await;
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "lucid-system");
     // Interrupted after each of its steps: running programs restore deleted objects.
     for step in [
         "deleted ValidatingWebhookConfiguration lucid-validator",
         "deleted MutatingWebhookConfiguration",
         "scaled ",
     ] {
+        // The former run may have come further than its line.
+        for name in ["lucid-operator", "lucid-validator"] {
+            let two = Patch::Merge(json!({"spec": {"replicas": 2}}));
+            deployments.patch(name, &PatchParams::default(), &two).await.unwrap();
+        }
         let mut command = lucid_e2e::command(program("lucid").unwrap());
         command.args(["uninstall", "--yes"]).env("KUBECONFIG", cluster.kubeconfig_path());
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
