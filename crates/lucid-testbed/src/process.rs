@@ -25,7 +25,7 @@ use spawn::spawn;
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Timeout for the first output of a shell.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_mins(2);
 
 /// Proxy variables: programs talk only to this machine.
 const PROXY_VARIABLES: [&str; 8] = [

@@ -184,7 +184,6 @@ pub(crate) async fn until(
     .await
 }
 
-/// Waits until a pod named after `prefix` gets these auditors.
 /// Waits until the API server calls the webhooks of the running operator, and not those of one before it.
 pub(crate) async fn until_called(cluster: &Cluster) {
     let probe = pod("probe", json!({"lucid.computing/tier": "A"}), json!({}));
@@ -195,6 +194,7 @@ pub(crate) async fn until_called(cluster: &Cluster) {
     .await;
 }
 
+/// Waits until a pod named after `prefix` gets these auditors.
 pub(crate) async fn until_injected(cluster: &Cluster, namespace: &str, prefix: &str, auditors: Auditors) {
     let manifest = |name: &str| secured(&format!("{prefix}-{name}"));
     until(cluster, namespace, manifest, |response| has_chain(response, auditors)).await;

@@ -89,6 +89,7 @@ async fn rejected_events_stop_neither_injection_nor_rotation() {
             .env("LUCID_CLIENT_CA", ca)
             .flag("--client-names", "kube-apiserver")
             .flag("--trust-settle", "2s")
+            .flag("--webhook-timeout-seconds", "30")
     })
     .await;
     let other = dry_run(&cluster, "other", &secured("web")).await;

@@ -94,7 +94,7 @@ async fn owners_of_invalid_pods_have_events() {
         (r#"lucid_injection_warnings_total{reason="InvalidAnnotation"}"#, 6),
         (r#"lucid_injection_events_total{outcome="sent"}"#, 7),
     ] {
-        assert!(metric(&operator, labels).await >= at_least, "{labels}");
+        eventually(labels, async || metric(&operator, labels).await >= at_least).await;
     }
     let zero = [
         r#"lucid_injections_total{outcome="failed",reason="Panicked"}"#,
@@ -141,7 +141,8 @@ async fn bare_pods_have_events_and_dry_runs_have_none() {
     let skipped = events_about(&cluster, "Pod", "skipped", |events| events.len() == 1).await;
     assert_eq!((said(&skipped[0]).0, said(&skipped[0]).1), ("Normal", "SkipAudit"));
     events_about(&cluster, "Pod", "dry", |events| events.is_empty()).await;
-    assert_eq!(metric(&operator, r#"lucid_injection_events_total{outcome="sent"}"#).await, 3);
+    let sent = r#"lucid_injection_events_total{outcome="sent"}"#;
+    eventually("all are counted", async || metric(&operator, sent).await == 3).await;
     assert_eq!(metric(&operator, r#"lucid_injections_total{outcome="skipped",reason="SkipAudit"}"#).await, 2);
 }
 

@@ -3,12 +3,12 @@
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lucid_e2e::{ClusterExt as _, Operator, Process};
+use lucid_e2e::{ClusterExt as _, Operator, Process, eventually};
 use lucid_testbed::Cluster;
 use serde_json::json;
 
 use crate::cli::{apply_manifest, kubeconfig_of};
-use crate::common::{create, get, log, logged_in, metric, prepare, secured};
+use crate::common::{create, get, log, logged_in, metric, prepare, secured, until_called};
 
 /// Waits until the log of `process` contains this text; returns the line.
 async fn says(process: &Operator, text: &str) -> String {
@@ -55,13 +55,14 @@ async fn optional_permissions_are_logged_and_do_not_block() {
     let log = log(&running);
     assert_eq!(log.matches("missing permission to ").count(), 4, "{log}");
     assert_eq!(metric(&running, "lucid_missing_permissions ").await, 4);
+    until_called(&cluster).await;
     create(&cluster, "shop", &secured("web")).await.stored().unwrap();
 
     let roles: Api<ClusterRole> = Api::all(cluster.client());
     let granted = Patch::Merge(json!({"rules": before}));
     roles.patch("lucid-operator", &PatchParams::default(), &granted).await.unwrap();
     says(&running, "the permission to get replicasets is granted now").await;
-    assert_eq!(metric(&running, "lucid_missing_permissions ").await, 0);
+    eventually("all are granted", async || metric(&running, "lucid_missing_permissions ").await == 0).await;
 }
 
 #[tokio::test]

@@ -86,7 +86,8 @@ async fn selectors_never_include_system_namespaces() {
     ]);
     assert_eq!((expressions(&selected), objects), (by_name, json!({})));
     for namespace in ["a", "kube-system"] {
-        let stored = create(&cluster, namespace, &secured("again")).await.stored().unwrap();
+        let again = |name: &str| secured(&format!("again-{name}"));
+        let stored = until(&cluster, namespace, again, |it| it.status == 201).await.stored().unwrap();
         assert_eq!(chain(&stored), expected(&[]), "{namespace}");
     }
 }

@@ -47,7 +47,7 @@ async fn the_python_auditor_of_the_page_works_in_a_chain() {
         command.arg("auditor.py").current_dir(folder.path());
         command.env("LUCID_CHAIN_NEXT", format!("http://localhost:{model}"));
         command.env("LUCID_AUDITOR_PORT", port.to_string()).env("LUCID_AUDIT_MODE", mode);
-        command.env("LUCID_PROBE_PATHS", "/health,/ready").env("LAME_DUCK_SECONDS", "3");
+        command.env("LUCID_PROBE_PATHS", "/health,/ready").env("LAME_DUCK_SECONDS", "10");
         start(mode, command)
     });
     ask(&format!("127.0.0.1:{model}"), "/health", None).await;

@@ -217,11 +217,14 @@ async fn traces_need_an_endpoint_and_do_not_delay_requests() {
     };
     let mut operator = operator(&cluster, settings).await;
     until_called(&cluster).await;
+    let mut quickest = Duration::MAX;
     for number in 0..5 {
         let begin = Instant::now();
         create(&cluster, "shop", &secured(&format!("away-{number}"))).await.stored().unwrap();
-        assert!(begin.elapsed() < Duration::from_secs(5));
+        quickest = quickest.min(begin.elapsed());
     }
+    // An exporter that blocked would delay each of them.
+    assert!(quickest < Duration::from_secs(1), "{quickest:?}");
     assert!(operator.terminate().unwrap().success());
     let log = log(&operator);
     assert!(log.contains("exporting traces, as OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set"), "{log}");

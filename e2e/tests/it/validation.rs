@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::common::{
     cluster, config_map, create, decisions, has_kubernetes, logged_in, operator, patch_pod, pod, secured,
-    until, until_called, with_chain,
+    until, with_chain,
 };
 use crate::record::{key, read, sealed};
 use lucid_e2e::{Answer, Verifier};
@@ -168,8 +168,8 @@ async fn the_shortest_timeout_is_enough(cluster: &Cluster, verifier: &Verifier) 
         operator.flag("--webhook-timeout-seconds", "2")
     })
     .await;
-    until_called(cluster).await;
-    create(cluster, "shop", &with_chain("timeout", "good")).await.stored().unwrap();
+    until(cluster, "shop", |name| with_chain(&format!("timeout-{name}"), "good"), |it| it.status == 201)
+        .await;
 }
 
 async fn decisions_of_both_webhooks_are_logged(cluster: &Cluster, log: &Path) {

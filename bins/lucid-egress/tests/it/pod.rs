@@ -23,7 +23,10 @@ const REDIRECT: &str = r#"{"version":1,"chain":[{"uid":20003,"port":8084},{"uid"
 pub(crate) const SETTINGS: &str = r#"{"intake":8084,"first":8081,"exit":8083,"model":5000}"#;
 
 /// Generous timeout for busy machines.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Timeout of a connection, which some networks do not answer.
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// Hosts file of `lucid-egress`.
 static HOSTS: LazyLock<String> = LazyLock::new(|| {
@@ -113,7 +116,7 @@ fn feed(inside: &Namespace, program: &str, input: &str) {
 pub(crate) fn get(inside: &Namespace, uid: u32, address: &str, head: &str) -> Result<String, String> {
     let address: SocketAddr = address.parse().unwrap();
     let exchange = || -> io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let mut stream = TcpStream::connect_timeout(&address, CONNECT)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         write!(stream, "{head}Connection: close\r\n\r\n")?;
         let mut response = String::new();

@@ -11,7 +11,7 @@ mod reports;
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     process::{Child, Command, Stdio},
 };
 
@@ -31,7 +31,7 @@ impl Drop for Running {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    lucid_e2e::free_port(Ipv4Addr::LOCALHOST.into()).unwrap()
 }
 
 fn client() -> reqwest::Client {

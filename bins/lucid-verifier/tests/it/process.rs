@@ -185,7 +185,7 @@ async fn sigterm_and_sigint_shut_down_cleanly() {
         kill_process(Pid::from_child(&verifier.child), signal).unwrap();
         let status = verifier.child.wait().unwrap();
         assert_eq!(status.code(), Some(0), "{status}: {}", verifier.log());
-        assert!(started.elapsed() < Duration::from_secs(4));
+        assert!(started.elapsed() < Duration::from_secs(30));
     }
 }
 

@@ -104,7 +104,11 @@ fn an_unavailable_verifier_denies_only_in_strict_mode() {
                 let (code, output, _) = review(&["--strict-notarization", &url]);
                 assert!(code == 1 && output.contains("refused"), "{name}: {code} {output}");
                 assert!(output.contains("unknown: ") && output.contains(reason), "{name}: {output}");
-                assert!(begun.elapsed() < DEADLINE + Duration::from_secs(5), "{name}: {:?}", begun.elapsed());
+                assert!(
+                    begun.elapsed() < DEADLINE + Duration::from_secs(35),
+                    "{name}: {:?}",
+                    begun.elapsed()
+                );
                 let (code, output, _) = review(&[&url]);
                 assert!(code == 0 && output.contains("allowed with warnings"), "{name}: {code} {output}");
                 assert!(output.contains(reason), "{name}: {output}");

@@ -181,9 +181,9 @@ async fn refused_callers_get_the_reason() {
     ] {
         assert_eq!(status_after_post(first, rest).await, status);
     }
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     assert_eq!(status_after_post(first, &format!("{coding}5\r\nhel")).await, "501");
-    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_mins(1), "{:?}", begin.elapsed());
 }
 
 #[tokio::test]

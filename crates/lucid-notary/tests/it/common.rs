@@ -16,7 +16,7 @@ use tower::{BoxError, Service, ServiceExt};
 
 use crate::server::Reply;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) fn digest(hex_digit: char) -> Digest {
     format!("sha256:{}", hex_digit.to_string().repeat(64)).parse().unwrap()

@@ -169,8 +169,7 @@ async fn an_invalid_response_is_an_error_that_names_the_fault() {
     ];
     for (name, reply, reason) in cases {
         let server = Server::start(move |_| reply.clone()).await;
-        let verifier =
-            HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(20)).build().unwrap();
+        let verifier = HttpVerifier::builder(&server.url()).with_timeout(PATIENCE).build().unwrap();
         let message = request(&verifier, &requested).await.expect_err(name).to_string();
         assert!(message.contains(reason), "{name}: {message}");
         assert!(message.contains(&server.url()), "{name}: the message names the origin: {message}");
@@ -191,7 +190,7 @@ async fn a_hanging_verifier_times_out() {
         error.to_string(),
         format!("failed to query the Verifier at {}: no response within 100ms", server.url())
     );
-    assert!((Duration::from_millis(100)..Duration::from_secs(5)).contains(&started.elapsed()));
+    assert!((Duration::from_millis(100)..Duration::from_mins(1)).contains(&started.elapsed()));
 }
 
 #[tokio::test]
@@ -248,8 +247,8 @@ async fn only_digests_that_miss_the_deadline_are_unknown() {
         HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(60)).build().unwrap();
     let started = Instant::now();
     let digests = ['a', 'b', 'c', 'd', 'e', 'f'].map(digest);
-    let mut verdicts = check_all(verifier, digests, started + Duration::from_millis(700)).await;
-    assert!(started.elapsed() < Duration::from_secs(5));
+    let mut verdicts = check_all(verifier, digests, started + Duration::from_secs(3)).await;
+    assert!(started.elapsed() < Duration::from_mins(1));
     assert_eq!(server.requests().len(), 6, "the ones that hang hold up nobody");
     assert_eq!(verdicts.remove(&digest('f')), Some(NotaryVerdict::Notarized));
     for (digest, verdict) in verdicts {
@@ -263,7 +262,7 @@ async fn the_number_of_requests_in_flight_is_bounded() {
     let server = Server::start(|_| Reply::Hang).await;
     let verifier =
         HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(60)).build().unwrap();
-    let verdicts = check_all(verifier, many(4_000), Instant::now() + Duration::from_millis(700)).await;
+    let verdicts = check_all(verifier, many(4_000), Instant::now() + Duration::from_secs(3)).await;
     assert_eq!(verdicts.len(), 4_000);
     assert!(verdicts.values().all(|verdict| matches!(verdict, NotaryVerdict::Unknown { .. })));
     assert_eq!(server.requests().len(), MAX_IN_FLIGHT);
@@ -282,13 +281,12 @@ async fn many_digests_share_a_few_connections() {
 #[tokio::test]
 async fn few_idle_connections_are_kept() {
     let server = Server::start(honest).await;
-    let verifier =
-        HttpVerifier::builder(&server.url()).with_timeout(Duration::from_secs(20)).build().unwrap();
+    let verifier = HttpVerifier::builder(&server.url()).with_timeout(PATIENCE).build().unwrap();
     let digests = many(100);
     join_all(digests.iter().map(|digest| request(&verifier, digest))).await;
     let started = Instant::now();
     while server.open_connections() > MAX_IN_FLIGHT {
-        assert!(started.elapsed() < Duration::from_secs(5), "{} are open", server.open_connections());
+        assert!(started.elapsed() < Duration::from_mins(1), "{} are open", server.open_connections());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

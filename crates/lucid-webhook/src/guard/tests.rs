@@ -344,7 +344,7 @@ async fn errors_are_not_cached() {
 
 #[tokio::test]
 async fn cancelling_one_request_keeps_coalesced_ones() {
-    let reviewer = Arc::new(Reviewer { takes: Duration::from_millis(200), ..Reviewer::default() });
+    let reviewer = Arc::new(Reviewer { takes: Duration::from_secs(5), ..Reviewer::default() });
     let cached = Arc::new(CachedAccessReview::new(reviewer.clone()));
     let access = access("update");
     let hasty = tokio::time::timeout(Duration::from_millis(50), cached.is_allowed(&access));

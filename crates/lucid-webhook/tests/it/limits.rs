@@ -34,7 +34,7 @@ async fn new_connections_evict_the_longest_idle_ones() {
 async fn connections_with_requests_in_flight_stay() {
     let server = TestServer::echo(|it| it.with_connection_limit(2)).await;
     let (mut one, mut two) = (server.http1().await, server.http1().await);
-    let slow = "POST /millis/1500 HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+    let slow = "POST /millis/6000 HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
     one.send(slow).await.unwrap();
     two.send(slow).await.unwrap();
     tokio::time::sleep(SECOND / 5).await;

@@ -21,7 +21,7 @@ use regex::Regex;
 use tempfile::TempDir;
 
 use crate::cli::{apply_manifest, kubectl};
-use crate::common::{has_cert_manager, prepare};
+use crate::common::{PATIENCE, has_cert_manager, prepare};
 use node::Node;
 
 /// The cluster's `auditors.yaml`, for pages that assume one.
@@ -192,7 +192,7 @@ async fn until(
             return said.to_owned();
         }
         // The page has no output yet.
-        let in_vain = said.is_empty() || !looks(command) || begin.elapsed() > Duration::from_secs(30);
+        let in_vain = said.is_empty() || !looks(command) || begin.elapsed() > PATIENCE;
         if in_vain {
             return printed;
         }

@@ -160,6 +160,7 @@ impl Traffic {
                     if failure.is_empty() {
                         break;
                     }
+                    tokio::time::sleep(Duration::from_millis(200)).await;
                 }
                 if !failure.is_empty() {
                     failures.push(failure);

@@ -60,7 +60,8 @@ fn pod(name: &str, annotations: &Value) -> Value {
     annotations["lucid.computing/auditors"] = json!("injection,toxicity");
     let mut security = restricted();
     security["runAsUser"] = json!(10001);
-    let probe = json!({"httpGet": {"path": "/health", "port": 5000}, "periodSeconds": 1});
+    let probe =
+        json!({"httpGet": {"path": "/health", "port": 5000}, "periodSeconds": 1, "timeoutSeconds": 10});
     let mut liveness = probe.clone();
     // An auditor that restarts, or other load, may take some of them.
     liveness["failureThreshold"] = json!(60);

@@ -110,7 +110,7 @@ async fn uninstalling_an_operator_does_not_deny_pods() {
 #[tokio::test]
 async fn operators_outside_the_cluster_stay_and_are_reported() {
     let cluster = cluster().await;
-    let mut running = operator(&cluster, |it| it).await;
+    let mut running = operator(&cluster, |it| it.flag("--webhook-timeout-seconds", "30")).await;
     let traffic = Traffic::start(&cluster, secured, |_| Ok(()));
     let said = uninstall(&cluster, &["--yes"], 1).await;
     traffic.end().await;

@@ -41,7 +41,7 @@ const SERVER_NAME: &str = "lucid-operator.lucid-system.svc";
 /// Durations in seconds instead of days.
 pub(crate) fn timing() -> Timing {
     let second = Duration::from_secs(1);
-    Timing::default().with_leaf_lifetime(60 * second).with_settle(second).with_check_interval(second)
+    Timing::default().with_leaf_lifetime(60 * second).with_settle(5 * second).with_check_interval(second)
 }
 
 pub(crate) fn source(client: &Client, name: &str) -> SelfManaged {
@@ -124,8 +124,8 @@ impl Replica {
     }
 
     pub(crate) async fn readiness(&mut self) {
-        let ready = tokio::time::timeout(Duration::from_secs(30), self.ready.wait_for(|ready| *ready)).await;
-        drop(ready.expect("not ready within 30 s").unwrap());
+        let ready = tokio::time::timeout(Duration::from_mins(2), self.ready.wait_for(|ready| *ready)).await;
+        drop(ready.expect("not ready within 2 min").unwrap());
     }
 
     pub(crate) fn accepts(&self, bundle: &TrustBundle) -> bool {
