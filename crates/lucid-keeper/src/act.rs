@@ -120,7 +120,7 @@ pub(crate) fn may_evict(
 
 async fn restart(client: &Client, owners: &Owners, pod: &RunningPod) -> Attempt {
     let Some(owner) = pod.controller.clone() else { return Ok(Err("it has no controller".to_owned())) };
-    let owner = owners.topmost(&pod.namespace, owner).await;
+    let owner = owners.topmost(&pod.namespace, (*owner).clone()).await;
     let is_known = matches!(owner.kind.as_str(), "Deployment" | "StatefulSet" | "DaemonSet");
     if owner.api_version != "apps/v1" || !is_known {
         return Ok(Err(format!("{} {} cannot be restarted", owner.kind, owner.name)));

@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::MissedTickBehavior;
 
-use crate::fleet::RunningPod;
+use crate::fleet::Subject;
 use crate::metrics::Metrics;
 use crate::state::State;
 
@@ -39,7 +39,7 @@ const ACTION: &str = "Keeping";
 /// Something to tell about a pod.
 #[derive(Debug)]
 pub(crate) struct Announcement {
-    pub(crate) pod: Arc<RunningPod>,
+    pub(crate) subject: Subject,
     pub(crate) what: What,
     pub(crate) note: String,
     /// Time of its event, which may be published later.
@@ -138,7 +138,7 @@ impl Announcer {
     }
 
     async fn announce(&self, told: &Announcement) {
-        let pod = &told.pod;
+        let pod = &told.subject;
         let reference = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
@@ -148,7 +148,7 @@ impl Announcer {
             ..ObjectReference::default()
         };
         self.publish(told, reference, told.note.clone()).await;
-        if let Some(owner) = self.owners.reference(&pod.namespace, pod.controller.clone()).await {
+        if let Some(owner) = self.owners.reference(&pod.namespace, pod.controller.as_deref().cloned()).await {
             self.publish(told, owner, format!("pod {}: {}", pod.name, told.note)).await;
         }
     }
@@ -161,7 +161,7 @@ impl Announcer {
         let occurrence = Occurrence::new(regarding, severity, told.what.reason(), note);
         let mut event = occurrence.event(&self.reporter, ACTION, &format!("{:016x}", hash.finish()));
         event.event_time = Some(MicroTime(told.time));
-        let api: Api<Event> = Api::namespaced(self.client.clone(), &told.pod.namespace);
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &told.subject.namespace);
         let created = match api.create(&PostParams::default(), &event).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => match told.what {
                 What::Found(_) => Ok(()),
@@ -175,7 +175,7 @@ impl Announcer {
             created => created.map(drop),
         };
         if let Err(error) = created {
-            let (namespace, pod, error) = (&told.pod.namespace, &told.pod.name, with_causes(&error));
+            let (namespace, pod, error) = (&told.subject.namespace, &told.subject.name, with_causes(&error));
             tracing::warn!(namespace, pod, error, "failed to report an event");
         }
     }
@@ -189,8 +189,8 @@ impl Announcement {
         decision.authenticated = true;
         decision.allowed = !self.what.is_warning();
         "Pod".clone_into(&mut decision.kind);
-        self.pod.namespace.clone_into(&mut decision.namespace);
-        self.pod.name.clone_into(&mut decision.name);
+        self.subject.namespace.clone_into(&mut decision.namespace);
+        self.subject.name.clone_into(&mut decision.name);
         decision.message = format!("{}: {}", self.what.reason(), self.note);
         if let Err(unrecorded) = recorder.record(decision).await {
             recorder.remember(*unrecorded.decision);

@@ -17,7 +17,7 @@ const LONGEST_REASON: usize = 1_024;
 const MOST_IMAGES: usize = 16;
 
 /// State of a pod without regard to verdicts and time: it changes with the pod and the configuration only.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     pub(crate) state: State,
     pub(crate) reason: String,
@@ -42,7 +42,7 @@ pub(crate) struct Update {
 }
 
 /// Readiness of the planned auditors.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Readiness {
     /// Each of them is ready and runs the image of the pod's spec.
     pub(crate) is_ready: bool,

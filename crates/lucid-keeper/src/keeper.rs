@@ -1,6 +1,6 @@
 //! The controller: one replica watches, reports and acts.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::fmt;
 use std::future::pending;
@@ -32,7 +32,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep};
 use crate::act::{Done, perform};
 use crate::announce::{Announcement, Announcer, QUEUE, What};
 use crate::compare::Comparison;
-use crate::fleet::{Change, Fleet, RunningPod};
+use crate::fleet::{Change, Fleet, RunningPod, Subject};
 use crate::metrics::Metrics;
 use crate::overview::overview;
 use crate::plan::Planned;
@@ -256,6 +256,8 @@ impl Keeper {
     /// Follows the pods. A change of the configuration lists them again: their specs, which are most of their size, are
     /// not kept.
     async fn watch(&self, announcements: &Sender<Announcement>) -> Infallible {
+        // Without a plan, a pod would count as one that requests none.
+        self.cluster.synced().await;
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut events: Option<BoxStream<'_, watcher::Result<Event<StoredPod>>>> = None;
@@ -284,9 +286,9 @@ impl Keeper {
                     None => events = None,
                 },
                 _ = ticks.tick() => {
-                    let changes = self.cluster.changes();
+                    let changes = Some(self.cluster.changes());
                     let is_due = configured.is_none() || listed.elapsed() >= LIST_PACE;
-                    if changes.is_some() && changes != configured && is_due && !is_listing {
+                    if changes != configured && is_due && !is_listing {
                         (configured, listed, is_listing) = (changes, Instant::now(), true);
                         let pods = Api::<StoredPod>::all(self.client.clone());
                         let listing = watcher(pods, watcher::Config::default().page_size(PAGE)).default_backoff();
@@ -323,13 +325,10 @@ impl Keeper {
     fn settle(&self, announcements: &Sender<Announcement>) {
         let time = Timestamp::now();
         let changes = self.pods.lock().settle(&self.verdicts(), time);
-        for Change { pod, before } in changes {
-            let note = match pod.reason.as_str() {
-                "" => "it has the planned chain".to_owned(),
-                reason => reason.to_owned(),
-            };
-            let what = if before.is_some() { What::Changed(pod.state) } else { What::Found(pod.state) };
-            if announcements.try_send(Announcement { pod, what, note, time }).is_err() {
+        for Change { subject, before, state, reason } in changes {
+            let note = if reason.is_empty() { "it has the planned chain".to_owned() } else { reason };
+            let what = if before.is_some() { What::Changed(state) } else { What::Found(state) };
+            if announcements.try_send(Announcement { subject, what, note, time }).is_err() {
                 self.metrics.count("announce", "failed");
             }
         }
@@ -381,16 +380,16 @@ impl Keeper {
     }
 
     async fn write_reports(&self, reports: &mut Reports) -> kube::Result<()> {
-        let mut namespaces = BTreeMap::<String, (Vec<Finding>, u64)>::new();
-        for pod in self.pods.lock().pods() {
-            let (findings, audited) = namespaces.entry(pod.namespace.clone()).or_default();
-            match pod.state {
-                State::Audited => *audited += 1,
-                _ => findings.push(Finding::of(pod)),
+        let namespaces = self.pods.lock().namespaces();
+        let mut written = reports.retain(|namespace| namespaces.contains(namespace)).await;
+        for namespace in namespaces {
+            let (mut findings, mut audited) = (Vec::new(), 0);
+            for pod in self.pods.lock().of(&namespace) {
+                match pod.state {
+                    State::Audited => audited += 1,
+                    _ => findings.push(Finding::of(pod)),
+                }
             }
-        }
-        let mut written = reports.retain(|namespace| namespaces.contains_key(namespace)).await;
-        for (namespace, (findings, audited)) in namespaces {
             // A namespace may refuse its report, by a quota or because it ends.
             written = written.and(reports.write(&namespace, &findings, audited).await);
         }
@@ -423,8 +422,8 @@ impl Keeper {
                     tracing::info!(namespace, pod = name, action, note, "acted on a running pod");
                     self.metrics.count(action, "done");
                     let what = What::Acted(step.reason());
-                    let (of, time) = (Arc::new(pod.clone()), Timestamp::now());
-                    let told = Announcement { pod: of, what, note, time };
+                    let told =
+                        Announcement { subject: Subject::of(&pod), what, note, time: Timestamp::now() };
                     if let Some(recorder) = &self.recorder {
                         told.record(recorder).await;
                     }
@@ -461,7 +460,7 @@ impl Keeper {
 
     /// Returns the action that each namespace with pods asks for.
     async fn wanted_actions(&self) -> HashMap<String, KeeperAction> {
-        let namespaces: BTreeSet<_> = self.pods.lock().pods().map(|pod| pod.namespace.clone()).collect();
+        let namespaces = self.pods.lock().namespaces();
         let mut actions = HashMap::new();
         for namespace in namespaces {
             if let Ok(view) = self.cluster.namespace(&namespace).await {

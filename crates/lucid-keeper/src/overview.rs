@@ -29,7 +29,7 @@ pub(crate) fn overview(fleet: &Fleet) -> Value {
                 "pod": pod.name,
                 "workload": pod.workload.as_ref().map(ToString::to_string),
                 "state": pod.state,
-                "reason": truncate(&pod.reason, REASON),
+                "reason": truncate(pod.reason(), REASON),
             })
         })
         .collect();
@@ -39,33 +39,8 @@ pub(crate) fn overview(fleet: &Fleet) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{Comparison, Readiness};
-    use crate::fleet::RunningPod;
+    use crate::fleet::tests::pod;
     use crate::state::State;
-
-    fn pod(number: usize, state: State, reason: String) -> RunningPod {
-        let comparison = Comparison {
-            state,
-            reason: reason.clone(),
-            images: Vec::new(),
-            update: None,
-            planned: Vec::new(),
-            readiness: Readiness::default(),
-        };
-        RunningPod {
-            namespace: "shop".to_owned(),
-            name: format!("web-{number:04}"),
-            uid: String::new(),
-            resource_version: String::new(),
-            created: None,
-            workload: None,
-            controller: None,
-            comparison,
-            is_ready: true,
-            state,
-            reason,
-        }
-    }
 
     #[test]
     fn problems_are_first_in_a_bounded_number_of_pods() {

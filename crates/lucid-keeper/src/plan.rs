@@ -56,9 +56,9 @@ impl Planned {
         Self {
             namespace: pod.namespace.clone(),
             pod: pod.name.clone(),
-            workload: pod.workload.clone(),
+            workload: pod.workload.as_deref().cloned(),
             state: pod.state,
-            reason: pod.reason.clone(),
+            reason: pod.reason().to_owned(),
             action,
             next,
             why,

@@ -56,9 +56,9 @@ impl Finding {
         Self {
             name: pod.name.clone(),
             uid: pod.uid.clone(),
-            workload: pod.workload.clone(),
+            workload: pod.workload.as_deref().cloned(),
             state: pod.state,
-            reason: pod.reason.clone(),
+            reason: pod.reason().to_owned(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! States of running pods.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -93,19 +94,20 @@ pub type Verdicts = HashMap<ImageReference, bool>;
 
 /// Returns the state of a pod with its reason, which is empty for [`State::Audited`].
 #[must_use]
-pub fn state(comparison: &Comparison, verdicts: &Verdicts, now: Timestamp) -> (State, String) {
+pub fn state<'a>(comparison: &'a Comparison, verdicts: &Verdicts, now: Timestamp) -> (State, Cow<'a, str>) {
     let Comparison { state, reason, images, readiness, .. } = comparison;
     let revoked = images.iter().filter(|image| verdicts.get(image) == Some(&false));
     let revoked: Vec<_> = revoked.filter_map(ImageReference::digest).collect();
     if !revoked.is_empty() {
         let revoked: Vec<_> = revoked.iter().map(|digest| format!("{digest} is not notarized")).collect();
         let reason = Some(reason.clone()).filter(|reason| !reason.is_empty());
-        return (State::Revoked, revoked.into_iter().chain(reason).collect::<Vec<_>>().join("; "));
+        let reason = revoked.into_iter().chain(reason).collect::<Vec<_>>().join("; ");
+        return (State::Revoked, reason.into());
     }
     match &readiness.unready {
         Some((since, why)) if *state == State::Audited && now.duration_since(*since) >= START => {
-            (State::NotReady, why.clone())
+            (State::NotReady, why.into())
         }
-        _ => (*state, reason.clone()),
+        _ => (*state, reason.into()),
     }
 }

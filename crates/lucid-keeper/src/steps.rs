@@ -140,7 +140,7 @@ fn step(pod: &RunningPod, action: KeeperAction, Members { workload, ready, unrea
         KeeperAction::Evict if pod.controller.is_none() => {
             Next::Never("nothing would create another pod: it has no controller".to_owned())
         }
-        KeeperAction::Evict if !pod.controller.as_ref().is_some_and(counts_pods) => {
+        KeeperAction::Evict if !pod.controller.as_deref().is_some_and(counts_pods) => {
             Next::Never(format!("pods of {workload} are not evicted"))
         }
         KeeperAction::Rollout if !matches!(kind, Some("deployment" | "statefulset" | "daemonset")) => {
@@ -153,7 +153,9 @@ fn step(pod: &RunningPod, action: KeeperAction, Members { workload, ready, unrea
         }
         KeeperAction::Update => match &pod.comparison.update {
             Some(update) => Next::Act(Step::Update(update.clone())),
-            None => Next::Never(format!("{} cannot be changed in a running pod; rollout could", pod.reason)),
+            None => {
+                Next::Never(format!("{} cannot be changed in a running pod; rollout could", pod.reason()))
+            }
         },
         KeeperAction::Evict if pod.is_ready && *ready == 1 => {
             Next::Wait(format!("it is the only ready pod of {workload}"))

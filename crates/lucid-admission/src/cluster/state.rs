@@ -307,10 +307,19 @@ impl ClusterConfiguration {
     }
 
     /// Returns the number of changes of the catalogue, the exemptions, and the chains and labels of enabled namespaces.
-    /// Plans of pods change with it only. `None` until everything that plans need has been read.
+    /// Plans of pods change with it only.
     #[must_use]
-    pub fn changes(&self) -> Option<u64> {
-        self.is_synced().then(|| self.state.known.borrow().changes)
+    pub fn changes(&self) -> u64 {
+        self.state.known.borrow().changes
+    }
+
+    /// Waits until everything that plans need has been read. Before that, [`namespace`](Self::namespace) fails.
+    pub async fn synced(&self) {
+        let mut known = self.state.known.subscribe();
+        while !self.is_synced() {
+            // The state owns the sender, so this never fails.
+            known.changed().await.ok();
+        }
     }
 
     /// Returns the policy in force.

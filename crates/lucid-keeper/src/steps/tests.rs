@@ -1,5 +1,7 @@
 //! Simulates a cluster whose leaders are killed at any moment and see old states.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use proptest::prelude::*;
@@ -124,19 +126,22 @@ impl World {
             uid: pod.uid.to_string(),
             resource_version: pod.revision.to_string(),
             created: Some(time(pod.created)),
-            workload: Some(Workload { kind: "deployment".to_owned(), name: format!("web-{deployment}") }),
-            controller: Some(owner(deployment)),
-            comparison: Comparison {
+            workload: Some(Arc::new(Workload {
+                kind: "deployment".to_owned(),
+                name: format!("web-{deployment}"),
+            })),
+            controller: Some(Arc::new(owner(deployment))),
+            comparison: Arc::new(Comparison {
                 state,
                 reason: String::new(),
                 images: Vec::new(),
                 update: (!is_current).then(|| Box::new(update)),
                 planned: vec![image(self.planned)],
                 readiness: Readiness { is_ready: pod.is_ready, is_tried: true, unready: None },
-            },
+            }),
             is_ready: pod.is_ready,
             state,
-            reason: String::new(),
+            other_reason: None,
         }
     }
 
@@ -319,7 +324,9 @@ fn successors_that_are_as_wrong_are_not_replaced() {
     assert!(!tried.may_act(&new, &Step::Evict), "its successor is as wrong");
     assert!(tried.may_act(&new, &Step::Update(Box::new(update(1)))));
     world.planned = 2;
-    let new =
-        RunningPod { comparison: Comparison { planned: vec![image(2)], ..new.comparison.clone() }, ..new };
+    let new = RunningPod {
+        comparison: Arc::new(Comparison { planned: vec![image(2)], ..(*new.comparison).clone() }),
+        ..new
+    };
     assert!(tried.may_act(&new, &Step::Evict), "another chain is planned");
 }

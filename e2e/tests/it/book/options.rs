@@ -14,7 +14,7 @@ const PROGRAMS: [&str; 6] =
     ["lucid", "lucid-operator", "lucid-validator", "lucid-verifier", "lucid-init", "lucid-egress"];
 
 const HEAD: &str = "# Options\n\nAll programs with all their options, as `--help` prints them. `[env: …]` is the equivalent variable; an \
-option on the command line takes precedence. A group of options is listed once; other commands with the same group refer to the first. \
+option on the command line takes precedence. Options that several commands have are described once; the others refer to that command. \
 All commands have `--help` and the options of logging, programs `--version`. [Configuration](configuration.md) lists the most common settings by subject.\n";
 
 /// Commands of the programs, such as `lucid certs status`, with the output of `--help`.
@@ -61,10 +61,20 @@ fn sections(help: &str) -> Vec<&str> {
     starts.windows(2).map(|pair| &help[pair[0]..pair[1]]).collect()
 }
 
+/// Splits a section before each option.
+fn options(section: &str) -> Vec<&str> {
+    let option = Regex::new(r"(?m)^ {2,6}-").unwrap();
+    let starts = option.find_iter(section).map(|found| found.start());
+    let starts: Vec<_> = [0].into_iter().chain(starts).chain([section.len()]).collect();
+    starts.windows(2).map(|pair| &section[pair[0]..pair[1]]).collect()
+}
+
 #[test]
 fn the_page_of_options_equals_the_help() {
     let mut right = HEAD.to_owned();
-    let mut groups = BTreeMap::new();
+    // Sections and options, with the first command that has them.
+    let mut known = BTreeMap::<String, String>::new();
+    let name_of_option = Regex::new(r"--[a-z-]+").unwrap();
     let shared = Regex::new(
         r"(?m)^  (?:-h, --help\n +Print help.*\n|-V, --version\n +Print version\n|help +Print this.*\n| +\[possible values: true, false\]\n)",
     )
@@ -75,19 +85,26 @@ fn the_page_of_options_equals_the_help() {
         let help = shared.replace_all(&help, "");
         let mut text = String::new();
         for section in sections(&help) {
-            // A group of options stands once; after that, its name.
             let name = section.lines().next().unwrap_or_default();
-            let is_group =
-                name.ends_with(':') && !["Usage:", "Commands:", "Arguments:", "Options:"].contains(&name);
-            match groups.get(section).filter(|_| is_group) {
-                Some(_) if name == "Logging:" => {}
-                _ if section.trim() == "Options:" => {}
-                Some(first) => writeln!(text, "{name} as of `{first}`\n").unwrap(),
-                None => {
-                    groups.insert(section.to_owned(), command.clone());
-                    text += section;
-                }
+            if section.trim() == "Options:" {
+                continue;
             }
+            if let Some(first) = known.get(section) {
+                if name != "Logging:" {
+                    writeln!(text, "{name} as of `{first}`\n").unwrap();
+                }
+                continue;
+            }
+            for option in options(section) {
+                match (known.get(option.trim_end()), name_of_option.find(option)) {
+                    (Some(first), Some(name)) => {
+                        writeln!(text, "      {}: as of `{first}`\n", name.as_str()).unwrap();
+                    }
+                    _ => text += option,
+                }
+                known.entry(option.trim_end().to_owned()).or_insert_with(|| command.clone());
+            }
+            known.insert(section.to_owned(), command.clone());
         }
         write!(right, "\n{level} {command}\n\n```text\n{}\n```\n", text.trim_end()).unwrap();
     }

@@ -120,26 +120,29 @@ async fn repair(cluster: &Cluster) {
 
 /// Asserts that the API server has denied nothing, and that the programs lack no permission and use all of them.
 async fn are_minimal(cluster: &Cluster, running: &[Operator; 2], mode: &str) {
-    let events = cluster.audit_events().unwrap();
     for (program, name) in running.iter().zip(PROGRAMS) {
         is_never_forbidden(program);
         assert_eq!(metric(program, "lucid_missing_permissions ").await, 0, "{mode}: {name}");
         let user = format!("system:serviceaccount:lucid-system:{name}");
-        let requested: Vec<_> = events.iter().filter(|event| event["user"]["username"] == *user).collect();
-        assert!(!requested.is_empty(), "{mode}: nothing of {user} is in the audit log");
-        let refused: Vec<_> =
-            requested.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
-        assert!(refused.is_empty(), "{mode}: {name}: {refused:#?}");
-
-        let used: BTreeSet<_> = requested.iter().filter_map(|event| permission(event)).collect();
         let granted = granted(cluster, name).await;
         let of_our_own = if ["self-signed", "per replica"].contains(&mode) { RARE_OF_OUR_OWN } else { &[] };
         let rare = |(verb, resource): &&(String, String)| {
             let mut known = RARE.iter().chain(of_our_own);
             known.any(|known| (known.0, known.1) == (verb.as_str(), resource.as_str()))
         };
-        let idle: Vec<_> = granted.difference(&used).filter(|permission| !rare(permission)).collect();
-        assert!(idle.is_empty(), "{mode}: {name} may, but does not: {idle:?}");
+        let requested = eventually(&format!("{mode}: {name} uses its permissions"), async || {
+            let mut requested = cluster.audit_events().unwrap();
+            requested.retain(|event| event["user"]["username"] == *user);
+            let used: BTreeSet<_> = requested.iter().filter_map(permission).collect();
+            let idle = granted.difference(&used).filter(|permission| !rare(permission));
+            let idle: Vec<_> = idle.cloned().collect();
+            if idle.is_empty() { Ok(requested) } else { Err(idle) }
+        })
+        .await;
+        assert!(!requested.is_empty(), "{mode}: nothing of {user} is in the audit log");
+        let refused: Vec<_> =
+            requested.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
+        assert!(refused.is_empty(), "{mode}: {name}: {refused:#?}");
     }
 }
 

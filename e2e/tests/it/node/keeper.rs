@@ -23,8 +23,8 @@ fn with_auditor(values: &Value, image: &str) -> String {
     values.to_string()
 }
 
-fn pods(site: &Installation) -> Vec<Value> {
-    let pods = site.kubectl(&["get", "pods", "-n", "shop", "-o", "json"]).unwrap();
+fn pods(site: &Installation, namespace: &str) -> Vec<Value> {
+    let pods = site.kubectl(&["get", "pods", "-n", namespace, "-o", "json"]).unwrap();
     let pods: Value = serde_json::from_str(&pods).unwrap();
     let mut pods = pods["items"].as_array().unwrap().clone();
     pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
@@ -36,29 +36,31 @@ fn is_ready(pod: &Value) -> bool {
     conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
 
-/// Status of a container, with its image in the pod's spec.
+/// Status of a container or native sidecar, with its image in the pod's spec.
 fn container(pod: &Value, name: &str) -> (Value, String) {
-    let of = |list: &Value| {
-        let found = list.as_array().into_iter().flatten().find(|it| it["name"] == name);
-        found.cloned().unwrap_or_default()
+    let of = |lists: [&Value; 2]| {
+        let mut all = lists.into_iter().filter_map(Value::as_array).flatten();
+        all.find(|it| it["name"] == name).cloned().unwrap_or_default()
     };
-    let image = of(&pod["spec"]["containers"])["image"].as_str().unwrap_or_default().to_owned();
-    (of(&pod["status"]["containerStatuses"]), image)
+    let (spec, status) = (&pod["spec"], &pod["status"]);
+    let image =
+        of([&spec["containers"], &spec["initContainers"]])["image"].as_str().unwrap_or_default().to_owned();
+    (of([&status["containerStatuses"], &status["initContainerStatuses"]]), image)
 }
 
 /// Names of the pods, with the container ids of their models.
-fn models(site: &Installation) -> Vec<(String, String)> {
+fn models(site: &Installation, namespace: &str) -> Vec<(String, String)> {
     let model = |pod: &Value| {
         let id = container(pod, "model").0["containerID"].to_string();
         (pod["metadata"]["name"].as_str().unwrap().to_owned(), id)
     };
-    pods(site).iter().map(model).collect()
+    pods(site, namespace).iter().map(model).collect()
 }
 
-/// Waits until both pods run the auditor's image and are ready.
-async fn until_all_run(site: &Installation, image: &str) {
-    eventually("both pods run the image", async || {
-        let pods = pods(site);
+/// Waits until all pods of the namespace run the auditor's image and are ready.
+async fn until_all_run(site: &Installation, (namespace, count): (&str, usize), image: &str) {
+    eventually("all pods run the image", async || {
+        let pods = pods(site, namespace);
         let digest = image.rsplit_once('@').unwrap().1;
         let runs = |pod: &Value| {
             let (status, of_spec) = container(pod, "swap");
@@ -66,7 +68,7 @@ async fn until_all_run(site: &Installation, image: &str) {
                 && status["imageID"].as_str().is_some_and(|id| id.ends_with(digest))
                 && is_ready(pod)
         };
-        if pods.len() == 2 && pods.iter().all(runs) { Ok(()) } else { Err(format!("{pods:#?}")) }
+        if pods.len() == count && pods.iter().all(runs) { Ok(()) } else { Err(format!("{pods:#?}")) }
     })
     .await;
 }
@@ -89,25 +91,39 @@ async fn auditors_are_updated_beside_their_model_and_pods_evicted() {
     }
     site.install(&with_auditor(&values, &first)).await.unwrap();
     site.cluster.create_namespace("shop", &[ENABLED]).await.unwrap();
-    let mut manifest = pod("web", &json!({}));
-    manifest["metadata"]["annotations"]["lucid.computing/auditors"] = json!("swap");
-    manifest["metadata"]["labels"] = json!({"lucid.computing/tier": "A"});
+    let audited = |name: &str, mode: &str| {
+        let mut manifest = pod(name, &json!({"lucid.computing/sidecar-mode": mode}));
+        manifest["metadata"]["annotations"]["lucid.computing/auditors"] = json!("swap");
+        manifest["metadata"]["labels"] = json!({"lucid.computing/tier": "A"});
+        manifest
+    };
+    let manifest = audited("web", "containers");
     let mut workload = deployment("web", 2, &manifest);
     workload["apiVersion"] = json!("apps/v1");
     workload["kind"] = json!("Deployment");
     site.cluster.kubectl(&["create", "-n", "shop", "-f", "-"], &workload.to_string()).unwrap();
-    until_all_run(&site, &first).await;
-    let before = models(&site);
+    site.cluster.create_namespace("sidecars", &[ENABLED]).await.unwrap();
+    let native = audited("native", "native").to_string();
+    site.cluster.kubectl(&["create", "-n", "sidecars", "-f", "-"], &native).unwrap();
+    let (web, native) = (("shop", 2), ("sidecars", 1));
+    until_all_run(&site, web, &first).await;
+    until_all_run(&site, native, &first).await;
+    let (before, beside) = (models(&site, "shop"), models(&site, "sidecars"));
 
     let traffic = Traffic::start(&site).await;
     site.install(&with_auditor(&values, &second)).await.unwrap();
-    until_all_run(&site, &second).await;
+    until_all_run(&site, web, &second).await;
     traffic.end().await;
-    assert_eq!(models(&site), before, "the models run on");
+    until_all_run(&site, native, &second).await;
+    assert_eq!(models(&site, "shop"), before, "the models run on");
+    assert_eq!(models(&site, "sidecars"), beside, "the model beside a native sidecar runs on");
+    // Else the missing image might be tried on it.
+    site.kubectl(&["delete", "pod", "-n", "sidecars", "native", "--grace-period=0", "--force"]).unwrap();
 
     // An image that does not exist stops at the first pod, whoever leads.
     site.install(&with_auditor(&values, &missing)).await.unwrap();
-    let with_missing = || pods(&site).iter().filter(|pod| container(pod, "swap").1 == missing).count();
+    let with_missing =
+        || pods(&site, "shop").iter().filter(|pod| container(pod, "swap").1 == missing).count();
     eventually("one pod has the missing image", async || with_missing() == 1).await;
     let holder = || {
         let jsonpath = "jsonpath={.spec.holderIdentity}";
@@ -119,9 +135,9 @@ async fn auditors_are_updated_beside_their_model_and_pods_evicted() {
     // Several times the interval of steps.
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert_eq!(with_missing(), 1);
-    assert_eq!(models(&site), before, "the models run on");
+    assert_eq!(models(&site, "shop"), before, "the models run on");
     site.install(&with_auditor(&values, &second)).await.unwrap();
-    until_all_run(&site, &second).await;
+    until_all_run(&site, web, &second).await;
 
     let budget =
         ["create", "poddisruptionbudget", "web", "-n", "shop", "--selector=app=web", "--min-available=1"];
@@ -130,12 +146,12 @@ async fn auditors_are_updated_beside_their_model_and_pods_evicted() {
     let traffic = Traffic::start(&site).await;
     site.install(&with_auditor(&values, &first)).await.unwrap();
     eventually("both pods are replaced", async || {
-        assert!(pods(&site).iter().any(is_ready), "no pod is ready");
-        let names = models(&site);
+        assert!(pods(&site, "shop").iter().any(is_ready), "no pod is ready");
+        let names = models(&site, "shop");
         names.len() == 2 && names.iter().all(|(name, _)| before.iter().all(|(old, _)| old != name))
     })
     .await;
-    until_all_run(&site, &first).await;
+    until_all_run(&site, web, &first).await;
     traffic.end().await;
 }
 
@@ -182,7 +198,7 @@ impl Traffic {
 /// Calls the first ready pod that responds.
 async fn request(site: &Installation) -> Result<(), String> {
     let mut why = "no pod is ready".to_owned();
-    for pod in pods(site).iter().filter(|pod| is_ready(pod)) {
+    for pod in pods(site, "shop").iter().filter(|pod| is_ready(pod)) {
         let name = pod["metadata"]["name"].as_str().unwrap();
         let address = addresses(site, "shop", name).await[0];
         let body = json!({"prompt": "hello"}).to_string();

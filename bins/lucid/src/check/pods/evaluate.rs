@@ -33,10 +33,10 @@ pub(crate) fn known_state(
     verdicts: &Verdicts,
 ) -> (State, String) {
     match state(comparison, verdicts, Timestamp::now()) {
-        found @ (State::Ignored | State::Skipped, _) => found,
+        (state @ (State::Ignored | State::Skipped), reason) => (state, reason.into_owned()),
         // Only the operator knows the last valid configuration, which it keeps using.
         _ if !view.problems.is_empty() => (State::Unknown, view.problems.join("; ")),
-        found => found,
+        (state, reason) => (state, reason.into_owned()),
     }
 }
 

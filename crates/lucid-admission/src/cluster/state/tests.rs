@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures::FutureExt as _;
 use kube::api::DynamicObject;
 use lucid_chain::PodChoices;
 use lucid_policy::Mode;
@@ -86,9 +87,9 @@ fn requests_wait_until_the_configuration_is_read() {
     assert_eq!(reason(), "ConfigMap lucid-webhooks has not been read");
     state.set_permissions("lucid-system", None);
     assert_eq!(reason(), "ConfigMap lucid-policy has not been read");
-    assert_eq!(state.changes(), None);
+    assert!(state.synced().now_or_never().is_none());
     state.set_policy("lucid-system", None, None);
-    assert!(state.is_synced() && state.changes().is_some());
+    assert!(state.is_synced() && state.synced().now_or_never().is_some());
     assert!(state.view("a").unwrap_err().is_unknown_namespace);
     state.set_labels("a", Labels::default());
     assert!(state.view("a").is_ok());
