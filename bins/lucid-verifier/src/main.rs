@@ -60,8 +60,7 @@ struct Args {
 enum Command {
     /// Serve GET /registry/check?digest=sha256:... from a registry file.
     ///
-    /// It is meant for development and for air-gapped clusters. The file is reloaded when it changes. Invalid versions are
-    /// logged, and the last valid one stays in force. SIGTERM and SIGINT shut down the process.
+    /// The file is reloaded when it changes. Invalid versions are logged, and the last valid one stays in force.
     Serve(ServeArgs),
 
     /// Add a digest to a registry file. Creates the file if it is missing.

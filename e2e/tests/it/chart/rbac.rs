@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use lucid_e2e::{AtomicWriter, ClusterExt as _, Operator, OperatorBuilder, can_use_namespaces};
+use lucid_e2e::{AtomicWriter, ClusterExt as _, Operator, OperatorBuilder, can_use_namespaces, eventually};
 use lucid_testbed::{Builder, Cluster};
 use serde_json::{Value, json};
 
