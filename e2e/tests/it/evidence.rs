@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{lucid, run};
 use crate::common::{assert_contains, cluster, config_map, create, operator, secured};
+use crate::policy::signatures::{SIGNED, policy, signed};
 use crate::record::{key, sealed};
 
 const NOTARIZED: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
@@ -173,4 +174,49 @@ async fn evidence_of_one_pod_has_its_decisions_only() {
     )
     .await;
     assert_contains(&ran.stderr, &["failed to get pod shop/none"]);
+}
+
+#[tokio::test]
+async fn bundles_are_packed_and_verified_by_the_policies_of_the_reader() {
+    let cluster = cluster().await;
+    let path = |name: &str| cluster.folder().join(name).display().to_string();
+    let collector = key(&cluster.folder().join("collector"), "collector.example");
+    let yaml = format!("chain: [{{name: good, image: \"example.com/good@sha256:{SIGNED}\"}}]\n");
+    config_map(&cluster, "lucid-system", "lucid-auditors", "auditors.yaml", &yaml).await;
+    let _operator = operator(&cluster, |operator| operator.env("LUCID_CHAIN", "good")).await;
+    create(&cluster, "shop", &secured("web")).await.stored().unwrap();
+    let (packed, reader, signing) = (path("packed"), path("reader"), path("collector.key"));
+    for folder in [&packed, &reader] {
+        fs::create_dir(folder).unwrap();
+    }
+    fs::write(format!("{reader}/signatures.yaml"), policy("signatures")).unwrap();
+    let (other, bundle) = ("0".repeat(64), format!("sha256-{SIGNED}.json"));
+    for name in ["signatures.yaml", &format!("sha256-{other}.json")] {
+        fs::write(format!("{packed}/{name}"), "not packed").unwrap();
+    }
+    for (seed, expected) in [
+        (1, "\n  1 of 1 images signed as the policies demand\n  0 decisions".to_owned()),
+        (
+            2,
+            format!(
+                "  0 of 1 images signed as the policies demand\n    example.com/good@sha256:{SIGNED}: {bundle}: expected"
+            ),
+        ),
+    ] {
+        fs::write(format!("{packed}/{bundle}"), signed(seed)).unwrap();
+        let archive = path(&format!("{seed}.tar.gz"));
+        let what =
+            ["evidence", "-n", "shop", "--chain", "good", "--out", &archive, "--signing-key", &signing];
+        lucid(&cluster, &[&what[..], &["--signatures-directory", &packed]].concat()).await.printed();
+        let verify = ["evidence", "verify", &archive, "--signer", &collector];
+        assert!(!run("lucid", &verify).printed().contains("signed as"));
+        let text = run("lucid", &[&verify[..], &["--signatures-directory", &reader]].concat()).printed();
+        assert_contains(&text, &[&expected]);
+        let folder = path(&format!("unpacked-{seed}"));
+        fs::create_dir(&folder).unwrap();
+        tar(&["-xzf", &archive, "-C", &folder]);
+        let files = fs::read_dir(Path::new(&folder).join("signatures")).unwrap();
+        let files: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(files, [bundle.as_str()]);
+    }
 }

@@ -1,6 +1,7 @@
 //! Collects evidence from the cluster, decision logs, and the API server's audit log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(super) struct Collected {
     pub(super) subject: Value,
     pub(super) pods: Vec<Value>,
     pub(super) verdicts: Vec<Value>,
+    /// Bundles by their path.
+    pub(super) bundles: Files,
     /// Proofs by their path.
     pub(super) decisions: Vec<(String, Proof)>,
     pub(super) anchors: Vec<SeenAnchor>,
@@ -66,6 +69,12 @@ pub(super) async fn collect(args: &PackArgs) -> Result<Collected> {
         // The Verifier alone does not decide.
         known.clear();
     }
+    let bundles = match &args.signatures_directory {
+        Some(directory) => bundles(directory, &compared)
+            .failed_to(format_args!("read the bundles in {}", directory.display()))
+            .usage()?,
+        None => Files::new(),
+    };
     let facts = compared.iter().map(|(pod, comparison)| facts(pod, comparison.as_ref(), &known, &view));
     let pods = facts.collect::<Result<_>>()?;
 
@@ -98,7 +107,7 @@ pub(super) async fn collect(args: &PackArgs) -> Result<Collected> {
     let subject = json!({
         "version": VERSION, "namespace": namespace, "pod": args.pod, "since": args.since, "collected": Timestamp::now(),
     });
-    Ok(Collected { subject, pods, verdicts, decisions, anchors, unmatched })
+    Ok(Collected { subject, pods, verdicts, bundles, decisions, anchors, unmatched })
 }
 
 /// Asks the Verifier about the digests of the auditors.
@@ -126,6 +135,22 @@ async fn verdicts(
         verdicts.push(json!(Verdict { digest, notarized, reason, proof }));
     }
     Ok((verdicts, known))
+}
+
+/// Returns the bundles about the digests of the auditors.
+fn bundles(directory: &Path, pods: &[(StoredPod, Option<Comparison>)]) -> io::Result<Files> {
+    let images = pods.iter().flat_map(|(_, comparison)| comparison).flat_map(Comparison::images);
+    let stems: BTreeSet<_> =
+        images.filter_map(ImageReference::digest).map(|digest| format!("sha256-{}.", digest.hex())).collect();
+    let mut files = Files::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".json") && stems.iter().any(|stem| name.starts_with(stem)) {
+            files.insert(format!("signatures/{name}"), std::fs::read(entry.path())?);
+        }
+    }
+    Ok(files)
 }
 
 fn facts(
@@ -156,6 +181,7 @@ fn facts(
         "state": state,
         "reason": reason.unwrap_or_default(),
         "chain": chain.collect::<Vec<_>>(),
+        "images": comparison.map_or(&[][..], Comparison::images).iter().map(ToString::to_string).collect::<Vec<_>>(),
         "digests": comparison.map_or(&[][..], Comparison::images).iter().filter_map(ImageReference::digest).collect::<Vec<_>>(),
     }))
 }
@@ -216,6 +242,7 @@ impl Collected {
         files.insert("index.html".to_owned(), page::page(&self).into_bytes());
         files.insert("evidence.json".to_owned(), text(&self.subject));
         files.insert("anchors.json".to_owned(), text(&json!(self.anchors)));
+        files.extend(self.bundles);
         files.extend(self.pods.iter().map(|pod| named("pods", pod, "name")));
         files.extend(self.verdicts.iter().map(|verdict| named("verdicts", verdict, "digest")));
         files.extend(

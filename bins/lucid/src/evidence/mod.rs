@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `decisions/LOG-SEQ.tlog-proof` | sealed decision and its proof | key of the log |
 //! | `verdicts/DIGEST.json` | verdict of the Verifier | key of the Verifier's log, with a proof |
+//! | `signatures/sha256-HEX.json` | Sigstore bundle | keys and identities of its signers |
 //! | `pods/NAME.json` | chain, images and state | key of the collector |
 //! | `anchors.json` | anchors in the API server's audit log | key of the collector; compared with the decisions |
 //! | `evidence.json` | its subject | key of the collector |
@@ -85,6 +86,10 @@ struct PackArgs {
     /// Verifier to ask about the digests of auditors.
     #[command(flatten)]
     verifier: VerifierArgs,
+
+    /// Directory whose Sigstore bundles (sha256-HEX.json) about the auditors are packed. By default none.
+    #[arg(long, value_name = "DIR")]
+    signatures_directory: Option<PathBuf>,
 
     /// Namespace of the operator.
     #[arg(long, env = "LUCID_NAMESPACE", value_name = "NAME", default_value = "lucid-system")]

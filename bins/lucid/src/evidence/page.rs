@@ -13,7 +13,7 @@ const VERIFY: &str = "Verify the archive before you trust this page: lucid evide
     with --verifier-log-key VKEY if verdicts have proofs";
 
 pub(super) fn page(collected: &Collected) -> String {
-    let Collected { subject, pods, verdicts, decisions, anchors, unmatched } = collected;
+    let Collected { subject, pods, verdicts, bundles, decisions, anchors, unmatched } = collected;
     let decisions: Vec<_> = decisions
         .iter()
         .map(|(file, proof)| {
@@ -26,7 +26,11 @@ pub(super) fn page(collected: &Collected) -> String {
     let is_ambiguous = |decision: &&Value| subject["pod"].is_string() && decision["name"] != subject["pod"];
     let ambiguous = ambiguous(decisions.iter().filter(is_ambiguous).count());
     let ambiguous = ambiguous.map(|text| format!("<p>{text}</p>\n")).unwrap_or_default();
-    let counted = format!("{} anchors of the API server, {unmatched} without a record", anchors.len());
+    let counted = format!(
+        "{} bundles of signatures; {} anchors of the API server, {unmatched} without a record",
+        bundles.len(),
+        anchors.len()
+    );
     let subject = table("", &["namespace", "pod", "since", "collected"], std::slice::from_ref(subject));
     let pods = table("Pods", &["created", "name", "state", "chain", "reason"], pods);
     let verdicts = table("Verdicts", &["digest", "notarized", "reason", "proof"], verdicts);

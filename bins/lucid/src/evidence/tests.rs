@@ -47,6 +47,7 @@ impl Fixture {
             subject: json!({"version": VERSION, "namespace": "shop", "pod": null, "collected": "2026-01-01T00:00:00Z"}),
             pods: vec![json!({"name": "web-0", "uid": "0"}), json!({"name": "web-1", "uid": "1"})],
             verdicts: vec![json!(verdict)],
+            bundles: Files::new(),
             decisions: decisions.collect(),
             anchors,
             unmatched: 0,
@@ -57,7 +58,7 @@ impl Fixture {
 
     fn evaluate(&self, archive: &[u8]) -> Result<String, Vec<Fault>> {
         let collectors = &[self.collector.verifier().clone()];
-        let keys = verify::Keys { collectors, logs: &self.keys, verifiers: &[] };
+        let keys = verify::Keys { collectors, logs: &self.keys, verifiers: &[], signatures: None };
         archive::read(archive).map_err(|fault| vec![fault]).and_then(|files| verify::evaluate(files, &keys))
     }
 

@@ -1,15 +1,16 @@
 //! `lucid evidence verify`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lucid_audit::Decision;
 use lucid_audit::correlate::SeenAnchor;
 use lucid_audit::note::VerifierKey;
 use lucid_audit::proof::{Proof, Proven};
-use lucid_notary::client::{Answer, check_proof};
+use lucid_notary::ImageReference;
+use lucid_notary::client::{Answer, Signatures, check_proof};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -35,6 +36,10 @@ pub(super) struct VerifyArgs {
     /// Trusted vkey of a Verifier's log, or a file with one; repeatable.
     #[arg(long, value_name = "VKEY", value_parser = lucid_shared::options::parse_key)]
     verifier_log_key: Vec<VerifierKey>,
+
+    /// Directory with signatures.yaml and trusted_root.json, by which bundles are verified. By default none.
+    #[arg(long, value_name = "DIR")]
+    signatures_directory: Option<PathBuf>,
 }
 
 /// Trusted keys by role, so that no holder of one can forge what another has to say.
@@ -42,6 +47,8 @@ pub(super) struct Keys<'a> {
     pub(super) collectors: &'a [VerifierKey],
     pub(super) logs: &'a [VerifierKey],
     pub(super) verifiers: &'a [VerifierKey],
+    /// Directory with policies of signatures.
+    pub(super) signatures: Option<&'a Path>,
 }
 
 pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool> {
@@ -50,7 +57,12 @@ pub(super) fn verify(args: &VerifyArgs, output: &mut impl Write) -> Result<bool>
     let read =
         File::open(&args.archive).and_then(|file| file.take(MOST_BYTES as u64).read_to_end(&mut bytes));
     read.failed_to(format_args!("read {path}")).usage()?;
-    let keys = Keys { collectors: &args.signer, logs: &args.key, verifiers: &args.verifier_log_key };
+    let keys = Keys {
+        collectors: &args.signer,
+        logs: &args.key,
+        verifiers: &args.verifier_log_key,
+        signatures: args.signatures_directory.as_deref(),
+    };
     let evaluated =
         archive::read(&bytes).map_err(|fault| vec![fault]).and_then(|files| evaluate(files, &keys));
     let printed = match &evaluated {
@@ -73,9 +85,17 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
     let namespace = subject["namespace"].as_str().unwrap_or_default();
     let names = names(&files, &subject).map_err(|fault| vec![fault])?;
     let (mut pods, mut verdicts, mut proven, mut generated, mut records) = (0, 0, 0, 0, Records::new());
-    for path in files.keys() {
+    let (mut images, mut bundles) = (BTreeSet::new(), Files::new());
+    for (path, content) in &files {
         let checked = match path.split_once('/') {
-            Some(("pods", _)) => pod(&files, path, names.as_deref()).map(|()| pods += 1),
+            Some(("pods", _)) => pod(&files, path, names.as_deref()).map(|found| {
+                pods += 1;
+                images.extend(found);
+            }),
+            Some(("signatures", name)) => {
+                bundles.insert(name.to_owned(), content.clone());
+                Ok(())
+            }
             Some(("verdicts", _)) => verdict(&files, path, keys.verifiers).map(|is_proven| {
                 verdicts += 1;
                 proven += usize::from(is_proven);
@@ -111,6 +131,14 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
             .filter(is_other)
             .map(|anchor| other_pod("anchors.json", names.as_deref(), &anchor.name)),
     );
+    let signed = keys.signatures.map(|directory| Signatures::verify_bundles(directory, bundles, images));
+    let signed = match signed.transpose() {
+        Ok(verified) => verified.map(|verified| signed_images(&verified)).unwrap_or_default(),
+        Err(error) => {
+            faults.push(Fault::new("signatures", error));
+            String::new()
+        }
+    };
     let unmatched = unmatched(&anchors, &records).map_err(|reason| Fault::new("anchors.json", reason));
     match unmatched {
         Ok(unmatched) if faults.is_empty() => {
@@ -120,7 +148,7 @@ pub(super) fn evaluate(mut files: Files, keys: &Keys<'_>) -> Result<String, Vec<
             let ambiguous = ambiguous(generated).map(|text| format!("  {text}\n")).unwrap_or_default();
             Ok(format!(
                 "  namespace {namespace:?}{pod}, collected at {}: {pods} pods\n  {verdicts} verdicts, {proven} proven by a \
-                 log, which may since have a revocation\n  {} decisions, sealed by {origins}\n{ambiguous}  {} anchors of the \
+                 log, which may since have a revocation\n{signed}  {} decisions, sealed by {origins}\n{ambiguous}  {} anchors of the \
                  API server, {unmatched} without a record\n",
                 subject["collected"],
                 records.len(),
@@ -147,13 +175,28 @@ fn other_pod(path: &str, names: Option<&[String]>, found: &str) -> Fault {
     Fault::new(path, format!("expected pod {}, found {found}", names.unwrap_or_default().join(" or ")))
 }
 
-fn pod(files: &Files, path: &str, names: Option<&[String]>) -> Result<(), Fault> {
+/// Returns the images of its auditors.
+fn pod(files: &Files, path: &str, names: Option<&[String]>) -> Result<Vec<ImageReference>, Fault> {
     let pod: Value = parse(files, path)?;
     let found = pod["name"].as_str().unwrap_or_default();
     match names.and_then(|names| names.first()) {
-        Some(name) if found != name => Err(other_pod(path, names, found)),
-        _ => is_at(path, "pods", found),
+        Some(name) if found != name => return Err(other_pod(path, names, found)),
+        _ => is_at(path, "pods", found)?,
     }
+    let images = pod["images"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    images.map(|image| image.parse().map_err(|error| Fault::new(path, error))).collect()
+}
+
+/// Tells which images are signed as the reader's policies demand.
+fn signed_images(verified: &BTreeMap<ImageReference, Result<(), String>>) -> String {
+    let signed = verified.values().filter(|verified| verified.is_ok()).count();
+    let mut text = format!("  {signed} of {} images signed as the policies demand\n", verified.len());
+    for (image, reason) in
+        verified.iter().filter_map(|(image, verified)| Some((image, verified.as_ref().err()?)))
+    {
+        text += &format!("    {image}: {}\n", reason.escape_debug());
+    }
+    text
 }
 
 fn is_at(path: &str, folder: &str, name: &str) -> Result<(), Fault> {

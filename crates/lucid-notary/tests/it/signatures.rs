@@ -106,6 +106,13 @@ impl Vector {
         }
         verdict(&files, &self.digest).await
     }
+
+    /// Returns `true` if the bundle under this name is verified by files alone.
+    fn verified(&self, name: &str) -> bool {
+        let (folder, bundles) = (folder(&self.files), [(name.to_owned(), self.bundle.clone())].into());
+        let verified = Signatures::verify_bundles(folder.path(), bundles, [image(&self.digest)]);
+        verified.is_ok_and(|verified| verified[&image(&self.digest)].is_ok())
+    }
 }
 
 fn predicate_type(bundle: &[u8]) -> Option<String> {
@@ -188,6 +195,29 @@ fn reason(verdict: &NotaryVerdict) -> &str {
     }
 }
 
+#[test]
+fn bundles_of_others_cannot_bring_policies_or_roots() {
+    let digest = sha256(b"");
+    let (own, other) = (Key::ecdsa(), Key::ecdsa());
+    let own = signed_with(&[&own], "signatures", &digest, &own.statement(&digest, COSIGN));
+    let other = signed_with(&[&other], "signatures", &digest, &other.statement(&digest, COSIGN));
+    let folder = folder(&own);
+    for name in ["signatures.yaml", "trusted_root.json", "config.json"] {
+        let bundles = [(name.to_owned(), other["signatures.yaml"].clone())].into();
+        let error = Signatures::verify_bundles(folder.path(), bundles, []).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("{name}: expected a bundle as sha256-HEX.json")), "{error}");
+    }
+    let name = format!("sha256-{}.json", digest.hex());
+    let unpoliced: ImageReference = format!("r.test/b@{digest}").parse().unwrap();
+    for (files, expected) in [(&own, true), (&other, false)] {
+        let bundles = [(name.clone(), files[&name].clone())].into();
+        let images = [image(&digest), unpoliced.clone()];
+        let verified = Signatures::verify_bundles(folder.path(), bundles, images).unwrap();
+        let verified: Vec<_> = verified.into_iter().map(|(image, found)| (image, found.is_ok())).collect();
+        assert_eq!(verified, [(image(&digest), expected)]);
+    }
+}
+
 #[tokio::test]
 async fn bundles_of_the_conformance_suite_are_judged_as_it_says() {
     let vectors = Vector::all();
@@ -195,6 +225,7 @@ async fn bundles_of_the_conformance_suite_are_judged_as_it_says() {
     for vector in vectors {
         let found = vector.verdict([vector.bundle.clone()]).await;
         println!("{}: {found}", vector.name);
+        assert_eq!(vector.verified(&format!("sha256-{}.json", vector.digest.hex())), found.is_notarized());
         if vector.name.ends_with("_fail") {
             assert!(matches!(found, NotaryVerdict::NotSigned { .. }), "{}: {found}", vector.name);
         } else {

@@ -5,7 +5,7 @@ mod images;
 mod modes;
 mod namespaces;
 mod pod_fields;
-mod signatures;
+pub(crate) mod signatures;
 mod workloads;
 
 use http::Method;

@@ -14,7 +14,7 @@ use crate::cli::lucid_with;
 use crate::common::{cluster, config_map, operator, secured};
 
 /// The image of auditor `good`, which the Verifier does not know.
-const SIGNED: &str = "4444444444444444444444444444444444444444444444444444444444444444";
+pub(crate) const SIGNED: &str = "4444444444444444444444444444444444444444444444444444444444444444";
 
 #[tokio::test]
 async fn an_auditor_that_is_only_signed_is_admitted_if_any_source_suffices() {
@@ -63,7 +63,7 @@ async fn an_auditor_that_is_only_signed_is_admitted_if_any_source_suffices() {
 }
 
 /// A policy for `good` that accepts the first key.
-fn policy(require: &str) -> String {
+pub(crate) fn policy(require: &str) -> String {
     // SubjectPublicKeyInfo of Ed25519, without the key.
     let mut key = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00".to_vec();
     key.extend(SigningKey::from_bytes(&[1; 32]).verifying_key().as_bytes());
@@ -72,7 +72,7 @@ fn policy(require: &str) -> String {
 }
 
 /// A bundle about the image as `cosign sign --key` writes it.
-fn signed(seed: u8) -> String {
+pub(crate) fn signed(seed: u8) -> String {
     let (kind, predicate) = ("application/vnd.in-toto+json", "https://sigstore.dev/cosign/sign/v1");
     let statement = json!({"_type": "https://in-toto.io/Statement/v1", "predicateType": predicate,
         "subject": [{"digest": {"sha256": SIGNED}}]});

@@ -49,12 +49,17 @@ async fn has_secret(cluster: &Cluster) -> bool {
 /// Simulates the node: the Deployment's pods and the operator's process run as long as it requests replicas.
 async fn play_the_node(client: Client, mut operator: Operator) {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "lucid-system");
-    let pods: Api<Pod> = Api::namespaced(client, "lucid-system");
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "lucid-system");
+    let registrations: Api<MutatingWebhookConfiguration> = Api::all(client);
     loop {
         let deployment = deployments.get("lucid-operator").await.unwrap();
         if deployment.spec.unwrap().replicas == Some(0) {
             break;
         }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // The operator restores its registration while it runs.
+    while registrations.get_opt("lucid-operator").await.unwrap().is_none() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     // A kubelet reacts with a delay.

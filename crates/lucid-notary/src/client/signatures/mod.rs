@@ -13,14 +13,17 @@ mod registry_credentials;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use snafu::ResultExt;
+use lucid_text::Line;
+use snafu::{IntoError, ResultExt};
+use tower::BoxError;
 
 pub(super) use self::policy::{Policies, Require};
 use super::metrics::ClientMetrics;
 use super::reloading_files::{FileError, FileSnafu, ReloadingFiles};
+use crate::reference::ImageReference;
 
 /// Signatures on image digests, and the policies that accept them. Cheap to clone.
 ///
@@ -74,6 +77,32 @@ impl Signatures {
         let policies =
             ReloadingFiles::open_with(vec![directory.into()], read_directory, Box::new(Policies::parse))?;
         Ok(Self { policies: Arc::new(policies.on_change(metrics.on_change("signatures"))), metrics })
+    }
+
+    /// Verifies the signatures on `images` by files alone, such as those of an archive: by `bundles`, named as in the
+    /// directory, and by the policies and the trusted root in `directory`. Returns the reason for each image that is not
+    /// signed as its policy demands. Images without such a policy are left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), and if one of `bundles` is not named as a bundle.
+    pub fn verify_bundles(
+        directory: &Path,
+        bundles: BTreeMap<String, Vec<u8>>,
+        images: impl IntoIterator<Item = ImageReference>,
+    ) -> Result<BTreeMap<ImageReference, Result<(), String>>, FileError> {
+        let invalid = |source: BoxError| {
+            FileSnafu { action: "use", files: directory.display().to_string() }.into_error(source)
+        };
+        if let Some(name) = bundles.keys().find(|name| !name.starts_with("sha256-")) {
+            // It could replace the policies.
+            return Err(invalid(format!("{}: expected a bundle as sha256-HEX.json", Line(name)).into()));
+        }
+        let mut files = read_directory(&[directory.to_owned()])?;
+        files.extend(bundles);
+        let policies = Policies::parse(&files).map_err(invalid)?;
+        let verify = |image: ImageReference| Some((policies.verify(&image)?, image));
+        Ok(images.into_iter().filter_map(verify).map(|(verified, image)| (image, verified)).collect())
     }
 
     pub(super) async fn policies(&self) -> Arc<Policies> {

@@ -88,6 +88,14 @@ impl Policies {
         self.0.iter().find(|policy| policy.images.iter().any(|pattern| pattern.matches(image)))
     }
 
+    /// Verifies the signature on `image` by the files alone. `None` if its policy demands none.
+    pub(super) fn verify(&self, image: &ImageReference) -> Option<Result<(), String>> {
+        let policy = self.of(image).filter(|policy| policy.require != Require::Verifier)?;
+        let Some(digest) = image.digest() else { return Some(Err("it has no digest".to_owned())) };
+        let bundles = policy.files.get(digest).map_or(&[][..], Vec::as_slice);
+        Some(verify(&policy.signers, bundles, digest).map_err(|reasons| not_signed(reasons, digest, "")))
+    }
+
     /// Reads `files` by name.
     pub(super) fn parse(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, BoxError> {
         let (mut document, mut root, mut bundles) = (None, None, Bundles::new());
@@ -187,40 +195,47 @@ async fn answer(
     repository: Option<Repository>,
     digest: Digest,
 ) -> Result<Answer, BoxError> {
-    let mut expected = format!("expected a bundle sha256-{}.json", digest.hex());
+    let mut or_else = "";
     let bundles = files.get(&digest).cloned().unwrap_or_default();
-    let Err(mut reasons) = verify(&signers, bundles, &digest).await? else { return Ok(Answer::Notarized) };
+    let verified = verify_blocking(&signers, bundles, &digest).await?;
+    let Err(mut reasons) = verified else { return Ok(Answer::Notarized) };
     if let Some(repository) = repository {
         let (bundles, error) = repository.bundles(&digest).await;
-        let Err(more) = verify(&signers, bundles, &digest).await? else { return Ok(Answer::Notarized) };
+        let verified = verify_blocking(&signers, bundles, &digest).await?;
+        let Err(more) = verified else { return Ok(Answer::Notarized) };
         if let Some(error) = error {
             return Err(error.into());
         }
         reasons.extend(more);
-        expected.push_str(" or one in its registry");
+        or_else = " or one in its registry";
     }
-    if reasons.is_empty() {
-        reasons.push(format!("no signature on {digest}: {expected}"));
-    }
-    Ok(Answer::NotSigned { reason: reasons.join("; ") })
+    Ok(Answer::NotSigned { reason: not_signed(reasons, &digest, or_else) })
 }
 
-/// Returns the reasons why no bundle verifies.
-async fn verify(
+fn not_signed(reasons: Vec<String>, digest: &Digest, or_else: &str) -> String {
+    if reasons.is_empty() {
+        return format!("no signature on {digest}: expected a bundle sha256-{}.json{or_else}", digest.hex());
+    }
+    reasons.join("; ")
+}
+
+async fn verify_blocking(
     signers: &Arc<Signers>,
     bundles: Named,
     digest: &Digest,
 ) -> Result<Result<(), Vec<String>>, JoinError> {
     let (signers, digest) = (Arc::clone(signers), digest.clone());
-    let verified = tokio::task::spawn_blocking(move || {
-        let mut reasons = Vec::new();
-        for (name, bundle) in bundles {
-            match signers.verify(&bundle, &digest) {
-                Ok(()) => return Ok(()),
-                Err(reason) => reasons.push(format!("{}: {}", Line(&name), Line(&reason))),
-            }
+    tokio::task::spawn_blocking(move || verify(&signers, &bundles, &digest)).await
+}
+
+/// Returns the reasons why no bundle verifies.
+fn verify(signers: &Signers, bundles: &[(String, Vec<u8>)], digest: &Digest) -> Result<(), Vec<String>> {
+    let mut reasons = Vec::new();
+    for (name, bundle) in bundles {
+        match signers.verify(bundle, digest) {
+            Ok(()) => return Ok(()),
+            Err(reason) => reasons.push(format!("{}: {}", Line(name), Line(&reason))),
         }
-        Err(reasons)
-    });
-    verified.await
+    }
+    Err(reasons)
 }
